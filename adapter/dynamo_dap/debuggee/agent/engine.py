@@ -1,0 +1,72 @@
+"""What the agent asks of an engine, and what an engine may ask of the agent.
+
+An engine is one of the two modes. It installs hooks only while something is armed: it derives that, in ``arm``, from the
+agent's breakpoints, steps and pause requests, and takes every hook out again when nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.options import Options
+from dynamo_dap.debuggee.agent.stepping import Step, Stop
+
+
+class Engine(Protocol):
+    """One mode of debugging."""
+
+    name: str
+
+    def arm(self) -> None:
+        """Install or remove hooks, according to what is armed now.
+
+        Called on any thread (the agent's reader, or a held thread that resumes) whenever breakpoints, exception
+        filters, steps or pause requests changed. Must be quick and must not touch the debugged program's state.
+        """
+
+    def close(self) -> None:
+        """Take every hook out: the client is gone. ``arm`` may be called again by a later client."""
+
+
+class Host(Protocol):
+    """The agent, as engines see it."""
+
+    options: Options
+    breakpoints: BreakpointTable
+
+    def hold(self, stop: Stop) -> None:
+        """Hold the calling thread until the user goes on, serving requests on it.
+
+        Ends the step in progress on this thread. Returns at once when no client is connected. A step that the user
+        began is then in ``current_step``.
+        """
+
+    def current_step(self) -> Step | None:
+        """The step in progress on the calling thread."""
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether any thread has a step in progress: an engine then keeps the hooks that steps need."""
+
+    def finish_step(self) -> None:
+        """Drop the step in progress on the calling thread (it ran off the end of everything)."""
+
+    def take_pause_request(self) -> bool:
+        """Whether the user asked to pause the calling thread; asking takes the request."""
+
+    @property
+    def has_pause_requests(self) -> bool:
+        """Whether some thread is asked to pause."""
+
+    def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
+        """Decide on breakpoints that were reached: conditions, hit counts, log messages.
+
+        ``frame`` makes the frame in which conditions and log messages are evaluated; called only when there are any.
+        Returns the ids of those that stop, empty for none.
+        """
+
+    def print(self, text: str, category: str = "console") -> None:
+        """Send ``text`` to the user as an ``output`` event."""

@@ -1,0 +1,68 @@
+"""A frame of a held thread's stack, as an engine presents it.
+
+Frames are made on the held thread when the stack is first asked for, serve requests on that thread, and die with
+the pause.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dynamo_dap.debuggee.values.model import EvaluationError, ScopeOfFrame, Value, VirtualSource, WriteRefused
+from dynamo_dap.protocol.types import CompletionItem
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a frame is: 1-based lines and columns, ``end_column`` exclusive as in DAP; None where unknown."""
+
+    line: int
+    column: int = 1
+    end_line: int | None = None
+    end_column: int | None = None
+
+
+class Frame(ABC):
+    """One frame. Engines subclass it; only what is abstract has to be given."""
+
+    presentation_hint: str = "normal"
+    """DAP: ``normal``, ``subtle`` (code that is not the user's), ``label`` (a mere divider)."""
+    instruction_pointer_reference: str | None = None
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name shown in the call stack."""
+
+    @property
+    @abstractmethod
+    def source(self) -> str | VirtualSource | None:
+        """A file's absolute path, a virtual source, or None."""
+
+    @property
+    @abstractmethod
+    def position(self) -> Position:
+        """The current place in ``source``."""
+
+    @abstractmethod
+    def scopes(self) -> Sequence[ScopeOfFrame]:
+        """The groups of variables to show, most interesting first."""
+
+    def evaluate(self, expression: str, context: str) -> Value:
+        """Return the value of ``expression`` in this frame. ``context`` is DAP's: watch, hover, repl, clipboard, variables.
+
+        Raises:
+            EvaluationError: it has no value; the text is for a person. Anything else raised is shown as the
+                expression's own exception.
+        """
+        raise EvaluationError("nothing can be evaluated in this frame")
+
+    def write(self, expression: str, value: str) -> Value:
+        """Assign the value of the expression ``value`` to the assignable ``expression`` (DAP ``setExpression``)."""
+        raise WriteRefused("nothing can be assigned in this frame")
+
+    def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
+        """Completions for ``text`` with the cursor before the 1-based ``column``."""
+        return ()

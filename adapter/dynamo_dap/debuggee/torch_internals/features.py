@@ -1,0 +1,80 @@
+"""Named features that stand on private names of torch, probed once each.
+
+Declared at import time by the modules of this room; probed on whichever thread first asks, after torch arrived; the
+answers live as long as the process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+
+class FeatureMissing(Exception):
+    """This version of torch lacks a private name that a feature stands on; the text names both."""
+
+
+class Feature:
+    """One thing users see that needs private names of torch."""
+
+    def __init__(self, name: str, *needs: str) -> None:
+        """``name`` is for users ("stepping by instruction while tracing"); ``needs`` are ``module:attribute.path``."""
+        self.name = name
+        self._needs = needs
+        self._resolved: dict[str, Any] | None = None
+        self._problem: str | None = None
+        _features.append(self)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the feature is off, as a sentence for the user; None when it works."""
+        if self._resolved is None and self._problem is None:
+            self._probe()
+        return self._problem
+
+    def require(self) -> None:
+        """Raise ``FeatureMissing`` when the feature is off."""
+        if self.problem is not None:
+            raise FeatureMissing(self.problem)
+
+    def resolve(self, need: str) -> Any:
+        """Return the object behind ``need``, one of the declared needs.
+
+        Raises:
+            FeatureMissing: some need of the feature is not there.
+        """
+        self.require()
+        assert self._resolved is not None
+        return self._resolved[need]
+
+    def _probe(self) -> None:
+        resolved: dict[str, Any] = {}
+        for need in self._needs:
+            try:
+                resolved[need] = _lookup(need)
+            except (ImportError, AttributeError):
+                self._problem = f"torch {_torch_version()} has no {need.replace(':', '.')}: {self.name} is off"
+                return
+        self._resolved = resolved
+
+
+_features: list[Feature] = []
+
+
+def problems() -> list[str]:
+    """Probe every declared feature and return a sentence for each that is off. Call when torch has been imported."""
+    return [feature.problem for feature in _features if feature.problem is not None]
+
+
+def _lookup(need: str) -> Any:
+    module_name, _, path = need.partition(":")
+    found: Any = importlib.import_module(module_name)
+    for part in filter(None, path.split(".")):
+        found = getattr(found, part)
+    return found
+
+
+def _torch_version() -> str:
+    torch = sys.modules.get("torch")
+    return str(getattr(torch, "__version__", "(unknown version)"))

@@ -1,0 +1,151 @@
+"""How a value is shown: its text, and children that are made only when asked for.
+
+Everything the Variables pane shows is a ``Value``. Engines make them, the agent gives their children references and
+sends them. All of it runs on the held thread, and lives no longer than the pause.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+
+class EvaluationError(Exception):
+    """An expression has no value to show; the text says why, for a person."""
+
+
+class WriteRefused(Exception):
+    """A value cannot be set; the text says why, and nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a source file (1-based line and column), shown as a link."""
+
+    path: str
+    line: int
+    column: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value as it is shown. ``text`` is bounded (see ``bounded_text``) and is never the whole ``repr`` of a big thing."""
+
+    text: str
+    type_name: str | None = None
+    children: Children | None = None
+    kind: str | None = None
+    """DAP ``VariablePresentationHint.kind``: ``property``, ``method``, ``class``, ``data``, ``virtual`` ..."""
+    attributes: tuple[str, ...] = ()
+    """DAP ``VariablePresentationHint.attributes``: ``readOnly``, ``constant``, ``rawString`` ..."""
+    lazy: bool = False
+    """Not computed yet: the text is a placeholder, and asking for the children computes one child, the real value."""
+    location: Location | None = None
+    """Where the value itself is defined: a function's code, a class."""
+    memory_reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A named value."""
+
+    name: str
+    value: Value
+    evaluate_name: str | None = None
+    """An expression that gives this value again in a watch; None when there is none."""
+    declaration: Location | None = None
+    """The line that created it."""
+
+
+class Children(ABC):
+    """The variables below a value or a scope. Made lazily, paged, and never more than asked for."""
+
+    @property
+    def named_count(self) -> int:
+        """How many named children there are; 0 when ``named`` has none. Must be cheap."""
+        return len(self.named())
+
+    @property
+    def indexed_count(self) -> int:
+        """How many indexed children there are. Must be cheap."""
+        return 0
+
+    @abstractmethod
+    def named(self) -> Sequence[Variable]:
+        """Return the named children."""
+
+    def indexed(self, start: int, count: int) -> Sequence[Variable]:
+        """Return indexed children ``start`` to ``start + count - 1``, fewer at the end."""
+        return ()
+
+    def write(self, name: str, expression: str) -> Value:
+        """Set the child called ``name`` to the value of ``expression``, and return the new value.
+
+        Raises:
+            WriteRefused: this child cannot be set; nothing was changed.
+            EvaluationError: the expression has no value; nothing was changed.
+        """
+        raise WriteRefused(f"'{name}' cannot be changed here")
+
+
+@dataclass(frozen=True)
+class Fixed(Children):
+    """Children that are known already."""
+
+    variables: tuple[Variable, ...]
+
+    def named(self) -> Sequence[Variable]:
+        """Return the variables."""
+        return self.variables
+
+
+class Deferred(Children):
+    """Named children that are computed when first asked for."""
+
+    def __init__(self, make: Callable[[], Sequence[Variable]], count: int | None = None) -> None:
+        """``count`` is the number of children when it is known without computing them."""
+        self._make = make
+        self._count = count
+        self._made: Sequence[Variable] | None = None
+
+    @property
+    def named_count(self) -> int:
+        """The count that was given, else the number of computed children."""
+        return self._count if self._count is not None else len(self.named())
+
+    def named(self) -> Sequence[Variable]:
+        """Return the children, computing them the first time."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeOfFrame:
+    """A named group of variables of a frame, as DAP ``Scope``."""
+
+    name: str
+    children: Children
+    presentation_hint: str | None = None
+    expensive: bool = False
+    """Not opened by itself in the IDE."""
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualSource:
+    """A read-only document that exists only in the debugger: a graph, a listing of generated code."""
+
+    name: str
+    text: Callable[[], str]
+    mime_type: str = "text/x-python"
+    key: object = field(default=None, compare=True)
+    """Two sources with the same key (not None) are one document, with one DAP ``sourceReference``."""
+
+
+MAXIMUM_TEXT = 400
+
+
+def bounded_text(text: str, maximum: int = MAXIMUM_TEXT) -> str:
+    """Return ``text`` cut to ``maximum`` characters, with an ellipsis that tells it was cut."""
+    return text if len(text) <= maximum else text[: maximum - 1] + "…"

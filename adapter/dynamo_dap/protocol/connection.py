@@ -1,0 +1,255 @@
+"""A DAP connection: sends and receives messages over a byte stream, pairing responses with requests.
+
+One class for every end: the IDE's end of the server, the server's end of a backend, the agent, the terminal client.
+One daemon thread per connection reads, and calls the receiver in the order of arrival; any thread may send. Each message
+is written by a single ``write``. A connection lives until either side closes it, and then answers every pending request
+with a ``Disconnected`` failure, so that nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from dynamo_dap.protocol.framing import FrameParser, FramingError, frame
+from dynamo_dap.protocol.messages import (
+    EMPTY,
+    Envelope,
+    ErrorBody,
+    ErrorMessage,
+    Event,
+    ProtocolError,
+    Request,
+    Response,
+    encode,
+    encode_body,
+    parse,
+)
+from dynamo_dap.protocol.streams import ByteStream
+
+OnResponse = Callable[[Response], None]
+
+
+class Disconnected(Exception):
+    """The other end is gone."""
+
+
+class RequestFailed(Exception):
+    """A request was answered with ``success: false``; ``response`` has the details."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.error_text)
+        self.response = response
+
+
+class Receiver(Protocol):
+    """What a connection's reader thread calls."""
+
+    def on_request(self, request: Request) -> None:
+        """A request came in; it is answered by ``Connection.respond`` or ``respond_error``, now or later."""
+
+    def on_event(self, event: Event) -> None:
+        """An event came in."""
+
+    def on_invalid_message(self, problem: str) -> None:
+        """A message that could not be read came in; the connection goes on."""
+
+    def on_closed(self, problem: str | None) -> None:
+        """The connection has ended. ``problem`` says what was wrong with its end, None for a clean one."""
+
+
+class Connection:
+    """One end of a DAP connection."""
+
+    def __init__(self, stream: ByteStream, name: str) -> None:
+        """``name`` appears in the reader thread's name and in error texts: ``"agent"``, ``"IDE"``."""
+        self.name = name
+        self._stream = stream
+        self._write_lock = threading.Lock()
+        self._next_seq = 1
+        self._pending_lock = threading.Lock()
+        self._pending: dict[int, tuple[str, OnResponse]] = {}
+        self._closed = False
+        self._reader: threading.Thread | None = None
+
+    def start(self, receiver: Receiver) -> threading.Thread:
+        """Start reading; ``receiver`` is called on the returned daemon thread."""
+        reader = threading.Thread(
+            target=self._read,
+            args=(receiver,),
+            name=f"dynamo-dap {self.name} reader",
+            daemon=True,
+        )
+        self._reader = reader
+        reader.start()
+        return reader
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self._closed
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def send_event(self, event: str, body: object = None) -> None:
+        """Send an event; silently dropped when the other end is gone (its ``on_closed`` tells)."""
+        self._send(Envelope(seq=0, type="event", event=event, body=encode_body(body)))
+
+    def send_request(
+        self,
+        command: str,
+        arguments: object = None,
+        on_response: OnResponse | None = None,
+    ) -> int:
+        """Send a request and return its ``seq``; ``on_response`` is called once, on the reader thread.
+
+        When the connection ends before the answer, ``on_response`` gets a failure that says so.
+        """
+        envelope = Envelope(
+            seq=0, type="request", command=command, arguments=encode_body(arguments)
+        )
+        return self._send(envelope, on_response or (lambda response: None))
+
+    def request(
+        self, command: str, arguments: object = None, *, timeout: float
+    ) -> msgspec.Raw:
+        """Send a request, wait for the answer and return its body. Not for the reader thread, which would wait for itself.
+
+        Raises:
+            RequestFailed: the answer was ``success: false``.
+            TimeoutError: no answer within ``timeout`` seconds.
+        """
+        assert threading.current_thread() is not self._reader, (
+            "a blocking request on the reader thread cannot be answered"
+        )
+        answers: queue.SimpleQueue[Response] = queue.SimpleQueue()
+        self.send_request(command, arguments, answers.put)
+        try:
+            response = answers.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(
+                f"{self.name} did not answer '{command}' within {timeout:g} s"
+            ) from None
+        if not response.success:
+            raise RequestFailed(response)
+        return response.body
+
+    def respond(self, request: Request, body: object = None) -> None:
+        """Answer ``request`` with success."""
+        self._respond(request, success=True, body=encode_body(body), message=None)
+
+    def respond_error(
+        self,
+        request: Request,
+        text: str,
+        *,
+        error_id: int = 1,
+        message: str = "",
+        show_user: bool = False,
+    ) -> None:
+        """Answer ``request`` with a failure.
+
+        ``text`` is for a person; ``message`` is DAP's short machine-readable form (``cancelled``, ``notStopped``),
+        the text itself when there is none; ``error_id`` is stable per kind of error.
+        """
+        error = ErrorMessage(
+            id=error_id, format="{text}", variables={"text": text}, show_user=show_user
+        )
+        body = encode_body(ErrorBody(error=error))
+        self._respond(request, success=False, body=body, message=message or text)
+
+    def forward_response(self, request: Request, response: Response) -> None:
+        """Answer ``request`` with what another connection answered."""
+        self._respond(request, response.success, response.body, response.message)
+
+    def close(self) -> None:
+        """Close the stream; the reader then ends and fails what is pending."""
+        self._closed = True
+        self._stream.close()
+
+    def _respond(
+        self, request: Request, success: bool, body: msgspec.Raw, message: str | None
+    ) -> None:
+        self._send(
+            Envelope(
+                seq=0,
+                type="response",
+                request_seq=request.seq,
+                command=request.command,
+                success=success,
+                message=message,
+                body=body if body is not EMPTY else None,
+            )
+        )
+
+    def _send(self, envelope: Envelope, on_response: OnResponse | None = None) -> int:
+        with self._write_lock:
+            envelope.seq = self._next_seq
+            self._next_seq += 1
+            if on_response is not None:
+                with self._pending_lock:
+                    self._pending[envelope.seq] = (envelope.command, on_response)
+            try:
+                if self._closed:
+                    raise OSError("closed")
+                self._stream.write(frame(encode(envelope)))
+                return envelope.seq
+            except OSError:
+                pass
+        self._fail_pending(only=envelope.seq)
+        return envelope.seq
+
+    # -- receiving -------------------------------------------------------------------------------------------------
+
+    def _read(self, receiver: Receiver) -> None:
+        problem: str | None = None
+        parser = FrameParser()
+        try:
+            while data := self._stream.read():
+                for body in parser.feed(data):
+                    self._dispatch(body, receiver)
+            if parser.is_mid_message and not self._closed:
+                problem = "the stream ended in the middle of a message"
+        except FramingError as error:
+            problem = str(error)
+        finally:
+            self._closed = True
+            self._fail_pending()
+            receiver.on_closed(problem)
+
+    def _dispatch(self, body: bytes, receiver: Receiver) -> None:
+        try:
+            message = parse(body)
+        except ProtocolError as error:
+            receiver.on_invalid_message(str(error))
+            return
+        if isinstance(message, Request):
+            receiver.on_request(message)
+        elif isinstance(message, Event):
+            receiver.on_event(message)
+        else:
+            self._settle(message)
+
+    def _settle(self, response: Response) -> None:
+        with self._pending_lock:
+            entry = self._pending.pop(response.request_seq, None)
+        if entry is not None:
+            entry[1](response)
+
+    def _fail_pending(self, only: int | None = None) -> None:
+        with self._pending_lock:
+            failed: dict[int, tuple[str, OnResponse]] = {}
+            if only is not None and only in self._pending:
+                failed[only] = self._pending.pop(only)
+            elif only is None:
+                failed, self._pending = self._pending, {}
+        for seq, (command, on_response) in failed.items():
+            text = f"{self.name} is gone, '{command}' was not answered"
+            body = encode_body(ErrorBody(error=ErrorMessage(id=2, format=text)))
+            with contextlib.suppress(Exception):
+                on_response(Response(seq, command, False, body, "disconnected"))

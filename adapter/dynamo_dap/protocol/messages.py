@@ -1,0 +1,159 @@
+"""The three DAP envelopes (request, response, event) and their JSON codec.
+
+Bodies stay raw JSON until someone who knows their type asks for it: a router passes them on unread, a handler decodes
+them into the structs of ``types``, ``requests`` and ``events``. Used by every thread that sends or receives.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+EMPTY = msgspec.Raw(b"{}")
+
+
+class ProtocolError(Exception):
+    """A message that is not DAP, or arguments of the wrong type; the text says where, for a person."""
+
+
+class Envelope(msgspec.Struct, omit_defaults=True):
+    """Any DAP message as it is on the wire; which fields are there depends on ``type``."""
+
+    seq: int
+    type: str
+    command: str = ""
+    event: str = ""
+    request_seq: int = 0
+    success: bool | None = None
+    message: str | None = None
+    arguments: msgspec.Raw | None = None
+    body: msgspec.Raw | None = None
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A request as received. ``seq`` is the sender's."""
+
+    seq: int
+    command: str
+    arguments: msgspec.Raw
+
+
+class Response(msgspec.Struct, frozen=True):
+    """The answer to a request. ``message`` is set when ``success`` is false."""
+
+    request_seq: int
+    command: str
+    success: bool
+    body: msgspec.Raw
+    message: str | None = None
+
+    @property
+    def error_text(self) -> str:
+        """What went wrong, as text for a person: the error's ``format`` with its variables filled in."""
+        error = decode(self.body, ErrorBody, "error response").error
+        return error.text if error is not None else (self.message or "request failed")
+
+
+class Event(msgspec.Struct, frozen=True):
+    """An event as received."""
+
+    event: str
+    body: msgspec.Raw
+
+
+class ErrorMessage(msgspec.Struct, rename="camel", omit_defaults=True):
+    """DAP ``Message``: an error with a stable id, shown to the user when ``show_user``."""
+
+    id: int
+    format: str
+    show_user: bool = False
+    variables: dict[str, str] | None = None
+    url: str | None = None
+    url_label: str | None = None
+
+    @property
+    def text(self) -> str:
+        """``format`` with ``{name}`` replaced from ``variables``."""
+        text = self.format
+        for name, value in (self.variables or {}).items():
+            text = text.replace("{" + name + "}", value)
+        return text
+
+
+class ErrorBody(msgspec.Struct, omit_defaults=True):
+    """Body of a failed response (DAP ``ErrorResponse``)."""
+
+    error: ErrorMessage | None = None
+
+
+_envelope_decoder = msgspec.json.Decoder(Envelope)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(envelope: Envelope) -> bytes:
+    """Return the JSON of ``envelope``."""
+    return _encoder.encode(envelope)
+
+
+def encode_body(body: object) -> msgspec.Raw:
+    """Return ``body`` (a struct, a mapping, raw JSON, or None for no body) as raw JSON."""
+    if body is None:
+        return EMPTY
+    if isinstance(body, msgspec.Raw):
+        return body
+    return msgspec.Raw(_encoder.encode(body))
+
+
+def parse(data: bytes) -> Request | Response | Event:
+    """Read one message body.
+
+    Raises:
+        ProtocolError: not JSON, or JSON that is no DAP message.
+    """
+    try:
+        envelope = _envelope_decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"not a DAP message: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"message is not valid JSON: {error}") from None
+    if envelope.type == "request":
+        if not envelope.command:
+            raise ProtocolError("request without a 'command'")
+        return Request(envelope.seq, envelope.command, envelope.arguments or EMPTY)
+    if envelope.type == "response":
+        if envelope.success is None or not envelope.request_seq:
+            raise ProtocolError("response without 'success' or 'request_seq'")
+        body = envelope.body or EMPTY
+        return Response(
+            envelope.request_seq,
+            envelope.command,
+            envelope.success,
+            body,
+            envelope.message,
+        )
+    if envelope.type == "event":
+        if not envelope.event:
+            raise ProtocolError("event without a name")
+        return Event(envelope.event, envelope.body or EMPTY)
+    raise ProtocolError(f"message of unknown type {envelope.type!r}")
+
+
+def decode(raw: msgspec.Raw, into: type[T], what: str) -> T:
+    """Decode arguments or a body into ``into``; ``null`` counts as an empty object.
+
+    Raises:
+        ProtocolError: a field is missing or of the wrong type; the text names ``what`` and the JSON path.
+    """
+    data = bytes(raw)
+    try:
+        return msgspec.json.decode(b"{}" if data == b"null" else data, type=into)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"{what}: {error}") from None
+
+
+def to_builtins(raw: msgspec.Raw) -> Any:
+    """Return raw JSON as plain Python values."""
+    return msgspec.json.decode(bytes(raw))

@@ -1,0 +1,97 @@
+"""Byte streams that carry DAP: a socket, or a pair of pipes.
+
+A ``ByteStream`` is read by one thread and written by any (the connection serialises writes); it lives as long as its
+connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import Protocol
+
+_CHUNK_BYTES = 64 * 1024
+
+
+class ByteStream(Protocol):
+    """Where a connection reads and writes; ``read`` returns ``b""`` at the end of the stream."""
+
+    def read(self) -> bytes:
+        """Block until some bytes are there and return them; ``b""`` when the other end has closed."""
+
+    def write(self, data: bytes) -> None:
+        """Write all of ``data``. Raises ``OSError`` when the other end is gone."""
+
+    def close(self) -> None:
+        """Close both directions and wake a blocked ``read``; harmless when closed already."""
+
+
+class SocketStream:
+    """A connected TCP socket, with Nagle's algorithm off: every message is one ``send``."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.settimeout(None)
+        self._socket = connected
+
+    def read(self) -> bytes:
+        """Return the next bytes; ``b""`` also when the socket was reset or closed under the reader."""
+        try:
+            return self._socket.recv(_CHUNK_BYTES)
+        except OSError:
+            return b""
+
+    def write(self, data: bytes) -> None:
+        """Send all of ``data``."""
+        self._socket.sendall(data)
+
+    def close(self) -> None:
+        """Shut the socket down, which wakes its reader, then close it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+class PipeStream:
+    """Two file descriptors, read from and written to without buffering."""
+
+    def __init__(self, read_descriptor: int, write_descriptor: int) -> None:
+        self._read_descriptor = read_descriptor
+        self._write_descriptor = write_descriptor
+        self._closed = False
+
+    def read(self) -> bytes:
+        """Return the next bytes; ``b""`` also when the pipe broke."""
+        try:
+            return os.read(self._read_descriptor, _CHUNK_BYTES)
+        except OSError:
+            return b""
+
+    def write(self, data: bytes) -> None:
+        """Write all of ``data``."""
+        view = memoryview(data)
+        while view:
+            written = os.write(self._write_descriptor, view)
+            view = view[written:]
+
+    def close(self) -> None:
+        """Close the writing end. The reading end is left to its blocked reader, which sees the end of the stream."""
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(OSError):
+                os.close(self._write_descriptor)
+
+
+def take_standard_streams() -> PipeStream:
+    """Take stdin and stdout away for the protocol, so that no stray print or child process can corrupt it.
+
+    The protocol gets private duplicates; descriptor 0 then reads nothing and descriptor 1 writes to stderr.
+    """
+    read_descriptor = os.dup(0)
+    write_descriptor = os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return PipeStream(read_descriptor, write_descriptor)
