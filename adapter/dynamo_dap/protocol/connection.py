@@ -110,14 +110,10 @@ class Connection:
 
         When the connection ends before the answer, ``on_response`` gets a failure that says so.
         """
-        envelope = Envelope(
-            seq=0, type="request", command=command, arguments=encode_body(arguments)
-        )
+        envelope = Envelope(seq=0, type="request", command=command, arguments=encode_body(arguments))
         return self._send(envelope, on_response or (lambda response: None))
 
-    def request(
-        self, command: str, arguments: object = None, *, timeout: float
-    ) -> msgspec.Raw:
+    def request(self, command: str, arguments: object = None, *, timeout: float) -> msgspec.Raw:
         """Send a request, wait for the answer and return its body. Not for the reader thread, which would wait for itself.
 
         Raises:
@@ -132,9 +128,7 @@ class Connection:
         try:
             response = answers.get(timeout=timeout)
         except queue.Empty:
-            raise TimeoutError(
-                f"{self.name} did not answer '{command}' within {timeout:g} s"
-            ) from None
+            raise TimeoutError(f"{self.name} did not answer '{command}' within {timeout:g} s") from None
         if not response.success:
             raise RequestFailed(response)
         return response.body
@@ -157,9 +151,7 @@ class Connection:
         ``text`` is for a person; ``message`` is DAP's short machine-readable form (``cancelled``, ``notStopped``),
         the text itself when there is none; ``error_id`` is stable per kind of error.
         """
-        error = ErrorMessage(
-            id=error_id, format="{text}", variables={"text": text}, show_user=show_user
-        )
+        error = ErrorMessage(id=error_id, format="{text}", variables={"text": text}, show_user=show_user)
         body = encode_body(ErrorBody(error=error))
         self._respond(request, success=False, body=body, message=message or text)
 
@@ -172,9 +164,7 @@ class Connection:
         self._closed = True
         self._stream.close()
 
-    def _respond(
-        self, request: Request, success: bool, body: msgspec.Raw, message: str | None
-    ) -> None:
+    def _respond(self, request: Request, success: bool, body: msgspec.Raw, message: str | None) -> None:
         self._send(
             Envelope(
                 seq=0,

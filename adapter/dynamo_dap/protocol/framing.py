@@ -73,9 +73,7 @@ class FrameParser:
         if found:
             _split_field(first_line)
         elif b"\n" in first_line or (first_line and not 0x20 < first_line[0] < 0x7F):
-            raise FramingError(
-                f"expected a header such as 'Content-Length: 119', got {_preview(first_line)}"
-            )
+            raise FramingError(f"expected a header such as 'Content-Length: 119', got {_preview(first_line)}")
 
 
 def _content_length(header: bytes) -> int:
@@ -90,18 +88,14 @@ def _content_length(header: bytes) -> int:
     if length is None:
         raise FramingError(f"header without Content-Length: {_preview(header)}")
     if length > MAXIMUM_BODY_BYTES:
-        raise FramingError(
-            f"Content-Length {length} is more than the {MAXIMUM_BODY_BYTES} bytes accepted"
-        )
+        raise FramingError(f"Content-Length {length} is more than the {MAXIMUM_BODY_BYTES} bytes accepted")
     return length
 
 
 def _split_field(line: bytes) -> tuple[bytes, bytes]:
     name, colon, value = line.partition(b":")
     if not colon or not name.strip() or b" " in name.strip():
-        raise FramingError(
-            f"expected a header such as 'Content-Length: 119', got {_preview(line)}"
-        )
+        raise FramingError(f"expected a header such as 'Content-Length: 119', got {_preview(line)}")
     return name.strip(), value.strip()
 
 
