@@ -1,0 +1,278 @@
+"""Which lines of a source file have code, and which function each belongs to.
+
+The file is read and compiled, never executed, so a breakpoint can be placed before (or without) the program loading it.
+Pure; any thread may call it. Tables are immutable and cached for as long as the file keeps its time and size.
+
+A function, here, is what the user wrote with ``def``, ``async def`` or ``lambda``: comprehensions, generator
+expressions and the bodies of classes inside functions count as lines of the function around them. Bodies of classes at
+module level run when the module is imported and count as the module's.
+"""
+
+from __future__ import annotations
+
+import ast
+import opcode
+import tokenize
+import warnings
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from inspect import CO_OPTIMIZED
+from pathlib import Path
+from types import CodeType
+
+_NAME_WHEN_COMPILING = "<dynamo-dap line table>"
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+_PROLOGUE = frozenset(
+    opcode.opmap[name]
+    for name in ("RESUME", "MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR", "GEN_START", "CACHE", "EXTENDED_ARG")
+    if name in opcode.opmap
+)
+_AFTER_RETURN_GENERATOR = opcode.opmap["POP_TOP"]
+_RETURN_GENERATOR = opcode.opmap.get("RETURN_GENERATOR")
+
+
+class LineTableError(Exception):
+    """The file has no line table; the text says why, for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLines:
+    """One function of a file. Lines are 1-based and inclusive."""
+
+    qualified_name: str
+    """As ``co_qualname`` gives it: ``Model.forward``, ``outer.<locals>.inner``."""
+    first_line: int
+    """``co_firstlineno``: the line of the first decorator, else of ``def`` or ``lambda``."""
+    last_line: int
+    """The last line of its text, with comments after it that are indented as its body is."""
+    lines: frozenset[int]
+    """The lines whose code runs when the function is called, without those of functions defined in it."""
+
+
+@dataclass(frozen=True)
+class LineTable:
+    """The lines of one file."""
+
+    path: str
+    functions: tuple[FunctionLines, ...]
+    """In order of their first line, an outer function before those defined in it."""
+    module_level_lines: frozenset[int]
+    """Lines that run when the module is imported: statements outside functions, ``def`` and decorator lines."""
+    statement_starts: frozenset[int]
+    """Lines on which a statement, ``except`` handler, ``case`` or decorator begins."""
+    executable_lines: frozenset[int] = field(init=False)
+    """Every line that has code."""
+
+    def __post_init__(self) -> None:
+        lines = self.module_level_lines.union(*(function.lines for function in self.functions))
+        object.__setattr__(self, "executable_lines", lines)
+
+    def function_at(self, line: int) -> FunctionLines | None:
+        """Return the innermost function whose text holds ``line``; None at module level.
+
+        A ``def`` or decorator line belongs to the function that it defines.
+        """
+        innermost: FunctionLines | None = None
+        for function in self.functions:
+            if function.first_line > line:
+                break
+            if line <= function.last_line and (innermost is None or function.last_line <= innermost.last_line):
+                innermost = function
+        return innermost
+
+    def functions_running(self, line: int) -> list[FunctionLines]:
+        """Return the functions that have code on ``line``: several for lambdas that share it, none at module level."""
+        return [function for function in self.functions if line in function.lines]
+
+    def next_executable_line(self, line: int) -> int | None:
+        """Return ``line`` if it has code, else the next line below that has, without leaving the function around it."""
+        if line in self.executable_lines:
+            return line
+        function = self.function_at(line)
+        candidates = sorted(function.lines if function is not None else self.module_level_lines)
+        position = bisect_left(candidates, line)
+        return candidates[position] if position < len(candidates) else None
+
+
+def line_table(path: str) -> LineTable:
+    """Return the line table of the Python file at ``path``.
+
+    Raises:
+        LineTableError: the file cannot be read, or is no Python that this interpreter can parse.
+    """
+    try:
+        status = Path(path).stat()
+    except OSError as error:
+        raise LineTableError(f"cannot read {path}: {error.strerror or error}") from None
+    version = (status.st_mtime_ns, status.st_size)
+    cached = _cache.get(path)
+    if cached is None or cached[0] != version:
+        cached = _cache[path] = (version, _make(path, _read(path)))
+    return cached[1]
+
+
+def line_table_of_text(text: str, path: str = "<string>") -> LineTable:
+    """Return the line table of source text that is in no file.
+
+    Raises:
+        LineTableError: it is no Python that this interpreter can parse.
+    """
+    return _make(path, text)
+
+
+_cache: dict[str, tuple[tuple[int, int], LineTable]] = {}
+
+
+def _read(path: str) -> str:
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except OSError as error:
+        raise LineTableError(f"cannot read {path}: {error.strerror or error}") from None
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        raise LineTableError(f"{path} is not text in the encoding it declares: {error}") from None
+
+
+def _make(path: str, text: str) -> LineTable:
+    try:
+        with _own_warnings_silenced():
+            tree = ast.parse(text, _NAME_WHEN_COMPILING)
+            code = compile(tree, _NAME_WHEN_COMPILING, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        where = f", line {error.lineno}" if error.lineno else ""
+        raise LineTableError(f"{path}{where}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise LineTableError(f"{path} cannot be compiled: {error or type(error).__name__}") from None
+    collector = _Collector(_function_ends(tree, text.splitlines()))
+    collector.module(code)
+    functions = sorted(collector.functions, key=lambda function: (function.first_line, -function.last_line))
+    return LineTable(path, tuple(functions), frozenset(collector.module_lines), frozenset(_statement_starts(tree)))
+
+
+@contextmanager
+def _own_warnings_silenced() -> Iterator[None]:
+    """Keep warnings about the file's text from being printed a second time by our compiling it.
+
+    ``warnings.catch_warnings`` would replace the program's filters and make it forget which warnings it has shown. This
+    entry matches only the name under which we compile.
+    """
+    entry = ("ignore", None, Warning, _NAME_WHEN_COMPILING, 0)
+    filters = warnings.filters
+    assert isinstance(filters, list)
+    filters.insert(0, entry)
+    try:
+        yield
+    finally:
+        if entry in filters:
+            filters.remove(entry)
+
+
+class _Collector:
+    """Goes through the code objects of a module, outermost first."""
+
+    def __init__(self, function_ends: dict[tuple[str, int], int]) -> None:
+        self._function_ends = function_ends
+        self.functions: list[FunctionLines] = []
+        self.module_lines: set[int] = set()
+
+    def module(self, code: CodeType) -> None:
+        self.module_lines.update(code_lines(code))
+        for inner in _inner_codes(code):
+            self._visit(inner, "", self.module_lines)
+
+    def _visit(self, code: CodeType, prefix: str, around: set[int]) -> None:
+        """Collect ``code``, whose lines count for ``around`` unless it is a function."""
+        if _is_annotations(code):
+            return
+        if code.co_name.startswith("<generic parameters of "):
+            around.update(code_lines(code))
+            for inner in _inner_codes(code):
+                self._visit(inner, prefix, around)
+            return
+        name = getattr(code, "co_qualname", prefix + code.co_name)
+        is_class = not code.co_flags & CO_OPTIMIZED
+        lines = around if is_class or code.co_name in _COMPREHENSIONS else set()
+        lines.update(code_lines(code))
+        for inner in _inner_codes(code):
+            self._visit(inner, f"{name}." if is_class else f"{name}.<locals>.", lines)
+        if lines is not around:
+            self._add_function(code, name, lines)
+
+    def _add_function(self, code: CodeType, name: str, lines: set[int]) -> None:
+        end = self._function_ends.get((code.co_name, code.co_firstlineno), max(lines, default=code.co_firstlineno))
+        self.functions.append(FunctionLines(name, code.co_firstlineno, end, frozenset(lines)))
+
+
+def _inner_codes(code: CodeType) -> list[CodeType]:
+    return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+
+
+def _is_annotations(code: CodeType) -> bool:
+    """Whether this is the function that Python 3.14 makes to compute annotations on demand."""
+    return code.co_name == "__annotate__" and code.co_varnames[:1] in ((".format",), ("format",))
+
+
+def code_lines(code: CodeType) -> set[int]:
+    """Return the lines of ``code`` at which something happens: those of more than a function's prologue."""
+    body_start = prologue_end(code)
+    instructions = code.co_code
+    return {
+        line
+        for start, end, line in code.co_lines()
+        if line and any(instructions[at] not in _PROLOGUE for at in range(max(start, body_start), end, 2))
+    }
+
+
+def prologue_end(code: CodeType) -> int:
+    """Return the offset of the first instruction that does something for the user: after ``RESUME``, making cells."""
+    instructions = code.co_code
+    offset = 0
+    previous: int | None = None
+    while offset < len(instructions):
+        operation = instructions[offset]
+        in_prologue = operation in _PROLOGUE
+        if not in_prologue and not (operation == _AFTER_RETURN_GENERATOR and previous == _RETURN_GENERATOR):
+            break
+        previous = operation
+        offset += 2
+    return offset
+
+
+def _statement_starts(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.stmt, ast.ExceptHandler)):
+            yield node.lineno
+        elif isinstance(node, ast.match_case):
+            yield node.pattern.lineno
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield from (decorator.lineno for decorator in node.decorator_list)
+
+
+def _function_ends(tree: ast.Module, source_lines: list[str]) -> dict[tuple[str, int], int]:
+    """Return (name, ``co_firstlineno``) -> last line, for every function of the tree."""
+    ends: dict[tuple[str, int], int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            end = _with_comments_below(source_lines, node.end_lineno or node.lineno, node.col_offset)
+            ends[node.name, first] = max(end, ends.get((node.name, first), 0))
+        elif isinstance(node, ast.Lambda):
+            end = node.end_lineno or node.lineno
+            ends["<lambda>", node.lineno] = max(end, ends.get(("<lambda>", node.lineno), 0))
+    return ends
+
+
+def _with_comments_below(source_lines: list[str], last_line: int, indentation: int) -> int:
+    """Return ``last_line``, or the last of the comment lines below it that are indented deeper than ``indentation``."""
+    end = last_line
+    for number in range(last_line + 1, len(source_lines) + 1):
+        text = source_lines[number - 1]
+        stripped = text.lstrip()
+        if not stripped:
+            continue
+        if not stripped.startswith("#") or len(text) - len(stripped) <= indentation:
+            break
+        end = number
+    return end
