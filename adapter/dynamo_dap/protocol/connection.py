@@ -75,6 +75,7 @@ class Connection:
         self._pending_lock = threading.Lock()
         self._pending: dict[int, tuple[str, OnResponse]] = {}
         self._closed = False
+        self._reading_ended = False
         self._reader: threading.Thread | None = None
 
     def start(self, receiver: Receiver) -> threading.Thread:
@@ -91,8 +92,8 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection has ended."""
-        return self._closed
+        """Whether the connection has ended, from either side."""
+        return self._closed or self._reading_ended
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class Connection:
                 with self._pending_lock:
                     self._pending[envelope.seq] = (envelope.command, on_response)
             try:
-                if self._closed:
+                if self._closed or (on_response is not None and self._reading_ended):
                     raise OSError("closed")
                 self._stream.write(frame(encode(envelope)))
                 return envelope.seq
@@ -208,7 +209,7 @@ class Connection:
         except FramingError as error:
             problem = str(error)
         finally:
-            self._closed = True
+            self._reading_ended = True  # the other end may still read: it can be told what was wrong
             self._fail_pending()
             receiver.on_closed(problem)
 
