@@ -1,0 +1,289 @@
+"""A DAP client: an IDE's end of one debug session, without presentation.
+
+Requests are methods that block until the answer is there, or a deadline has passed; they are called on any thread but the
+connection's reader. Events and reverse requests are handed on by the reader thread in their order of arrival. A client
+lives as long as its connection.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from dynamo_dap.protocol.connection import Connection, RequestFailed
+from dynamo_dap.protocol.messages import Event, Request, Response, decode
+from dynamo_dap.protocol.requests import (
+    CompletionsArguments,
+    CompletionsResponseBody,
+    EvaluateArguments,
+    EvaluateResponseBody,
+    ExceptionInfoArguments,
+    ExceptionInfoResponseBody,
+    InitializeArguments,
+    PauseArguments,
+    ScopesArguments,
+    ScopesResponseBody,
+    SetBreakpointsArguments,
+    SetBreakpointsResponseBody,
+    SetExceptionBreakpointsArguments,
+    SetFunctionBreakpointsArguments,
+    SetFunctionBreakpointsResponseBody,
+    SourceArguments,
+    SourceResponseBody,
+    StackTraceArguments,
+    StackTraceResponseBody,
+    ThreadsResponseBody,
+    VariablesArguments,
+    VariablesResponseBody,
+)
+from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.protocol.types import (
+    Breakpoint,
+    Capabilities,
+    CompletionItem,
+    FunctionBreakpoint,
+    Scope,
+    Source,
+    SourceBreakpoint,
+    Thread,
+    Variable,
+)
+
+T = TypeVar("T")
+
+OnEvent = Callable[[Event], None]
+OnReverseRequest = Callable[[Request], object]
+"""Serves a request of the server's (``runInTerminal``) and returns the response's body."""
+
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that a request may take: importing torch on a busy machine is the slowest thing behind one."""
+
+
+class PendingResponse:
+    """The answer to a request, to come."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self._answers: queue.SimpleQueue[Response] = queue.SimpleQueue()
+        self._answered = threading.Event()
+
+    def settle(self, response: Response) -> None:
+        """Take the answer; called by the reader thread."""
+        self._answers.put(response)
+        self._answered.set()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer has come."""
+        return self._answered.is_set()
+
+    def result(self, timeout: float = DEFAULT_TIMEOUT) -> msgspec.Raw:
+        """Wait for the answer and return its body; once.
+
+        Raises:
+            RequestFailed: the answer was ``success: false``.
+            TimeoutError: there was none within ``timeout`` seconds.
+        """
+        try:
+            response = self._answers.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"the server did not answer '{self.command}' within {timeout:g} s") from None
+        if not response.success:
+            raise RequestFailed(response)
+        return response.body
+
+
+class Client:
+    """The IDE's end of a session."""
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        *,
+        on_event: OnEvent,
+        on_closed: Callable[[str | None], None] = lambda problem: None,
+        reverse_requests: Mapping[str, OnReverseRequest] | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Start reading ``stream``; ``on_event`` and ``on_closed`` are called on the reader thread."""
+        self.capabilities = Capabilities()
+        self.timeout = timeout
+        self._on_event = on_event
+        self._on_closed = on_closed
+        self._reverse_requests = dict(reverse_requests or {})
+        self._can_configure = threading.Event()
+        self.connection = Connection(stream, "server")
+        self.connection.start(self)
+
+    # -- what the connection's reader calls ------------------------------------------------------------------------
+
+    def on_request(self, request: Request) -> None:
+        """Serve a reverse request."""
+        serve = self._reverse_requests.get(request.command)
+        if serve is None:
+            self.connection.respond_error(request, f"this client does not serve '{request.command}'")
+            return
+        try:
+            body = serve(request)
+        except Exception as error:  # noqa: BLE001  whatever went wrong, the server waits for an answer
+            self.connection.respond_error(request, f"{request.command}: {error}")
+        else:
+            self.connection.respond(request, body)
+
+    def on_event(self, event: Event) -> None:
+        """Hand an event on."""
+        self._on_event(event)
+        if event.event == "initialized":
+            self._can_configure.set()
+
+    def on_invalid_message(self, problem: str) -> None:
+        """The server sent something that is no DAP message."""
+        self._on_closed(f"the server sent a message that cannot be read: {problem}")
+
+    def on_closed(self, problem: str | None) -> None:
+        """The connection has ended."""
+        self._can_configure.set()
+        self._on_closed(problem)
+
+    # -- requests of any kind --------------------------------------------------------------------------------------
+
+    def send(self, command: str, arguments: object = None) -> PendingResponse:
+        """Send a request and return at once."""
+        pending = PendingResponse(command)
+        self.connection.send_request(command, arguments, pending.settle)
+        return pending
+
+    def request(self, command: str, arguments: object = None, *, timeout: float | None = None) -> msgspec.Raw:
+        """Send a request, wait for the answer, and return its body as raw JSON.
+
+        Raises:
+            RequestFailed: the answer was ``success: false``.
+            TimeoutError: there was none in time.
+        """
+        return self.send(command, arguments).result(self.timeout if timeout is None else timeout)
+
+    def ask(self, command: str, arguments: object, body: type[T]) -> T:
+        """Send a request, wait for the answer, and return its body as ``body``."""
+        return decode(self.request(command, arguments), body, f"body of '{command}'")
+
+    # -- the beginning and the end of a session --------------------------------------------------------------------
+
+    def initialize(self, arguments: InitializeArguments) -> Capabilities:
+        """Introduce this client and learn what the server can do."""
+        self.capabilities = self.ask("initialize", arguments, Capabilities)
+        return self.capabilities
+
+    def begin(self, request: str, configuration: Mapping[str, object]) -> PendingResponse:
+        """Send ``launch`` or ``attach`` and wait until breakpoints can be set.
+
+        The answer comes after ``configuration_done``; await it then.
+
+        Raises:
+            RequestFailed: the program cannot be started or reached.
+            TimeoutError: nothing happened in time.
+        """
+        ready = threading.Event()
+        pending = PendingResponse(request)
+
+        def settle(response: Response) -> None:
+            pending.settle(response)
+            if not response.success:
+                ready.set()
+
+        def await_initialized() -> None:
+            self._can_configure.wait(self.timeout)
+            ready.set()
+
+        self.connection.send_request(request, dict(configuration), settle)
+        threading.Thread(target=await_initialized, name="dynamo-dap initialized", daemon=True).start()
+        ready.wait(self.timeout)
+        if pending.is_answered:
+            pending.result(0)
+        if not self._can_configure.is_set():
+            raise TimeoutError(f"no 'initialized' event within {self.timeout:g} s of '{request}'")
+        return pending
+
+    def configuration_done(self) -> None:
+        """Tell that every breakpoint is set: the program may run."""
+        self.request("configurationDone")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    # -- breakpoints -----------------------------------------------------------------------------------------------
+
+    def set_breakpoints(
+        self, path: str | os.PathLike[str], breakpoints: Sequence[SourceBreakpoint]
+    ) -> list[Breakpoint]:
+        """Replace the line breakpoints of a file."""
+        source = Source(name=os.path.basename(path), path=os.fspath(path))  # noqa: PTH119  a path as the user gave it
+        arguments = SetBreakpointsArguments(source=source, breakpoints=list(breakpoints))
+        return self.ask("setBreakpoints", arguments, SetBreakpointsResponseBody).breakpoints
+
+    def set_function_breakpoints(self, breakpoints: Sequence[FunctionBreakpoint]) -> list[Breakpoint]:
+        """Replace the function breakpoints."""
+        arguments = SetFunctionBreakpointsArguments(breakpoints=list(breakpoints))
+        return self.ask("setFunctionBreakpoints", arguments, SetFunctionBreakpointsResponseBody).breakpoints
+
+    def set_exception_filters(self, filters: Sequence[str]) -> None:
+        """Replace the exception filters."""
+        self.request("setExceptionBreakpoints", SetExceptionBreakpointsArguments(filters=list(filters)))
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def threads(self) -> list[Thread]:
+        """The program's threads."""
+        return self.ask("threads", None, ThreadsResponseBody).threads
+
+    def stack_trace(self, thread_id: int, start: int = 0, levels: int | None = None) -> StackTraceResponseBody:
+        """Frames of a stopped thread, innermost first, from ``start`` on."""
+        arguments = StackTraceArguments(thread_id=thread_id, start_frame=start or None, levels=levels)
+        return self.ask("stackTrace", arguments, StackTraceResponseBody)
+
+    def scopes(self, frame_id: int) -> list[Scope]:
+        """The groups of variables of a frame."""
+        return self.ask("scopes", ScopesArguments(frame_id=frame_id), ScopesResponseBody).scopes
+
+    def variables(
+        self, reference: int, *, only: str | None = None, start: int | None = None, count: int | None = None
+    ) -> list[Variable]:
+        """The children behind ``reference``; ``only`` is ``"indexed"`` or ``"named"``."""
+        arguments = VariablesArguments(variables_reference=reference, filter=only, start=start, count=count)
+        return self.ask("variables", arguments, VariablesResponseBody).variables
+
+    def evaluate(self, expression: str, frame_id: int | None, context: str) -> EvaluateResponseBody:
+        """The value of ``expression``; ``context`` is DAP's: ``watch``, ``repl``, ``hover``, ``clipboard``."""
+        arguments = EvaluateArguments(expression=expression, frame_id=frame_id, context=context)
+        return self.ask("evaluate", arguments, EvaluateResponseBody)
+
+    def completions(self, text: str, column: int, frame_id: int | None) -> list[CompletionItem]:
+        """Completions of ``text`` at the 1-based ``column``."""
+        arguments = CompletionsArguments(text=text, column=column, frame_id=frame_id)
+        return self.ask("completions", arguments, CompletionsResponseBody).targets
+
+    def exception_info(self, thread_id: int) -> ExceptionInfoResponseBody:
+        """What the thread stopped at, when it stopped at an exception."""
+        return self.ask("exceptionInfo", ExceptionInfoArguments(thread_id=thread_id), ExceptionInfoResponseBody)
+
+    def source(self, reference: int) -> SourceResponseBody:
+        """The text of a virtual source."""
+        return self.ask("source", SourceArguments(source_reference=reference), SourceResponseBody)
+
+    # -- going on --------------------------------------------------------------------------------------------------
+
+    def resume(self, command: str, thread_id: int, granularity: str | None = None) -> None:
+        """Send ``continue``, ``next``, ``stepIn``, ``stepOut`` or ``stepBack``; ``granularity`` is for steps."""
+        arguments: dict[str, object] = {"threadId": thread_id}
+        if granularity is not None:
+            arguments["granularity"] = granularity
+        self.request(command, arguments)
+
+    def pause(self, thread_id: int) -> None:
+        """Ask a thread to stop where it is."""
+        self.request("pause", PauseArguments(thread_id=thread_id))

@@ -1,0 +1,42 @@
+"""Programs of ``fixtures/`` and the markers ``#@name`` in them, so that tests name places and not line numbers."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+_MARKER = re.compile(r"#@(\w+)\s*$")
+
+
+class Fixture:
+    """One program. Lines are 1-based."""
+
+    def __init__(self, path: str | Path) -> None:
+        """``path`` is a file, or a name below ``fixtures/`` without its suffix."""
+        path = Path(path)
+        self.path = path if path.is_absolute() else (FIXTURES / path).with_suffix(".py")
+
+    @cached_property
+    def markers(self) -> dict[str, int]:
+        """The line of each marker."""
+        found: dict[str, int] = {}
+        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), start=1):
+            match = _MARKER.search(line)
+            if match:
+                assert match[1] not in found, f"{self.path.name} has the marker #@{match[1]} twice"
+                found[match[1]] = number
+        return found
+
+    def line(self, place: str | int) -> int:
+        """The line of a marker; a number is a line already."""
+        if isinstance(place, int):
+            return place
+        assert place in self.markers, f"{self.path.name} has no marker #@{place}, only {sorted(self.markers)}"
+        return self.markers[place]
+
+    def marker_at(self, line: int) -> str | None:
+        """The marker on a line, None when it has none."""
+        return next((name for name, number in self.markers.items() if number == line), None)

@@ -1,0 +1,41 @@
+"""Finds the processes that a session started, whatever became of their parents.
+
+Each session puts a mark of its own into the environment of its server, which every process below it inherits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+
+MARK = "DYNAMO_DAP_TEST_SESSION"
+
+
+def marked_with(mark: str) -> list[psutil.Process]:
+    """The running processes of the session ``mark``; zombies do not count."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def wait_until_gone(mark: str, deadline: float) -> list[str]:
+    """Wait until every process of the session has ended; return the command lines of those that have not."""
+    _, alive = psutil.wait_procs(marked_with(mark), timeout=deadline)
+    lines = []
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            lines.append(f"{process.pid}: {' '.join(process.cmdline())}")
+    return lines
+
+
+def kill_all(mark: str) -> None:
+    """Kill what is left of the session."""
+    left = marked_with(mark)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=5)

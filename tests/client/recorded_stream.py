@@ -1,0 +1,58 @@
+"""A byte stream that shows every message passing through it, in both directions, to a timeline and the schema."""
+
+from __future__ import annotations
+
+import json
+
+from dynamo_dap.protocol.framing import FrameParser, FramingError
+from dynamo_dap.protocol.streams import ByteStream
+from tests.client.schema import problems_of
+from tests.client.timeline import Timeline
+
+
+class RecordedStream:
+    """Wraps the stream of a session."""
+
+    def __init__(self, stream: ByteStream, timeline: Timeline) -> None:
+        self._stream = stream
+        self._timeline = timeline
+        self._incoming = FrameParser()
+        self._check_sent = True
+
+    def read(self) -> bytes:
+        """Read, record and check what the server sent."""
+        data = self._stream.read()
+        try:
+            bodies = self._incoming.feed(data)
+        except FramingError as error:
+            self._timeline.problems.append(f"the server sent no DAP: {error}")
+            return data
+        for body in bodies:
+            self._take(body, sent=False)
+        if not data and self._incoming.is_mid_message:
+            self._timeline.problems.append("the server's last message is truncated")
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Record and check what the test sends, then send it."""
+        for body in FrameParser().feed(data):
+            self._take(body, sent=True)
+        self._stream.write(data)
+
+    def write_unchecked(self, data: bytes) -> None:
+        """Send bytes that need not be DAP: a test of bad input."""
+        self._stream.write(data)
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+    def _take(self, body: bytes, sent: bool) -> None:
+        message = json.loads(body)
+        self._timeline.record(sent, message)
+        if not sent or self._check_sent:
+            self._timeline.problems += problems_of(message)
+
+    def allow_bad_requests(self) -> None:
+        """Stop checking what the test sends: it is about to send what DAP does not allow."""
+        self._check_sent = False

@@ -1,0 +1,508 @@
+"""One debug session of a test: a server process, a client, the timeline, and what a test asks of them.
+
+Driven by the test's thread. ``Session.close`` ends everything that the session started and ``Session.problems`` tells what
+went wrong on the way: broken messages, tracebacks in logs, processes left over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.messages import Request, to_builtins
+from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.types import Breakpoint, Capabilities, Scope, SourceBreakpoint, StackFrame, Variable
+from dynamo_dap.terminal.client import Client, OnReverseRequest, PendingResponse
+from dynamo_dap.terminal.server_process import ServerProcess
+from tests.client import processes
+from tests.client.fixtures import Fixture
+from tests.client.recorded_stream import RecordedStream
+from tests.client.timeline import Timeline
+
+TRACEBACK = "Traceback (most recent call last)"
+END_DEADLINE = 15.0
+"""Seconds in which everything has to be gone after the end of a session."""
+
+INITIALIZE = InitializeArguments(
+    adapter_id="dynamo",
+    client_id="tests",
+    client_name="dynamo-dap tests",
+    lines_start_at1=True,
+    columns_start_at1=True,
+    path_format="path",
+    supports_variable_type=True,
+    supports_variable_paging=True,
+    supports_run_in_terminal_request=True,
+    supports_memory_references=True,
+    supports_progress_reporting=True,
+    supports_invalidated_event=True,
+)
+
+
+class Tree:
+    """A value as the IDE shows it: its text, and children that are fetched when first looked at."""
+
+    def __init__(self, session: Session, variable: Variable) -> None:
+        self._session = session
+        self.variable = variable
+        self._children: dict[str, Tree] | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.variable.name
+
+    @property
+    def text(self) -> str:
+        """The value as text."""
+        return self.variable.value
+
+    @property
+    def children(self) -> dict[str, Tree]:
+        """What is below it, by name, as an IDE without paging asks for it."""
+        if self._children is None:
+            reference = self.variable.variables_reference
+            found = self._session.client.variables(reference) if reference else []
+            self._children = {one.name: Tree(self._session, one) for one in found}
+            assert len(self._children) == len(found), f"children of {self.name} share names: {found}"
+        return self._children
+
+    def __getitem__(self, name: str) -> Tree:
+        assert name in self.children, f"{self.name!r} has no child {name!r}, only {list(self.children)}"
+        return self.children[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.children
+
+    def texts(self) -> dict[str, str]:
+        """The children's texts by name."""
+        return {name: child.text for name, child in self.children.items()}
+
+    def open(self, depth: int) -> int:
+        """Fetch everything down to ``depth`` levels below, as an IDE does that opens all; return how many there were."""
+        if depth == 0:
+            return 0
+        return sum(1 + child.open(depth - 1) for child in self.children.values())
+
+
+class Frame:
+    """A frame of a stopped thread."""
+
+    def __init__(self, session: Session, data: StackFrame) -> None:
+        self._session = session
+        self.data = data
+        self._scopes: dict[str, Tree] | None = None
+
+    def __repr__(self) -> str:
+        where = self.data.source.path or self.data.source.name if self.data.source else None
+        return f"{self.name} ({where}:{self.line})"
+
+    @property
+    def name(self) -> str:
+        """The name in the call stack."""
+        return self.data.name
+
+    @property
+    def line(self) -> int:
+        """The 1-based line."""
+        return self.data.line
+
+    @property
+    def path(self) -> Path | None:
+        """The source file."""
+        return Path(self.data.source.path) if self.data.source and self.data.source.path else None
+
+    @property
+    def marker(self) -> str | None:
+        """The marker on the current line, None when there is none."""
+        return Fixture(self.path).marker_at(self.line) if self.path and self.path.is_file() else None
+
+    @property
+    def scopes(self) -> dict[str, Tree]:
+        """The scopes by name, each with its variables as children."""
+        if self._scopes is None:
+            self._scopes = {scope.name: self._tree(scope) for scope in self._session.client.scopes(self.data.id)}
+        return self._scopes
+
+    def __getitem__(self, scope: str) -> Tree:
+        assert scope in self.scopes, f"frame {self.name} has no scope {scope!r}, only {list(self.scopes)}"
+        return self.scopes[scope]
+
+    def evaluate(self, expression: str, context: str = "watch") -> Tree:
+        """The value of an expression in this frame."""
+        body = self._session.client.evaluate(expression, self.data.id, context)
+        return Tree(
+            self._session,
+            Variable(expression, body.result, body.variables_reference, body.type, body.presentation_hint),
+        )
+
+    def refusal(self, expression: str, context: str = "watch") -> str:
+        """The error text of an expression that has no value."""
+        try:
+            value = self.evaluate(expression, context)
+        except RequestFailed as failed:
+            return str(failed)
+        raise AssertionError(f"{expression!r} has the value {value.text!r}, and should have been refused")
+
+    def _tree(self, scope: Scope) -> Tree:
+        return Tree(self._session, Variable(scope.name, "", scope.variables_reference))
+
+
+class Stop:
+    """A thread that stopped."""
+
+    def __init__(self, session: Session, body: Mapping[str, Any]) -> None:
+        self._session = session
+        self.body = body
+        self._frames: list[Frame] | None = None
+
+    @property
+    def reason(self) -> str:
+        """DAP's ``stopped.reason``."""
+        return self.body["reason"]
+
+    @property
+    def description(self) -> str:
+        """What the IDE shows, ``""`` when nothing was said."""
+        return self.body.get("description") or ""
+
+    @property
+    def thread_id(self) -> int:
+        """The thread that stopped."""
+        return self.body["threadId"]
+
+    @property
+    def frames(self) -> list[Frame]:
+        """The whole call stack, innermost first."""
+        if self._frames is None:
+            found = self._session.client.stack_trace(self.thread_id).stack_frames
+            self._frames = [Frame(self._session, frame) for frame in found]
+        return self._frames
+
+    @property
+    def frame(self) -> Frame:
+        """The innermost frame."""
+        assert self.frames, "the thread is stopped and has no frames"
+        return self.frames[0]
+
+    @property
+    def marker(self) -> str | None:
+        """The marker where it stopped."""
+        return self.frame.marker
+
+    def frame_called(self, name: str) -> Frame:
+        """The innermost frame of that name."""
+        for frame in self.frames:
+            if frame.name == name:
+                return frame
+        raise AssertionError(f"no frame called {name!r} in {self.frames}")
+
+
+class Session:
+    """A debug session. Make one by the pytest fixture ``session``, which closes and checks it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        transport: str = "stdio",
+        environment: Mapping[str, str] | None = None,
+        reverse_requests: Mapping[str, OnReverseRequest] | None = None,
+    ) -> None:
+        """Start a server; its logs go to ``folder``. ``transport`` is ``stdio`` or ``tcp``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.mark = uuid.uuid4().hex
+        self.timeline = Timeline()
+        self.expects_program_traceback = False
+        """Set by a test whose program dies of an exception."""
+        self._log = folder / "server.log"
+        self._standard_error = folder / "server.stderr"
+        self._environment = {
+            **os.environ,
+            **(environment or {}),
+            processes.MARK: self.mark,
+            "DYNAMO_DAP_LOG": str(self._log),
+        }
+        self._reverse_requests = {"runInTerminal": self._run_in_terminal, **(reverse_requests or {})}
+        self._terminal_programs: list[subprocess.Popen[bytes]] = []
+        self._beginning: PendingResponse | None = None
+        self._last_stop: Stop | None = None
+        self._closed = False
+        if transport == "stdio":
+            self._start_over_stdio()
+        else:
+            self._start_over_tcp()
+        self.client = Client(
+            self.stream,
+            on_event=lambda event: None,
+            on_closed=self._on_closed,
+            reverse_requests=self._reverse_requests,
+        )
+
+    # -- beginning -------------------------------------------------------------------------------------------------
+
+    def initialize(self, arguments: InitializeArguments = INITIALIZE) -> Capabilities:
+        """Introduce the client."""
+        return self.client.initialize(arguments)
+
+    @contextlib.contextmanager
+    def configuring(self, request: str, configuration: Mapping[str, Any]) -> Iterator[None]:
+        """Launch or attach; breakpoints are set in the body of the ``with``, after which the program runs."""
+        if not self.client.capabilities.supports_configuration_done_request:
+            self.initialize()
+        beginning = self.client.begin(request, configuration)
+        yield
+        self.client.configuration_done()
+        beginning.result(self.client.timeout)
+
+    def launching(self, fixture: str | Path | Fixture, **options: Any) -> contextlib.AbstractContextManager[None]:
+        """Launch a program; see ``configuring``. ``options`` are launch arguments as DAP spells them."""
+        return self.configuring("launch", launch_configuration(fixture, **options))
+
+    def launch(self, fixture: str | Path | Fixture, *places: str | int, **options: Any) -> None:
+        """Launch a program with breakpoints at ``places`` (markers) and let it run."""
+        with self.launching(fixture, **options):
+            if places:
+                self.set_breakpoints(fixture, *places)
+
+    def attach(self, host: str, port: int, fixture: str | None = None, *places: str, **options: Any) -> None:
+        """Attach to a program that listens, with breakpoints at ``places`` of ``fixture``."""
+        with self.configuring("attach", {"connect": {"host": host, "port": port}, **options}):
+            if fixture is not None:
+                self.set_breakpoints(fixture, *places)
+
+    # -- breakpoints -----------------------------------------------------------------------------------------------
+
+    def set_breakpoints(
+        self, fixture: str | Path | Fixture, *places: str | int | SourceBreakpoint, **options: Any
+    ) -> list[Breakpoint]:
+        """Replace the breakpoints of a file.
+
+        A place is a marker or a line; ``options`` (``condition``, ``hit_condition``, ``log_message``, ``mode``) hold for
+        all of them.
+        """
+        fixture = _as_fixture(fixture)
+        breakpoints = [
+            place if isinstance(place, SourceBreakpoint) else SourceBreakpoint(line=fixture.line(place), **options)
+            for place in places
+        ]
+        answered = self.client.set_breakpoints(fixture.path, breakpoints)
+        assert len(answered) == len(breakpoints), f"{len(breakpoints)} breakpoints set, {len(answered)} answered"
+        return answered
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def wait_for_stop(self, reason: str | None = None, at: str | None = None) -> Stop:
+        """Wait for the next stop; it must have the ``reason`` and be ``at`` the marker, when those are given."""
+        body = self.timeline.expect_event("stopped", unless=("terminated",))
+        stop = Stop(self, body)
+        self._last_stop = stop
+        assert reason is None or stop.reason == reason, f"stopped for {stop.reason!r} and not {reason!r}: {body}"
+        assert at is None or stop.marker == at, f"stopped at {stop.frame!r} (#@{stop.marker}) and not at #@{at}"
+        return stop
+
+    def wait_for_output(self, text: str, category: str | None = None) -> None:
+        """Wait until ``text`` has come as output."""
+        self.timeline.wait_until(lambda: text in self.output(category), f"output {text!r}")
+
+    def wait_for_exit(self) -> int:
+        """Wait until the program and the session have ended; return the program's exit code."""
+        code = self.timeline.expect_event("exited", unless=("terminated", "stopped"))["exitCode"]
+        self.timeline.expect_event("terminated", unless=("stopped",))
+        return code
+
+    def output(self, category: str | None = None) -> str:
+        """What has come as output so far, of all categories or one."""
+        return "".join(
+            event["body"]["output"]
+            for event in self.timeline.events
+            if event["event"] == "output" and category in (None, event["body"].get("category", "console"))
+        )
+
+    # -- going on --------------------------------------------------------------------------------------------------
+
+    def resume(self, command: str = "continue", thread_id: int | None = None, granularity: str | None = None) -> None:
+        """Let a thread go on (the one that stopped last), without waiting."""
+        if thread_id is None:
+            assert self._last_stop is not None, "nothing has stopped yet"
+            thread_id = self._last_stop.thread_id
+        self.client.resume(command, thread_id, granularity)
+
+    def go_on(self, at: str | None = None) -> Stop:
+        """Continue to the next stop."""
+        self.resume()
+        return self.wait_for_stop(at=at)
+
+    def next(self, granularity: str | None = None, at: str | None = None) -> Stop:
+        """Step over."""
+        self.resume("next", granularity=granularity)
+        return self.wait_for_stop("step", at=at)
+
+    def step_in(self, granularity: str | None = None, at: str | None = None) -> Stop:
+        """Step in."""
+        self.resume("stepIn", granularity=granularity)
+        return self.wait_for_stop("step", at=at)
+
+    def step_out(self, granularity: str | None = None, at: str | None = None) -> Stop:
+        """Step out."""
+        self.resume("stepOut", granularity=granularity)
+        return self.wait_for_stop("step", at=at)
+
+    def run_to_end(self) -> int:
+        """Continue, with no further stop, to the program's end; return its exit code."""
+        self.resume()
+        return self.wait_for_exit()
+
+    # -- bare requests ---------------------------------------------------------------------------------------------
+
+    def request(self, command: str, arguments: Any = None) -> Any:
+        """Send any request and return the body as plain Python values."""
+        return to_builtins(self.client.request(command, arguments))
+
+    def refusal(self, command: str, arguments: Any = None) -> str:
+        """Send a request that must fail and return the error's text for a person."""
+        try:
+            body = self.request(command, arguments)
+        except RequestFailed as failed:
+            text = str(failed)
+            assert text.strip(), f"'{command}' failed without a text"
+            assert TRACEBACK not in text, text
+            return text
+        raise AssertionError(f"'{command}' {arguments} succeeded and should have been refused: {body}")
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def disconnect(self, **arguments: Any) -> None:
+        """Disconnect and wait until the server has closed the connection."""
+        self.client.request("disconnect", arguments)
+        self.timeline.wait_for_end()
+
+    def close(self) -> None:
+        """End the session politely; afterwards nothing that it started may be left."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self.timeline.ended:
+            with contextlib.suppress(RequestFailed, TimeoutError):
+                self.client.request("disconnect", {"terminateDebuggee": True}, timeout=END_DEADLINE)
+        self.client.close()
+        self._server.end(END_DEADLINE)
+        self.processes_left = processes.wait_until_gone(self.mark, END_DEADLINE)
+        processes.kill_all(self.mark)
+        for program in self._terminal_programs:
+            program.wait(END_DEADLINE)
+
+    def problems(self) -> list[str]:
+        """What went wrong, apart from the test's own assertions. Call after ``close``."""
+        found = list(self.timeline.problems)
+        found += [f"process left over: {line}" for line in self.processes_left]
+        for file in (self._log, self._standard_error):
+            text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+            if TRACEBACK in text:
+                found.append(f"{file.name} holds a traceback:\n{text}")
+        output = self.output()
+        if TRACEBACK in output and (not self.expects_program_traceback or "/dynamo_dap/" in output):
+            found.append(f"the output holds an unexpected traceback:\n{output}")
+        return found
+
+    def logs(self) -> str:
+        """The server's log and standard error, for a failure's report."""
+        texts = []
+        for file in (self._log, self._standard_error):
+            if file.exists():
+                texts.append(f"{file.name}:\n{file.read_text(encoding='utf-8', errors='replace')[-8000:]}")
+        return "\n".join(texts)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _start_over_stdio(self) -> None:
+        with self._standard_error.open("wb") as standard_error:
+            self._server = ServerProcess(environment=self._environment, standard_error=standard_error)
+        self.stream = RecordedStream(self._server.stream, self.timeline)
+
+    def _start_over_tcp(self) -> None:
+        port = free_port()
+        with self._standard_error.open("wb") as standard_error:
+            self._server = ServerProcess(
+                [sys.executable, "-m", "dynamo_dap", "--listen", f"127.0.0.1:{port}"],
+                environment=self._environment,
+                standard_error=standard_error,
+            )
+        self.stream = RecordedStream(SocketStream(_connect(port)), self.timeline)
+
+    def _run_in_terminal(self, request: Request) -> object:
+        """What an IDE does: run the command in a terminal of its own, here a process with its output thrown away."""
+        arguments = msgspec.json.decode(bytes(request.arguments))
+        environment = {**self._environment}
+        for name, value in (arguments.get("env") or {}).items():
+            if value is None:
+                environment.pop(name, None)
+            else:
+                environment[name] = value
+        program = subprocess.Popen(
+            arguments["args"],
+            cwd=arguments["cwd"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=(self._log.parent / "terminal.stdout").open("wb"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._terminal_programs.append(program)
+        return {"processId": program.pid}
+
+    @property
+    def terminal_output(self) -> str:
+        """What the program that was run in a terminal has printed."""
+        return (self._log.parent / "terminal.stdout").read_text(encoding="utf-8")
+
+    def _on_closed(self, problem: str | None) -> None:
+        if problem is not None:
+            self.timeline.problems.append(problem)
+        self.timeline.end()
+
+
+def launch_configuration(fixture: str | Path | Fixture, **options: Any) -> dict[str, Any]:
+    """Launch arguments for a program of ``fixtures/``; ``eager`` is off, as debugpy has tests of its own."""
+    program = str(_as_fixture(fixture).path)
+    return {"program": program, "python": [sys.executable], "mode": "compile-time", "eager": False, **options}
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _connect(port: int, deadline: float = 20.0) -> socket.socket:
+    """Connect to a server that is starting."""
+    until = time.monotonic() + deadline
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=deadline)
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def _as_fixture(fixture: str | Path | Fixture) -> Fixture:
+    return fixture if isinstance(fixture, Fixture) else Fixture(fixture)
+
+
+def lines_of(frames: Sequence[Frame]) -> list[str]:
+    """Frames as ``name:line``, for assertions that a person reads."""
+    return [f"{frame.name}:{frame.line}" for frame in frames]

@@ -1,0 +1,135 @@
+"""Everything one session sent and received, in order, and waiting for what is still to come.
+
+Written by the connection's reader and by every thread that sends; waited on by the test. A wait ends with what it waited
+for, or with an ``ExpectationError`` that says so and carries the transcript.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+DEADLINE = 60.0
+"""Seconds a wait may take: the slowest thing to wait for is torch's import on a busy machine."""
+
+
+class ExpectationError(AssertionError):
+    """What a test waited for did not come."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One message."""
+
+    at: float
+    """Seconds since the session began."""
+    sent: bool
+    message: dict[str, Any]
+
+    @property
+    def is_event(self) -> bool:
+        """Whether the server told something."""
+        return self.message.get("type") == "event"
+
+    def __str__(self) -> str:
+        shown = {name: value for name, value in self.message.items() if name not in ("seq", "type")}
+        text = json.dumps(shown, ensure_ascii=False)
+        text = text if len(text) <= 600 else text[:599] + "…"
+        kind = self.message.get("type", "?")
+        return f"{self.at:8.3f} {'-->' if self.sent else '<--'} {kind:8} {text}"
+
+
+class Timeline:
+    """The messages of a session. Events are expected in order: each expectation starts after the event it last found."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._changed = threading.Condition()
+        self.entries: list[Entry] = []
+        self._consumed = 0
+        self.problems: list[str] = []
+        """Messages that break the schema, and lines that are no messages."""
+        self.ended = False
+
+    def record(self, sent: bool, message: dict[str, Any]) -> None:
+        """Take a message in."""
+        with self._changed:
+            self.entries.append(Entry(time.monotonic() - self._started, sent, message))
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """The connection has ended: nothing more will come."""
+        with self._changed:
+            self.ended = True
+            self._changed.notify_all()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """All events so far."""
+        return [entry.message for entry in self.entries if entry.is_event]
+
+    def expect_event(
+        self,
+        name: str,
+        predicate: Callable[[dict[str, Any]], bool] = lambda body: True,
+        *,
+        deadline: float = DEADLINE,
+        unless: tuple[str, ...] = (),
+    ) -> dict[str, Any]:
+        """Wait for the next event ``name`` whose body satisfies ``predicate``, and return the body.
+
+        Looks at what came after the event that the last expectation found. An event of a name in ``unless`` that comes
+        first ends the wait as a failure.
+        """
+        until = time.monotonic() + deadline
+        with self._changed:
+            position = self._consumed
+            while True:
+                while position < len(self.entries):
+                    entry = self.entries[position]
+                    position += 1
+                    if not entry.is_event:
+                        continue
+                    body = entry.message.get("body") or {}
+                    if entry.message["event"] == name and predicate(body):
+                        self._consumed = position
+                        return body
+                    if entry.message["event"] in unless:
+                        raise self._failure(f"waited for '{name}', but '{entry.message['event']}' came: {body}")
+                left = until - time.monotonic()
+                if self.ended:
+                    raise self._failure(f"waited for '{name}', but the connection has ended")
+                if left <= 0 or not self._changed.wait(left):
+                    raise self._failure(f"no '{name}' event as expected within {deadline:g} s")
+
+    def wait_until(self, condition: Callable[[], bool], what: str, *, deadline: float = DEADLINE) -> None:
+        """Wait until ``condition``, looked at after every message, holds; ``what`` is for the failure."""
+        until = time.monotonic() + deadline
+        with self._changed:
+            while not condition():
+                left = until - time.monotonic()
+                if self.ended or left <= 0 or not self._changed.wait(left):
+                    if condition():
+                        return
+                    ending = "before the connection ended" if self.ended else f"within {deadline:g} s"
+                    raise self._failure(f"no {what} {ending}")
+
+    def wait_for_end(self, *, deadline: float = DEADLINE) -> None:
+        """Wait until the server has closed the connection."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.ended, deadline):
+                raise self._failure(f"the server did not close the connection within {deadline:g} s")
+
+    def transcript(self, last: int = 80) -> str:
+        """The last messages as text."""
+        entries = self.entries[-last:]
+        omitted = len(self.entries) - len(entries)
+        lines = [f"... {omitted} messages before"] if omitted else []
+        return "\n".join([*lines, *(str(entry) for entry in entries)])
+
+    def _failure(self, text: str) -> ExpectationError:
+        return ExpectationError(f"{text}\n{self.transcript()}")
