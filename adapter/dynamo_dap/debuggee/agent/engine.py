@@ -44,6 +44,10 @@ class Host(Protocol):
         began is then in ``current_step``.
         """
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether the calling thread is held already: code that an evaluation runs must not stop again."""
+
     def current_step(self) -> Step | None:
         """The step in progress on the calling thread."""
 

@@ -27,8 +27,10 @@ class Position:
 class Frame(ABC):
     """One frame. Engines subclass it; only what is abstract has to be given."""
 
-    presentation_hint: str = "normal"
-    """DAP: ``normal``, ``subtle`` (code that is not the user's), ``label`` (a mere divider)."""
+    is_label: bool = False
+    """A mere divider between kinds of frames."""
+    is_user_code: bool = True
+    """Frames that are not are shown subtly or left out under ``justMyCode``, unless they are on top."""
     instruction_pointer_reference: str | None = None
 
     @property
@@ -57,6 +59,10 @@ class Frame(ABC):
             EvaluationError: it has no value; the text is for a person. Anything else raised is shown as the
                 expression's own exception.
         """
+        raise EvaluationError("nothing can be evaluated in this frame")
+
+    def is_true(self, expression: str) -> bool:
+        """Whether ``expression`` is true in this frame: the condition of a breakpoint. Raises as ``evaluate`` does."""
         raise EvaluationError("nothing can be evaluated in this frame")
 
     def write(self, expression: str, value: str) -> Value:

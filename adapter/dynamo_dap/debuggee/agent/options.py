@@ -10,6 +10,8 @@ class Options(Struct, rename="camel", omit_defaults=True, frozen=True):
 
     mode: str = "both"
     """``compile-time``, ``run-time`` or ``both``."""
+    eager: bool = False
+    """Whether ordinary Python is debugged in this session, by another backend."""
     just_my_code: bool = True
     """Leave out frames and breakpoints of installed packages and the standard library."""
     stop_on_entry: bool = False

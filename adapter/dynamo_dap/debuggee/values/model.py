@@ -21,9 +21,9 @@ class WriteRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a source file (1-based line and column), shown as a link."""
+    """A place in a source file or a virtual source (1-based line and column), shown as a link."""
 
-    path: str
+    path: str | VirtualSource
     line: int
     column: int = 1
 
@@ -130,6 +130,8 @@ class ScopeOfFrame:
     presentation_hint: str | None = None
     expensive: bool = False
     """Not opened by itself in the IDE."""
+    source: VirtualSource | None = None
+    """The scope as a document: the whole graph, all guards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ class VirtualSource:
     text: Callable[[], str]
     mime_type: str = "text/x-python"
     key: object = field(default=None, compare=True)
-    """Two sources with the same key (not None) are one document, with one DAP ``sourceReference``."""
+    """Two sources with the same key (not None) are one document with one DAP ``sourceReference``, whose ``text`` may be
+    called on any thread at any time. Without a key the document belongs to the pause that made it."""
 
 
 MAXIMUM_TEXT = 400

@@ -1,0 +1,312 @@
+"""The agent: one client's DAP session inside the debugged program.
+
+The reader thread of the client's connection calls ``on_request``; engines call the ``Host`` methods on the program's own
+threads. There is one agent per process; clients come and go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (registers the requests)
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.agent.deciding import Decider
+from dynamo_dap.debuggee.agent.engine import Engine
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.interruption import Interrupted, Interruptible
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.options import Options
+from dynamo_dap.debuggee.agent.pause import Pause, Work
+from dynamo_dap.debuggee.agent.references import ReferenceTable
+from dynamo_dap.debuggee.agent.requests import HANDLERS, Handler, RequestError
+from dynamo_dap.debuggee.agent.stepping import Step, Stop
+from dynamo_dap.debuggee.agent.threads import ThreadIds
+from dynamo_dap.debuggee.values.model import EvaluationError, WriteRefused
+from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.events import BreakpointEventBody, OutputEventBody, StoppedEventBody
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+
+
+class Agent:
+    """Serves one client at a time, and is the ``Host`` of the engines."""
+
+    def __init__(self) -> None:
+        self.options = Options()
+        self.breakpoints = BreakpointTable()
+        self.references = ReferenceTable()
+        self.threads = ThreadIds()
+        self.configured = threading.Event()
+        """Set by ``configurationDone``: a launched program may run, ``wait_for_client`` returns."""
+        self.on_terminate: Callable[[], None] = lambda: None
+        """Ends the program; called on the reader thread when the client asks for it."""
+        self._client: Connection | None = None
+        self._engines: list[Engine] = []
+        self._lock = threading.Lock()
+        self._pauses: dict[int, Pause] = {}
+        self._steps: dict[int, Step] = {}
+        self._pause_requests: set[int] = set()
+        self._local = threading.local()
+        self._decider = Decider(self)
+
+    # -- the client ------------------------------------------------------------------------------------------------
+
+    def attach_client(self, client: Connection) -> None:
+        """Take up a session with an authorised client."""
+        self._client = client
+
+    @property
+    def client(self) -> Connection | None:
+        """The connected client."""
+        return self._client
+
+    def detach_client(self) -> None:
+        """Forget the client: every hook comes out, every thread runs on. Any thread; harmless when there is none."""
+        client, self._client = self._client, None
+        self.breakpoints.clear()
+        with self._lock:
+            self._steps.clear()
+            self._pause_requests.clear()
+            pauses = list(self._pauses.values())
+        for engine in self._engines:
+            engine.close()
+        for pause in pauses:
+            pause.interrupt_all()
+            pause.release(None)
+        if client is not None:
+            client.close()
+
+    def send_event(self, event: str, body: object = None) -> None:
+        """Send an event to the client, if there is one."""
+        if (client := self._client) is not None:
+            client.send_event(event, body)
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def on_request(self, request: Request) -> None:
+        """Serve a request, or hand it to the held thread that owns what it is about. Reader thread."""
+        client = self._client
+        if client is None:
+            return
+        with self._answering_failures(client, request, None):
+            handler = HANDLERS.get(request.command)
+            if handler is None:
+                raise RequestError(f"unknown request '{request.command}'", error_id=101)
+            arguments = decode(request.arguments, handler.arguments_type, f"arguments of '{request.command}'")
+            pause = handler.owner(self, arguments) if handler.owner is not None else None
+            if pause is None:
+                # Handlers of held threads take the pause as well; there is none to give to these.
+                body = handler.run(self, arguments) if handler.owner is None else handler.run(self, None, arguments)
+                client.respond(request, body)
+                self._local_after_response()
+                return
+            self._submit(client, request, handler, pause, arguments)
+
+    def after_response(self, action: Callable[[], None]) -> None:
+        """Do ``action`` once the request being served has been answered: events follow their response. Reader thread."""
+        self._local.after_response = action
+
+    def _local_after_response(self) -> None:
+        action = getattr(self._local, "after_response", None)
+        if action is not None:
+            self._local.after_response = None
+            action()
+
+    def _submit(self, client: Connection, request: Request, handler: Handler, pause: Pause, arguments: object) -> None:
+        def run(interruptible: Interruptible) -> None:
+            with self._answering_failures(client, request, interruptible):
+                if work.cancelled:
+                    raise Interrupted
+                with interruptible.running():
+                    body = handler.run(self, pause, arguments)
+                client.respond(request, body)
+
+        work = Work(request.seq, run, self.options.evaluation_timeout if handler.is_bounded else None)
+        if not pause.submit(work):
+            raise RequestError("the thread has gone on meanwhile", error_id=102, message="notStopped")
+
+    @contextlib.contextmanager
+    def _answering_failures(
+        self, client: Connection, request: Request, interruptible: Interruptible | None
+    ) -> Iterator[None]:
+        try:
+            yield
+        except RequestError as error:
+            client.respond_error(request, str(error), error_id=error.error_id, message=error.message)
+        except (EvaluationError, WriteRefused, ProtocolError) as error:
+            client.respond_error(request, str(error), error_id=103)
+        except Interrupted:
+            if interruptible is not None and interruptible.timed_out:
+                seconds = self.options.evaluation_timeout
+                text = f"'{request.command}' took longer than {seconds:g} s and was interrupted"
+                client.respond_error(request, text, error_id=104)
+            else:
+                client.respond_error(request, "cancelled", error_id=105, message="cancelled")
+        except Exception as error:
+            log_exception(f"serving {request.command}")
+            text = f"internal error in '{request.command}': {type(error).__name__}: {error}"
+            client.respond_error(request, text, error_id=199)
+
+    def cancel(self, seq: int) -> None:
+        """Cancel the request ``seq`` if a held thread has it. Reader thread."""
+        for pause in list(self._pauses.values()):
+            if pause.cancel(seq):
+                return
+
+    def on_event(self, event: Event) -> None:
+        """Clients send no events."""
+
+    def on_invalid_message(self, problem: str) -> None:
+        """Tell the client about a message that could not be read. Reader thread."""
+        self.print(f"dynamo-dap: {problem}\n", "stderr")
+
+    # -- threads ---------------------------------------------------------------------------------------------------
+
+    def pause_of(self, thread_id: int) -> Pause:
+        """Return the pause of a thread by its DAP id.
+
+        Raises:
+            RequestError: no such thread, or it is running.
+        """
+        ident = self.threads.ident_of(thread_id)
+        if ident is None:
+            raise RequestError(f"there is no thread {thread_id}", error_id=106)
+        pause = self._pauses.get(ident)
+        if pause is None:
+            raise RequestError(f"thread {thread_id} is running", error_id=102, message="notStopped")
+        return pause
+
+    @property
+    def held_idents(self) -> set[int]:
+        """Python's identifiers of the held threads."""
+        return set(self._pauses)
+
+    def request_pause(self, thread_id: int) -> None:
+        """Ask the thread ``thread_id`` to pause where it next can; 0 asks every thread."""
+        if thread_id == 0:
+            idents = {self.threads.ident_of(thread.id) for thread in self.threads.alive(self.held_idents)}
+        else:
+            idents = {self.threads.ident_of(thread_id)}
+            if idents == {None}:
+                raise RequestError(f"there is no thread {thread_id}", error_id=106)
+        with self._lock:
+            self._pause_requests |= {ident for ident in idents if ident is not None and ident not in self._pauses}
+        self.arm_engines()
+
+    # -- engines ---------------------------------------------------------------------------------------------------
+
+    def add_engine(self, engine: Engine) -> None:
+        """Take up an engine, when what it hooks into has been imported."""
+        self._engines.append(engine)
+        engine.arm()
+
+    def engine(self, name: str) -> Engine | None:
+        """Return the engine called ``name``, if what it hooks into has been imported."""
+        return next((engine for engine in self._engines if engine.name == name), None)
+
+    def arm_engines(self) -> None:
+        """Let engines install or remove hooks: something armed changed. Any thread."""
+        if self._client is None:
+            return
+        for engine in self._engines:
+            engine.arm()
+
+    # -- Host: what engines call on the program's threads ----------------------------------------------------------
+
+    def hold(self, stop: Stop) -> None:
+        """Hold the calling thread until the user goes on; see ``Host.hold``."""
+        client = self._client
+        if client is None or self.is_holding:
+            return
+        pause = Pause(stop, self.threads.current())
+        with self._lock:
+            self._pauses[pause.ident] = pause
+            self._steps.pop(pause.ident, None)
+            self._pause_requests.discard(pause.ident)
+        if self._client is not client:
+            # The client went away while we registered: detach_client may not have seen this pause.
+            pause.release(None)
+        client.send_event("stopped", _stopped_body(stop, pause.thread_id))
+        with self.holding():
+            pause.serve()
+        self._go_on(pause)
+
+    def _go_on(self, pause: Pause) -> None:
+        self.references.forget(pause)
+        with self._lock:
+            del self._pauses[pause.ident]
+            if pause.step is not None:
+                self._steps[pause.ident] = pause.step
+        self.arm_engines()
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """Mark the calling thread as held: code that runs inside does not stop again."""
+        was = self.is_holding
+        self._local.is_holding = True
+        try:
+            yield
+        finally:
+            self._local.is_holding = was
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the calling thread is held."""
+        return getattr(self._local, "is_holding", False)
+
+    def current_step(self) -> Step | None:
+        """The step in progress on the calling thread."""
+        return self._steps.get(threading.get_ident()) if self._steps else None
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether any thread has a step in progress."""
+        return bool(self._steps)
+
+    def finish_step(self) -> None:
+        """Drop the step in progress on the calling thread."""
+        with self._lock:
+            dropped = self._steps.pop(threading.get_ident(), None)
+        if dropped is not None:
+            self.arm_engines()
+
+    def take_pause_request(self) -> bool:
+        """Whether the user asked to pause the calling thread; asking takes the request."""
+        ident = threading.get_ident()
+        if ident not in self._pause_requests:
+            return False
+        with self._lock:
+            self._pause_requests.discard(ident)
+        return True
+
+    @property
+    def has_pause_requests(self) -> bool:
+        """Whether some thread is asked to pause."""
+        return bool(self._pause_requests)
+
+    def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
+        """Decide on breakpoints that were reached; see ``Host.should_stop``."""
+        if self._client is None or self.is_holding:
+            return []
+        with self.holding():
+            return self._decider.should_stop(breakpoints, frame)
+
+    def breakpoint_changed(self, breakpoint: LineBreakpoint) -> None:
+        """Tell the client that a breakpoint is now bound elsewhere, or bound at all."""
+        self.send_event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=breakpoint.as_dap()))
+
+    def print(self, text: str, category: str = "console") -> None:
+        """Send ``text`` to the user as an ``output`` event."""
+        self.send_event("output", OutputEventBody(output=text, category=category))
+
+
+def _stopped_body(stop: Stop, thread_id: int) -> StoppedEventBody:
+    return StoppedEventBody(
+        reason=stop.reason,
+        description=stop.description,
+        text=stop.text,
+        thread_id=thread_id,
+        all_threads_stopped=False,
+        hit_breakpoint_ids=stop.hit_breakpoint_ids or None,
+    )

@@ -1,0 +1,149 @@
+"""Where a breakpoint binds, and why it cannot: decided from the source alone, before the program loads it.
+
+Runs on the agent's reader thread. A breakpoint is verified only when it can be hit: Dynamo traces functions, so code at
+module level, in a coroutine, or in a function that was disabled can never stop in a trace.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dynamo_dap.debuggee.agent.options import Options
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
+from dynamo_dap.debuggee.code_analysis.line_table import FunctionLines, LineTable, LineTableError, line_table
+
+_MAXIMUM_FILES_SEARCHED = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Where a breakpoint is, or why it is nowhere."""
+
+    line: int
+    """1-based; the line asked for when it could not be bound."""
+    problem: str | None = None
+    pending: bool = False
+    """The problem may pass, when more code is loaded."""
+    note: str | None = None
+    """Something to tell about a bound breakpoint."""
+
+
+def bind_line(path: str, line: int, mode: str | None, options: Options) -> Binding:
+    """Bind a breakpoint on ``line`` of the file ``path`` for breakpoint mode ``mode`` (None for any)."""
+    problem = _mode_problem(mode, options) or _file_problem(path, options)
+    if problem is not None:
+        return Binding(line, problem)
+    try:
+        table = line_table(path)
+    except LineTableError as error:
+        return Binding(line, str(error))
+    return _bind_in_table(table, path, line)
+
+
+def _bind_in_table(table: LineTable, path: str, line: int) -> Binding:
+    bound = table.next_executable_line(line)
+    if bound is None:
+        return Binding(line, f"there is no code on or after line {line}")
+    if not table.functions_running(bound):
+        bound = _first_line_of_body(table, bound)
+        if bound is None:
+            return Binding(line, f"line {line} runs when the module is imported: Dynamo traces functions only")
+    function = table.function_at(bound)
+    reason = _never_traced(path, function) if function is not None else None
+    if reason is not None:
+        return Binding(line, reason)
+    return Binding(bound)
+
+
+def _first_line_of_body(table: LineTable, line: int) -> int | None:
+    """Return the first line of the body of the function whose ``def`` or decorator is on ``line``."""
+    function = table.function_at(line)
+    if function is None or not function.lines:
+        return None
+    return min((one for one in function.lines if one > line), default=None)
+
+
+def _mode_problem(mode: str | None, options: Options) -> str | None:
+    allowed = {"compile-time": options.compile_time, "run-time": options.run_time, "eager": options.eager}
+    if mode in allowed and not allowed[mode]:
+        if mode == "eager":
+            return "this session does not debug ordinary Python (eager is false)"
+        return f"this session does not stop at {mode} (its mode is {options.mode})"
+    return None
+
+
+def _file_problem(path: str, options: Options) -> str | None:
+    if not os.path.isfile(path):
+        return f"there is no file {path}"
+    if is_debugger_file(path):
+        return "the debugger cannot stop in its own code"
+    if options.just_my_code and not is_user_file(path):
+        return "the file belongs to an installed package or the standard library; set justMyCode to false to stop in it"
+    return None
+
+
+def bind_function(name: str) -> tuple[str, Binding]:
+    """Find the function called ``name`` in the user's modules; its file's path (empty if unknown) and where it binds."""
+    for path, module_name in _user_files():
+        try:
+            table = line_table(path)
+        except LineTableError:
+            continue
+        for function in table.functions:
+            if name in _names_of(function, module_name) and function.lines:
+                line = min(function.lines)
+                return path, Binding(line, _never_traced(path, function))
+    return "", Binding(0, f"no function '{name}' is in the modules loaded so far", pending=True)
+
+
+def _names_of(function: FunctionLines, module_name: str) -> set[str]:
+    plain = function.qualified_name.replace("<locals>.", "")
+    return {function.qualified_name, plain, plain.rpartition(".")[2], f"{module_name}.{function.qualified_name}"}
+
+
+def _user_files() -> Iterator[tuple[str, str]]:
+    seen = 0
+    for module_name, module in list(sys.modules.items()):
+        path = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(path, str) and path.endswith(".py") and is_user_file(path):
+            seen += 1
+            if seen > _MAXIMUM_FILES_SEARCHED:
+                return
+            yield path, module_name
+
+
+# -- functions that Dynamo never traces ----------------------------------------------------------------------------
+
+_DISABLING = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
+
+
+def _never_traced(path: str, function: FunctionLines) -> str | None:
+    """Return why Dynamo never traces ``function``, as far as its text tells; None when it may."""
+    node = _definition(path, function)
+    if isinstance(node, ast.AsyncFunctionDef):
+        return f"'{function.qualified_name}' is a coroutine: Dynamo does not trace coroutines"
+    if isinstance(node, ast.FunctionDef):
+        for decorator in node.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if ast.unparse(called) in _DISABLING:
+                return f"'{function.qualified_name}' is under @{ast.unparse(called)}: Dynamo does not trace it"
+    return None
+
+
+def _definition(path: str, function: FunctionLines) -> ast.AST | None:
+    try:
+        with tokenize.open(path) as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first == function.first_line:
+                return node
+    return None

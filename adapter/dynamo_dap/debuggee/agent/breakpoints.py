@@ -1,0 +1,244 @@
+"""The breakpoints of a session: where they were asked for, where they bind, and how often they were reached.
+
+Set by the agent's reader thread; read by engines on any thread. Readers see a consistent table without locks, since every
+change replaces whole tuples and dictionaries. Ids are never used again, and a breakpoint that is set again unchanged
+keeps its id and its hits, as editors re-send all breakpoints of a file at every change. Lives as long as the agent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dynamo_dap.debuggee.agent.binding import Binding, bind_line
+from dynamo_dap.debuggee.agent.conditions import (
+    HitCondition,
+    InvalidCondition,
+    LogMessage,
+    parse_hit_condition,
+    parse_log_message,
+)
+from dynamo_dap.debuggee.agent.options import Options
+from dynamo_dap.debuggee.agent.user_code import normalized_path
+from dynamo_dap.protocol.types import Breakpoint, FunctionBreakpoint, Source, SourceBreakpoint
+
+FunctionBinder = Callable[[str], tuple[str, Binding]]
+"""Finds the path of the file of a function (empty when unknown) and the binding; see ``binding.bind_function``."""
+
+COMPILE_TIME = "compile-time"
+RUN_TIME = "run-time"
+EAGER = "eager"
+MODES = (COMPILE_TIME, RUN_TIME, EAGER)
+
+
+@dataclass(eq=False)
+class Conditions:
+    """When a reached breakpoint stops. ``problem`` tells why it never can."""
+
+    condition: str | None = None
+    hit_condition: HitCondition | None = None
+    log_message: LogMessage | None = None
+    problem: str | None = None
+
+    @classmethod
+    def parse(cls, condition: str | None, hit_condition: str | None, log_message: str | None) -> Conditions:
+        """Read the three texts of a breakpoint; what is wrong with them becomes the ``problem``."""
+        conditions = cls(condition=(condition or "").strip() or None)
+        try:
+            if conditions.condition is not None:
+                compile(conditions.condition, "<condition>", "eval")
+            if hit_condition and hit_condition.strip():
+                conditions.hit_condition = parse_hit_condition(hit_condition)
+            if log_message:
+                conditions.log_message = parse_log_message(log_message)
+        except SyntaxError as error:
+            conditions.problem = f"the condition is not a Python expression: {error.msg}"
+        except (InvalidCondition, ValueError) as error:
+            conditions.problem = str(error)
+        return conditions
+
+
+@dataclass(eq=False)
+class LineBreakpoint:
+    """A breakpoint on a line, or on entry of a function; ``line`` is where it is bound, 1-based."""
+
+    id: int
+    path: str
+    """As the client gave it."""
+    requested: SourceBreakpoint | FunctionBreakpoint
+    conditions: Conditions
+    binding: Binding
+    mode: str | None = None
+    hits: int = 0
+    seen: bool = False
+    """Whether it was ever reached."""
+
+    @property
+    def line(self) -> int:
+        """The line it is bound to."""
+        return self.binding.line
+
+    @property
+    def verified(self) -> bool:
+        """Whether it can be hit."""
+        return self.binding.problem is None and self.conditions.problem is None
+
+    def applies_to(self, mode: str) -> bool:
+        """Whether the user wants it in ``mode``."""
+        return self.mode is None or self.mode == mode
+
+    def as_dap(self) -> Breakpoint:
+        """Return what DAP tells the client."""
+        problem = self.conditions.problem or self.binding.problem
+        reason = None if problem is None else ("pending" if self.binding.pending else "failed")
+        source = Source(path=self.path) if self.path else None
+        line = self.binding.line if self.path else None
+        return Breakpoint(
+            verified=problem is None, id=self.id, message=problem or self.binding.note, source=source, line=line, reason=reason
+        )
+
+
+@dataclass(eq=False)
+class FunctionEntry(LineBreakpoint):
+    """A breakpoint on entry of every function of a name."""
+
+    name: str = ""
+
+    def matches(self, qualified_name: str, module_name: str | None) -> bool:
+        """Whether a function is meant: by its qualified name, with or without its module, or by its bare name."""
+        if self.name in (qualified_name, f"{module_name}.{qualified_name}"):
+            return True
+        plain = qualified_name.replace("<locals>.", "")
+        return self.name == plain or ("." not in self.name and plain.rpartition(".")[2] == self.name)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """One consistent state of the table."""
+
+    by_path: Mapping[str, tuple[LineBreakpoint, ...]] = field(default_factory=dict)
+    functions: tuple[FunctionEntry, ...] = ()
+    exception_filters: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class BreakpointTable:
+    """All breakpoints of a session."""
+
+    def __init__(self) -> None:
+        self._write_lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._tables = _Tables()
+        self._lines_of_file: dict[str, dict[int, tuple[LineBreakpoint, ...]] | None] = {}
+        self.version = 0
+        """Changes whenever the table does."""
+
+    # -- setting ---------------------------------------------------------------------------------------------------
+
+    def set_lines(self, path: str, requested: Iterable[SourceBreakpoint], options: Options) -> list[LineBreakpoint]:
+        """Replace the breakpoints of the file ``path`` and return them, bound, in the order asked for."""
+        key = normalized_path(path)
+        with self._write_lock:
+            kept = {_identity(old.requested): old for old in self._tables.by_path.get(key, ())}
+            made = [self._line_breakpoint(path, one, options, kept.pop(_identity(one), None)) for one in requested]
+            by_path = {**self._tables.by_path, key: tuple(made)}
+            if not made:
+                del by_path[key]
+            self._replace(by_path=by_path)
+        return made
+
+    def _line_breakpoint(
+        self, path: str, requested: SourceBreakpoint, options: Options, old: LineBreakpoint | None
+    ) -> LineBreakpoint:
+        binding = bind_line(path, requested.line, requested.mode, options)
+        if old is not None:
+            old.binding = binding
+            return old
+        conditions = Conditions.parse(requested.condition, requested.hit_condition, requested.log_message)
+        if requested.mode is not None and requested.mode not in MODES:
+            conditions.problem = f"unknown breakpoint mode '{requested.mode}'; known are {', '.join(MODES)}"
+        return LineBreakpoint(next(self._ids), path, requested, conditions, binding, requested.mode)
+
+    def set_functions(self, requested: Iterable[FunctionBreakpoint], bind: FunctionBinder) -> list[FunctionEntry]:
+        """Replace the function breakpoints. ``bind`` finds the function of a name."""
+        with self._write_lock:
+            kept = {_identity(old.requested): old for old in self._tables.functions}
+            made = [kept.pop(_identity(one), None) or self._function_entry(one, bind) for one in requested]
+            self._replace(functions=tuple(made))
+        return made
+
+    def _function_entry(self, requested: FunctionBreakpoint, bind: FunctionBinder) -> FunctionEntry:
+        path, binding = bind(requested.name)
+        conditions = Conditions.parse(requested.condition, requested.hit_condition, None)
+        return FunctionEntry(next(self._ids), path, requested, conditions, binding, name=requested.name)
+
+    def set_exception_filters(self, filters: Mapping[str, str | None]) -> None:
+        """Replace the exception filters: filter id to condition."""
+        with self._write_lock:
+            self._replace(exception_filters=dict(filters))
+
+    def bind_again(self, options: Options) -> None:
+        """Bind every line breakpoint anew: the options changed."""
+        with self._write_lock:
+            for breakpoint in (one for group in self._tables.by_path.values() for one in group):
+                breakpoint.binding = bind_line(breakpoint.path, breakpoint.requested.line, breakpoint.mode, options)  # type: ignore[union-attr]
+            self._replace()
+
+    def clear(self) -> None:
+        """Forget everything: the client is gone."""
+        with self._write_lock:
+            self._replace(by_path={}, functions=(), exception_filters={})
+
+    def new_id(self) -> int:
+        """Return an id for a breakpoint that an engine keeps itself (instruction breakpoints)."""
+        return next(self._ids)
+
+    def _replace(self, **changes: object) -> None:
+        self._tables = _Tables(**{**self._tables.__dict__, **changes})  # type: ignore[arg-type]
+        self._lines_of_file = {}
+        self.version += 1
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def lines_in(self, filename: str) -> dict[int, tuple[LineBreakpoint, ...]] | None:
+        """Return the verified breakpoints of a code object's ``co_filename`` by line; None when there are none.
+
+        Cheap enough to be asked at every line.
+        """
+        lines = self._lines_of_file
+        try:
+            return lines[filename]
+        except KeyError:
+            found = self._collect_lines(filename)
+            lines[filename] = found
+            return found
+
+    def _collect_lines(self, filename: str) -> dict[int, tuple[LineBreakpoint, ...]] | None:
+        found: dict[int, tuple[LineBreakpoint, ...]] = {}
+        for breakpoint in self._tables.by_path.get(normalized_path(filename), ()):
+            if breakpoint.verified:
+                found[breakpoint.line] = (*found.get(breakpoint.line, ()), breakpoint)
+        return found or None
+
+    @property
+    def functions(self) -> tuple[FunctionEntry, ...]:
+        """The function breakpoints whose conditions can be understood."""
+        return tuple(entry for entry in self._tables.functions if entry.conditions.problem is None)
+
+    @property
+    def exception_filters(self) -> Mapping[str, str | None]:
+        """The exception filters that are on, with their conditions."""
+        return self._tables.exception_filters
+
+    def any_line(self, mode: str) -> bool:
+        """Whether some verified line breakpoint or function breakpoint applies to ``mode``."""
+        tables = self._tables
+        lines = (one for group in tables.by_path.values() for one in group)
+        return any(one.verified and one.applies_to(mode) for one in lines) or bool(tables.functions)
+
+
+def _identity(requested: SourceBreakpoint | FunctionBreakpoint) -> tuple[object, ...]:
+    if isinstance(requested, FunctionBreakpoint):
+        return (requested.name, requested.condition, requested.hit_condition)
+    return (requested.line, requested.column, requested.condition, requested.hit_condition, requested.log_message, requested.mode)

@@ -1,0 +1,110 @@
+"""Hit conditions and log messages of breakpoints.
+
+Hit conditions are parsed when a breakpoint is set (agent's reader thread), and asked on the thread that reached it.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+class InvalidCondition(Exception):
+    """A hit condition or a log message that cannot be understood; the text says what would be."""
+
+
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "": operator.eq,
+    "=": operator.eq,
+    "==": operator.eq,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_HIT_CONDITION = re.compile(r"\s*(==|>=|<=|=|>|<|%|)\s*(\d+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class HitCondition:
+    """``5``, ``== 5``, ``>= 3``, ``> 3``, ``< 3``, ``<= 3``, ``% 2`` (every second hit)."""
+
+    comparison: str
+    number: int
+
+    def is_met(self, hits: int) -> bool:
+        """Whether to stop at the hit numbered ``hits`` (the first is 1)."""
+        if self.comparison == "%":
+            return hits % self.number == 0
+        return _COMPARISONS[self.comparison](hits, self.number)
+
+
+def parse_hit_condition(text: str) -> HitCondition:
+    """Read a hit condition.
+
+    Raises:
+        InvalidCondition: it is none.
+    """
+    match = _HIT_CONDITION.fullmatch(text)
+    if match is None or (match[1] == "%" and int(match[2]) == 0):
+        raise InvalidCondition(f"hit condition {text!r} is not understood; use 5, >= 3, > 3, <= 3, < 3, == 3 or % 2")
+    return HitCondition(match[1], int(match[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """A log message cut into literal texts and expressions: ``(text, is_expression)``."""
+
+    parts: tuple[tuple[str, bool], ...]
+
+    def format(self, evaluate: Callable[[str], str]) -> str:
+        """Return the message with every expression replaced by ``evaluate(expression)``."""
+        return "".join(evaluate(text) if is_expression else text for text, is_expression in self.parts)
+
+
+def parse_log_message(text: str) -> LogMessage:
+    """Read a log message, in which ``{expression}`` is evaluated and ``{{`` and ``}}`` are literal braces.
+
+    Raises:
+        InvalidCondition: a brace is not closed, or an expression is empty.
+    """
+    parts: list[tuple[str, bool]] = []
+    literal = ""
+    index = 0
+    while index < len(text):
+        character = text[index]
+        if text[index : index + 2] in ("{{", "}}"):
+            literal += character
+            index += 2
+        elif character == "{":
+            end = _end_of_expression(text, index)
+            expression = text[index + 1 : end].strip()
+            if not expression:
+                raise InvalidCondition(f"empty braces in the log message {text!r}")
+            parts += [(literal, False), (expression, True)]
+            literal = ""
+            index = end + 1
+        else:
+            literal += character
+            index += 1
+    return LogMessage(tuple(part for part in [*parts, (literal, False)] if part[0]))
+
+
+def _end_of_expression(text: str, start: int) -> int:
+    depth = 0
+    quote = ""
+    for index in range(start, len(text)):
+        character = text[index]
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "{[(":
+            depth += 1
+        elif character in "}])":
+            depth -= 1
+            if depth == 0:
+                return index
+    raise InvalidCondition(f"a brace is not closed in the log message {text!r}")

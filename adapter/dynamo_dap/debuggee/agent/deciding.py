@@ -1,0 +1,78 @@
+"""Decides whether breakpoints that were reached stop the program: conditions, hit counts, log messages.
+
+Runs on the thread that reached them, which counts as held meanwhile, so that what a condition calls cannot stop again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.interruption import Interrupted, Interruptible
+from dynamo_dap.protocol.events import OutputEventBody
+from dynamo_dap.protocol.types import Source
+
+if TYPE_CHECKING:
+    from dynamo_dap.debuggee.agent.agent import Agent
+
+
+class Decider:
+    """Asks breakpoints that were reached whether they stop. One per agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        """``agent`` is told what to print."""
+        self._agent = agent
+
+    def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
+        """Return the ids of those of ``breakpoints`` that stop here."""
+        made: list[Frame] = []
+
+        def frame_once() -> Frame:
+            if not made:
+                made.append(frame())
+            return made[0]
+
+        return [one.id for one in breakpoints if self._stops(one, frame_once)]
+
+    def _stops(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
+        breakpoint.seen = True
+        conditions = breakpoint.conditions
+        if conditions.condition is not None and not self._holds(breakpoint, conditions.condition, frame):
+            return False
+        breakpoint.hits += 1
+        if conditions.hit_condition is not None and not conditions.hit_condition.is_met(breakpoint.hits):
+            return False
+        if conditions.log_message is None:
+            return True
+        text = conditions.log_message.format(lambda expression: self._text_of(expression, frame))
+        source = Source(path=breakpoint.path) if breakpoint.path else None
+        body = OutputEventBody(output=text + "\n", category="console", source=source, line=breakpoint.line)
+        self._agent.send_event("output", body)
+        return False
+
+    def _holds(self, breakpoint: LineBreakpoint, condition: str, frame: Callable[[], Frame]) -> bool:
+        try:
+            with self._bounded():
+                return frame().is_true(condition)
+        except Interrupted:
+            problem = f"took longer than {self._agent.options.evaluation_timeout:g} s"
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+        # Better to stop once too often than to miss what the user waits for without a word.
+        self._agent.print(f"Breakpoint at line {breakpoint.line}: its condition {condition!r} failed: {problem}\n", "important")
+        return True
+
+    def _text_of(self, expression: str, frame: Callable[[], Frame]) -> str:
+        try:
+            with self._bounded():
+                return frame().evaluate(expression, "repl").text
+        except Interrupted:
+            return f"<{expression} took longer than {self._agent.options.evaluation_timeout:g} s>"
+        except Exception as error:
+            return f"<{expression}: {type(error).__name__}: {error}>"
+
+    def _bounded(self) -> AbstractContextManager[None]:
+        return Interruptible(self._agent.options.evaluation_timeout).running()

@@ -1,0 +1,13 @@
+"""The requests that the agent serves, one module per family. Importing this package registers them."""
+
+from dynamo_dap.debuggee.agent.handlers import (
+    breakpoints,
+    evaluation,
+    execution,
+    session,
+    sources,
+    stack,
+    variables,
+)
+
+__all__ = ["breakpoints", "evaluation", "execution", "session", "sources", "stack", "variables"]

@@ -1,0 +1,79 @@
+"""Requests that set breakpoints. Served on the agent's reader thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dynamo_dap.debuggee.agent.binding import bind_function
+from dynamo_dap.debuggee.agent.requests import RequestError, handles
+from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table
+from dynamo_dap.protocol.requests import (
+    BreakpointLocationsArguments,
+    BreakpointLocationsResponseBody,
+    SetBreakpointsArguments,
+    SetBreakpointsResponseBody,
+    SetExceptionBreakpointsArguments,
+    SetExceptionBreakpointsResponseBody,
+    SetFunctionBreakpointsArguments,
+    SetFunctionBreakpointsResponseBody,
+)
+from dynamo_dap.protocol.types import Breakpoint, BreakpointLocation, SourceBreakpoint
+
+if TYPE_CHECKING:
+    from dynamo_dap.debuggee.agent.agent import Agent
+
+
+@handles("setBreakpoints", SetBreakpointsArguments)
+def set_breakpoints(agent: Agent, arguments: SetBreakpointsArguments) -> SetBreakpointsResponseBody:
+    """Replace the line breakpoints of one source."""
+    requested = arguments.breakpoints
+    if requested is None:
+        requested = [SourceBreakpoint(line=line) for line in arguments.lines or []]
+    if not arguments.source.path:
+        return SetBreakpointsResponseBody([_unbound("breakpoints need a file", one.line) for one in requested])
+    bound = agent.breakpoints.set_lines(arguments.source.path, requested, agent.options)
+    agent.arm_engines()
+    return SetBreakpointsResponseBody([one.as_dap() for one in bound])
+
+
+@handles("setFunctionBreakpoints", SetFunctionBreakpointsArguments)
+def set_function_breakpoints(
+    agent: Agent, arguments: SetFunctionBreakpointsArguments
+) -> SetFunctionBreakpointsResponseBody:
+    """Replace the function breakpoints."""
+    bound = agent.breakpoints.set_functions(arguments.breakpoints, bind_function)
+    agent.arm_engines()
+    return SetFunctionBreakpointsResponseBody([one.as_dap() for one in bound])
+
+
+@handles("setExceptionBreakpoints", SetExceptionBreakpointsArguments)
+def set_exception_breakpoints(
+    agent: Agent, arguments: SetExceptionBreakpointsArguments
+) -> SetExceptionBreakpointsResponseBody:
+    """Replace the exception filters."""
+    filters: dict[str, str | None] = dict.fromkeys(arguments.filters)
+    for option in arguments.filter_options or []:
+        filters[option.filter_id] = option.condition
+    agent.breakpoints.set_exception_filters(filters)
+    agent.arm_engines()
+    return SetExceptionBreakpointsResponseBody([Breakpoint(verified=True) for _ in filters])
+
+
+@handles("breakpointLocations", BreakpointLocationsArguments)
+def breakpoint_locations(
+    agent: Agent, arguments: BreakpointLocationsArguments
+) -> BreakpointLocationsResponseBody:
+    """Return the lines of a range that have code in a function."""
+    if not arguments.source.path:
+        return BreakpointLocationsResponseBody([])
+    try:
+        table = line_table(arguments.source.path)
+    except LineTableError as error:
+        raise RequestError(str(error), error_id=107) from None
+    last = arguments.end_line if arguments.end_line is not None else arguments.line
+    lines = sorted(line for function in table.functions for line in function.lines if arguments.line <= line <= last)
+    return BreakpointLocationsResponseBody([BreakpointLocation(line=line) for line in dict.fromkeys(lines)])
+
+
+def _unbound(problem: str, line: int) -> Breakpoint:
+    return Breakpoint(verified=False, message=problem, line=line, reason="failed")

@@ -1,0 +1,113 @@
+"""Requests about a held thread's stack. Served on the held thread, but for what needs none."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.handlers.lookup import held_frame, pause_of_frame
+from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.agent.requests import RequestError, handles_while_held
+from dynamo_dap.debuggee.values.model import ScopeOfFrame, VirtualSource
+from dynamo_dap.protocol.requests import (
+    ExceptionInfoArguments,
+    ExceptionInfoResponseBody,
+    ScopesArguments,
+    ScopesResponseBody,
+    StackTraceArguments,
+    StackTraceResponseBody,
+)
+from dynamo_dap.protocol.types import Scope, Source, StackFrame
+
+if TYPE_CHECKING:
+    from dynamo_dap.debuggee.agent.agent import Agent
+
+
+def _pause_of_thread(agent: Agent, arguments: StackTraceArguments) -> Pause:
+    return agent.pause_of(arguments.thread_id)
+
+
+@handles_while_held("stackTrace", StackTraceArguments, _pause_of_thread, is_bounded=False)
+def stack_trace(agent: Agent, pause: Pause, arguments: StackTraceArguments) -> StackTraceResponseBody:
+    """Return a page of the stack, top first."""
+    frames = _shown(pause, agent.options.just_my_code)
+    start = max(0, arguments.start_frame or 0)
+    end = start + arguments.levels if arguments.levels else len(frames)
+    shown = [_stack_frame(agent, pause, frame) for frame in frames[start:end]]
+    return StackTraceResponseBody(shown, total_frames=len(frames))
+
+
+def _shown(pause: Pause, just_my_code: bool) -> list[Frame]:
+    if not just_my_code:
+        return list(pause.frames)
+    return [frame for index, frame in enumerate(pause.frames) if index == 0 or frame.is_user_code or frame.is_label]
+
+
+def _stack_frame(agent: Agent, pause: Pause, frame: Frame) -> StackFrame:
+    position = frame.position
+    hint = "label" if frame.is_label else None if frame.is_user_code else "subtle"
+    return StackFrame(
+        id=agent.references.number_of(frame, pause),
+        name=frame.name,
+        source=dap_source(agent, pause, frame.source, is_user_code=frame.is_user_code),
+        line=position.line,
+        column=position.column,
+        end_line=position.end_line,
+        end_column=position.end_column,
+        instruction_pointer_reference=frame.instruction_pointer_reference,
+        presentation_hint=hint,
+    )
+
+
+def dap_source(
+    agent: Agent, pause: Pause | None, source: str | VirtualSource | None, *, is_user_code: bool = True
+) -> Source | None:
+    """Return a file's path or a virtual source as DAP ``Source``."""
+    if source is None:
+        return None
+    hint = None if is_user_code else "deemphasize"
+    if isinstance(source, VirtualSource):
+        return Source(name=source.name, source_reference=agent.references.number_of(source, pause), presentation_hint=hint)
+    if source.startswith("<"):
+        return Source(name=source, presentation_hint="deemphasize")
+    return Source(name=os.path.basename(source), path=source, presentation_hint=hint)
+
+
+def _pause_of_scopes(agent: Agent, arguments: ScopesArguments) -> Pause:
+    return pause_of_frame(agent, arguments.frame_id)
+
+
+@handles_while_held("scopes", ScopesArguments, _pause_of_scopes)
+def scopes(agent: Agent, pause: Pause, arguments: ScopesArguments) -> ScopesResponseBody:
+    """Return the scopes of a frame."""
+    frame = held_frame(agent, arguments.frame_id)
+    return ScopesResponseBody([_scope(agent, pause, scope) for scope in frame.scopes()])
+
+
+def _scope(agent: Agent, pause: Pause, scope: ScopeOfFrame) -> Scope:
+    return Scope(
+        name=scope.name,
+        variables_reference=agent.references.number_of(scope.children, pause),
+        named_variables=scope.children.named_count if not scope.expensive else None,
+        indexed_variables=scope.children.indexed_count or None if not scope.expensive else None,
+        expensive=scope.expensive,
+        presentation_hint=scope.presentation_hint,
+        source=dap_source(agent, pause, scope.source),
+    )
+
+
+@handles_while_held("exceptionInfo", ExceptionInfoArguments, lambda agent, arguments: agent.pause_of(arguments.thread_id))
+def exception_info(agent: Agent, pause: Pause, arguments: ExceptionInfoArguments) -> ExceptionInfoResponseBody:
+    """Return the exception at which a thread stopped."""
+    raised = pause.stop.exception
+    if raised is None:
+        raise RequestError(f"thread {arguments.thread_id} did not stop at an exception", error_id=109)
+    return ExceptionInfoResponseBody(
+        exception_id=raised.exception_id,
+        break_mode=raised.break_mode,
+        description=raised.description,
+        details=raised.details,
+    )
+
+

@@ -1,0 +1,107 @@
+"""Requests about variables. Served on the held thread that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dynamo_dap.debuggee.agent.handlers.lookup import held_children, pause_of_variables
+from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.agent.requests import handles_while_held
+from dynamo_dap.debuggee.values.model import Children, Value, Variable
+from dynamo_dap.protocol.requests import (
+    SetVariableArguments,
+    SetVariableResponseBody,
+    VariablesArguments,
+    VariablesResponseBody,
+)
+from dynamo_dap.protocol.types import Variable as DapVariable
+from dynamo_dap.protocol.types import VariablePresentationHint
+
+if TYPE_CHECKING:
+    from dynamo_dap.debuggee.agent.agent import Agent
+
+_EVERYTHING = 1_000_000
+
+
+@handles_while_held("variables", VariablesArguments, lambda agent, arguments: pause_of_variables(agent, arguments.variables_reference))
+def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> VariablesResponseBody:
+    """Return the children of a value or scope, or a page of them."""
+    children = held_children(agent, arguments.variables_reference)
+    page = _page(children, arguments.filter, max(0, arguments.start or 0), arguments.count or 0)
+    return VariablesResponseBody([_dap_variable(agent, pause, one) for one in page])
+
+
+def _page(children: Children, only: str | None, start: int, count: int) -> Sequence[Variable]:
+    count = count or _EVERYTHING
+    if only == "indexed":
+        return children.indexed(start, count)
+    if only == "named":
+        return children.named()[start : start + count]
+    named = children.named()
+    page = list(named[start : start + count])
+    if len(page) < count and children.indexed_count:
+        page += children.indexed(max(0, start - len(named)), count - len(page))
+    return page
+
+
+def _dap_variable(agent: Agent, pause: Pause, variable: Variable) -> DapVariable:
+    value = variable.value
+    return DapVariable(
+        name=variable.name,
+        value=value.text,
+        variables_reference=children_reference(agent, pause, value),
+        type=value.type_name,
+        presentation_hint=presentation_hint(value),
+        evaluate_name=variable.evaluate_name,
+        named_variables=named_count(value),
+        indexed_variables=indexed_count(value),
+        memory_reference=value.memory_reference,
+        declaration_location_reference=_location_reference(agent, pause, variable.declaration),
+        value_location_reference=_location_reference(agent, pause, value.location),
+    )
+
+
+def children_reference(agent: Agent, pause: Pause, value: Value) -> int:
+    """Return the variables reference of a value, 0 when it has no children."""
+    return agent.references.number_of(value.children, pause) if value.children is not None else 0
+
+
+def presentation_hint(value: Value) -> VariablePresentationHint | None:
+    """Return a value's DAP presentation hint."""
+    if value.kind is None and not value.attributes and not value.lazy:
+        return None
+    return VariablePresentationHint(
+        kind=value.kind, attributes=list(value.attributes) or None, lazy=True if value.lazy else None
+    )
+
+
+def named_count(value: Value) -> int | None:
+    """Return how many named children a value has, when it also has indexed ones: a client pages only these."""
+    if value.children is None or value.lazy or not value.children.indexed_count:
+        return None
+    return value.children.named_count
+
+
+def indexed_count(value: Value) -> int | None:
+    """Return how many indexed children a value has; None for none."""
+    if value.children is None or value.lazy:
+        return None
+    return value.children.indexed_count or None
+
+
+def _location_reference(agent: Agent, pause: Pause, location: object) -> int | None:
+    return agent.references.number_of(location, pause) if location is not None else None
+
+
+@handles_while_held("setVariable", SetVariableArguments, lambda agent, arguments: pause_of_variables(agent, arguments.variables_reference))
+def set_variable(agent: Agent, pause: Pause, arguments: SetVariableArguments) -> SetVariableResponseBody:
+    """Change one child of a value or scope."""
+    value = held_children(agent, arguments.variables_reference).write(arguments.name, arguments.value)
+    return SetVariableResponseBody(
+        value=value.text,
+        type=value.type_name,
+        variables_reference=children_reference(agent, pause, value),
+        named_variables=named_count(value),
+        indexed_variables=indexed_count(value),
+    )

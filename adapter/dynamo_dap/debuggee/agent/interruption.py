@@ -1,0 +1,106 @@
+"""Bounds a piece of work on a held thread in time, and lets it be cancelled from another thread.
+
+The work runs user code, which knows nothing of deadlines: when time is up, or on ``interrupt``, an exception is raised in
+its thread (``PyThreadState_SetAsyncExc``). It arrives at the next Python instruction; work stuck in C code goes on until
+it returns. One watchdog thread serves the whole process and sleeps when there is nothing to watch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import time
+from collections.abc import Iterator
+
+
+class Interrupted(BaseException):
+    """Raised inside work that was cancelled or took too long. A ``BaseException``, so that user code rarely catches it."""
+
+
+class Interruptible:
+    """One piece of work that may be interrupted. Entered and left on the working thread, interrupted from any."""
+
+    def __init__(self, seconds: float | None) -> None:
+        """``seconds`` bounds the work; None leaves it unbounded, to be interrupted by ``interrupt`` alone."""
+        self.timed_out = False
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._ident: int | None = None
+        self._raised = False
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Do the work inside this context. ``Interrupted`` comes out of it when the work was interrupted."""
+        with self._lock:
+            self._ident = threading.get_ident()
+        if self._seconds is not None:
+            _watchdog.watch(self, time.monotonic() + self._seconds)
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def interrupt(self) -> None:
+        """Raise ``Interrupted`` in the working thread, if it is inside the work."""
+        with self._lock:
+            if self._ident is not None and not self._raised:
+                self._raised = True
+                _raise_in_thread(self._ident)
+
+    def time_out(self) -> None:
+        """Interrupt because the time is up."""
+        with self._lock:
+            self.timed_out = self._ident is not None and not self._raised
+        if self.timed_out:
+            self.interrupt()
+
+    def _leave(self) -> None:
+        with self._lock:
+            ident, self._ident = self._ident, None
+            raised = self._raised
+        _watchdog.forget(self)
+        if raised and ident is not None:
+            # The exception may still be on its way: the work could have ended by itself just before. It must not
+            # arrive in the user's program, so take it back if it was not delivered yet.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), None)
+
+
+def _raise_in_thread(ident: int) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(Interrupted))
+
+
+class _Watchdog:
+    """A daemon thread that times work out."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._deadlines: dict[Interruptible, float] = {}
+        self._thread: threading.Thread | None = None
+
+    def watch(self, work: Interruptible, deadline: float) -> None:
+        with self._condition:
+            self._deadlines[work] = deadline
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="dynamo-dap watchdog", daemon=True)
+                self._thread.start()
+            self._condition.notify()
+
+    def forget(self, work: Interruptible) -> None:
+        with self._condition:
+            self._deadlines.pop(work, None)
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                pending = min(self._deadlines.values(), default=None)
+                self._condition.wait(None if pending is None else max(0.0, pending - time.monotonic()))
+                now = time.monotonic()
+                due = [work for work, deadline in self._deadlines.items() if deadline <= now]
+                for work in due:
+                    del self._deadlines[work]
+            for work in due:
+                work.time_out()
+
+
+_watchdog = _Watchdog()

@@ -1,0 +1,29 @@
+"""The debugger's own log inside the debugged program: unexpected exceptions, written to a file if one is asked for.
+
+The file is named by the environment variable ``DYNAMO_DAP_LOG``. Any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+LOG_VARIABLE = "DYNAMO_DAP_LOG"
+
+_logger = logging.getLogger("dynamo_dap.agent")
+_logger.propagate = False
+_logger.addHandler(logging.NullHandler())
+
+
+def start_log() -> None:
+    """Write to the file that ``DYNAMO_DAP_LOG`` names; nothing is written without it."""
+    path = os.environ.get(LOG_VARIABLE)
+    if path:
+        handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+        handler.setFormatter(logging.Formatter("%(asctime)s agent %(process)d %(threadName)s %(levelname)s %(message)s"))
+        _logger.addHandler(handler)
+
+
+def log_exception(doing: str) -> None:
+    """Record the exception being handled, which should not have happened, while ``doing`` something."""
+    _logger.exception("unexpected error while %s", doing)

@@ -1,0 +1,67 @@
+"""The table of requests that the agent serves, and how a handler declares itself.
+
+Handlers are plain functions in ``agent/handlers``, registered once at import. A handler is served either at once, on the
+agent's reader thread, or on the held thread that owns what the request is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from dynamo_dap.debuggee.agent.agent import Agent
+    from dynamo_dap.debuggee.agent.pause import Pause
+
+A = TypeVar("A")
+
+
+class RequestError(Exception):
+    """A request cannot be served; the text is for a person."""
+
+    def __init__(self, text: str, *, error_id: int = 100, message: str = "") -> None:
+        """``message`` is DAP's short form, such as ``notStopped``; ``error_id`` is stable per kind of error."""
+        super().__init__(text)
+        self.error_id = error_id
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """How one request is served."""
+
+    arguments_type: type[Any]
+    run: Callable[..., object]
+    owner: Callable[[Agent, Any], Pause | None] | None
+    """Finds the pause whose thread serves the request; None for requests served at once. The owner may return None:
+    then the request is served at once after all, without a pause."""
+    is_bounded: bool
+    """Whether ``Options.evaluation_timeout`` bounds it."""
+
+
+HANDLERS: dict[str, Handler] = {}
+
+
+def handles(
+    command: str, arguments_type: type[A]
+) -> Callable[[Callable[[Agent, A], object]], Callable[[Agent, A], object]]:
+    """Register ``run(agent, arguments) -> body``, served at once on the reader thread."""
+
+    def register(run: Callable[[Agent, A], object]) -> Callable[[Agent, A], object]:
+        HANDLERS[command] = Handler(arguments_type, run, None, is_bounded=False)
+        return run
+
+    return register
+
+
+def handles_while_held(
+    command: str, arguments_type: type[A], owner: Callable[[Agent, A], Pause | None], *, is_bounded: bool = True
+) -> Callable[[Callable[[Agent, Pause, A], object]], Callable[[Agent, Pause, A], object]]:
+    """Register ``run(agent, pause, arguments) -> body``, served on the held thread that ``owner`` finds."""
+
+    def register(run: Callable[[Agent, Pause, A], object]) -> Callable[[Agent, Pause, A], object]:
+        HANDLERS[command] = Handler(arguments_type, run, owner, is_bounded)
+        return run
+
+    return register

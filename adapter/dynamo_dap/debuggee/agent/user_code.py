@@ -1,0 +1,61 @@
+"""Which files are the user's own code, which are torch, and which are other installed packages.
+
+Pure functions over paths, cached for the life of the process; any thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+
+_OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+@functools.lru_cache(maxsize=4096)
+def normalized_path(path: str) -> str:
+    """Return ``path`` absolute, with symbolic links resolved and case folded where the file system does: the key of a file.
+
+    Names in angle brackets (``<string>``, ``<frozen ...>``) are no files and come back as they are.
+    """
+    if path.startswith("<") and path.endswith(">"):
+        return path
+    return os.path.normcase(os.path.realpath(path))
+
+
+@functools.lru_cache(maxsize=1)
+def _library_directories() -> tuple[str, ...]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    paths = {sysconfig.get_path(name) for name in names}
+    return tuple(sorted(normalized_path(path) + os.sep for path in paths if path))
+
+
+@functools.lru_cache(maxsize=4096)
+def is_user_file(path: str) -> bool:
+    """Whether ``path`` (a ``co_filename``) is code that the user wrote: no installed package, standard library or debugger."""
+    if path.startswith("<"):
+        return path == "<string>" or path.startswith("<ipython")
+    real = normalized_path(path)
+    if real.startswith(_OWN_PACKAGE + os.sep) or is_torch_file(path):
+        return False
+    if f"{os.sep}site-packages{os.sep}" in real or f"{os.sep}dist-packages{os.sep}" in real:
+        return False
+    return not real.startswith(_library_directories())
+
+
+def is_debugger_file(path: str) -> bool:
+    """Whether ``path`` is a file of this package."""
+    return normalized_path(path).startswith(_OWN_PACKAGE + os.sep)
+
+
+def is_torch_file(path: str) -> bool:
+    """Whether ``path`` belongs to the imported torch package."""
+    directory = _torch_directory()
+    return directory is not None and normalized_path(path).startswith(directory)
+
+
+def _torch_directory() -> str | None:
+    torch = sys.modules.get("torch")
+    file = getattr(torch, "__file__", None)
+    return normalized_path(os.path.dirname(file)) + os.sep if file else None
