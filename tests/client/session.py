@@ -1,7 +1,7 @@
 """One debug session of a test: a server process, a client, the timeline, and what a test asks of them.
 
-Driven by the test's thread. ``Session.close`` ends everything that the session started and ``Session.problems`` tells what
-went wrong on the way: broken messages, tracebacks in logs, processes left over.
+Driven by the test's thread. ``Session.close`` ends everything that the session started and ``Session.problems`` tells
+what went wrong on the way: broken messages, tracebacks in logs, processes left over.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Tree:
         return {name: child.text for name, child in self.children.items()}
 
     def open(self, depth: int) -> int:
-        """Fetch everything down to ``depth`` levels below, as an IDE does that opens all; return how many there were."""
+        """Fetch everything down to ``depth`` levels below, as a user who opens all; return how many there were."""
         if depth == 0:
             return 0
         return sum(1 + child.open(depth - 1) for child in self.children.values())
@@ -333,7 +333,9 @@ class Session:
 
     # -- going on --------------------------------------------------------------------------------------------------
 
-    def resume(self, command: str = "continue", thread_id: int | None = None, granularity: str | None = None) -> None:
+    def resume(
+        self, command: str = "continue", *, thread_id: int | None = None, granularity: str | None = None
+    ) -> None:
         """Let a thread go on (the one that stopped last), without waiting."""
         if thread_id is None:
             assert self._last_stop is not None, "nothing has stopped yet"

@@ -1,7 +1,7 @@
 """Everything one session sent and received, in order, and waiting for what is still to come.
 
-Written by the connection's reader and by every thread that sends; waited on by the test. A wait ends with what it waited
-for, or with an ``ExpectationError`` that says so and carries the transcript.
+Written by the connection's reader and by every thread that sends; waited on by the test. A wait ends with what it
+waited for, or with an ``ExpectationError`` that says so and carries the transcript.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Entry:
 
 
 class Timeline:
-    """The messages of a session. Events are expected in order: each expectation starts after the event it last found."""
+    """The messages of a session. Events are expected in order: each wait starts after the event that was last found."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()

@@ -1,8 +1,8 @@
 """A DAP client: an IDE's end of one debug session, without presentation.
 
-Requests are methods that block until the answer is there, or a deadline has passed; they are called on any thread but the
-connection's reader. Events and reverse requests are handed on by the reader thread in their order of arrival. A client
-lives as long as its connection.
+Requests are methods that block until the answer is there, or a deadline has passed; they are called on any thread but
+the connection's reader. Events and reverse requests are handed on by the reader thread in their order of arrival. A
+client lives as long as its connection.
 """
 
 from __future__ import annotations
