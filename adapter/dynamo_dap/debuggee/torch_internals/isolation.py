@@ -1,0 +1,104 @@
+"""Contexts in which the debugger may call torch without the program noticing.
+
+Modes, hooks and global switches of torch act on whatever runs, the debugger's own calls included. These contexts take
+them away on the calling thread and put them back. Entered on the held thread, for the length of one read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+
+_EVAL_FRAME = "torch._C._dynamo.eval_frame:set_eval_frame"
+_STANCE = "torch._dynamo.eval_frame:_stance"
+_MODES = "torch.utils._python_dispatch:_disable_current_modes"
+_TORCH_FUNCTION = "torch._C:DisableTorchFunction"
+
+DYNAMO_OFF = Feature("running an expression's own calls without compiling them", _EVAL_FRAME, _STANCE)
+READING = Feature("statistics and elements of tensors", _MODES, _TORCH_FUNCTION)
+
+
+class _StanceOfThreads:
+    """Stands in for ``torch._dynamo.eval_frame._stance``: ``force_eager`` on some threads, as before on all others.
+
+    ``torch.compiler.set_stance`` acts on the whole process, and refuses inside a compile.
+    """
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+        self.eager_threads: dict[int, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.before, name)
+
+    @property
+    def stance(self) -> str:
+        """The stance on the calling thread."""
+        return "force_eager" if threading.get_ident() in self.eager_threads else self.before.stance
+
+
+_stance_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def dynamo_off() -> Iterator[None]:
+    """Let nothing be compiled on this thread, neither new frames nor functions that are called compiled."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    set_eval_frame = DYNAMO_OFF.resolve(_EVAL_FRAME)
+    _enter_eager()
+    try:
+        callback = set_eval_frame(None)
+        try:
+            yield
+        finally:
+            set_eval_frame(callback)
+    finally:
+        _leave_eager()
+
+
+def _enter_eager() -> None:
+    module: Any = sys.modules["torch._dynamo.eval_frame"]
+    thread = threading.get_ident()
+    with _stance_lock:
+        if type(module._stance) is not _StanceOfThreads:
+            module._stance = _StanceOfThreads(module._stance)
+        threads = module._stance.eager_threads
+        threads[thread] = threads.get(thread, 0) + 1
+
+
+def _leave_eager() -> None:
+    module: Any = sys.modules["torch._dynamo.eval_frame"]
+    thread = threading.get_ident()
+    with _stance_lock:
+        stance = module._stance
+        if type(stance) is not _StanceOfThreads:
+            return
+        stance.eager_threads[thread] -= 1
+        if not stance.eager_threads[thread]:
+            del stance.eager_threads[thread]
+        if not stance.eager_threads:
+            module._stance = stance.before
+
+
+@contextlib.contextmanager
+def metadata_reading() -> Iterator[None]:
+    """Read a tensor's metadata: the ``__torch_function__`` of a subclass or a mode is not called."""
+    torch: Any = sys.modules["torch"]
+    with torch._C.DisableTorchFunction():
+        yield
+
+
+@contextlib.contextmanager
+def data_reading() -> Iterator[None]:
+    """Read or reduce a tensor's data: no modes, no gradients, no compiling."""
+    torch: Any = sys.modules["torch"]
+    disable_modes, disable_function = READING.resolve(_MODES), READING.resolve(_TORCH_FUNCTION)
+    with dynamo_off(), disable_modes(), disable_function(), torch.no_grad():
+        yield

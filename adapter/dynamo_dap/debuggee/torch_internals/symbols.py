@@ -1,0 +1,59 @@
+"""Symbolic sizes and numbers, read without asking their shape environment anything that it would remember.
+
+``SymNode.expr`` and ``ShapeEnv.replace`` shorten chains of replacements as they go, and comparing or printing through
+``SymInt`` may guard. Here expressions are read raw and substituted on the side. Runs on the held thread.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_CHAIN = 16
+"""Replacements followed at most; a longer chain would be a cycle."""
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether ``value`` is a SymInt, SymFloat or SymBool."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and type(value) in (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def expression_of(value: Any) -> Any:
+    """Return the sympy expression that a symbolic number stands for now, replacements applied."""
+    node = value.node
+    expression = getattr(node, "_expr", None)
+    if expression is None:
+        return node.maybe_as_int() if hasattr(node, "maybe_as_int") else node
+    return replaced(expression, getattr(node, "shape_env", None))
+
+
+def replaced(expression: Any, shape_env: Any) -> Any:
+    """Return ``expression`` with the shape environment's replacements applied, which stay as they are."""
+    replacements = getattr(shape_env, "replacements", None)
+    if not replacements or not hasattr(expression, "xreplace"):
+        return expression
+    for _ in range(_CHAIN):
+        known = {symbol: replacements[symbol] for symbol in expression.free_symbols if symbol in replacements}
+        if not known:
+            break
+        following = expression.xreplace(known)
+        if following == expression:
+            break
+        expression = following
+    return expression
+
+
+def hint_of(value: Any) -> object:
+    """Return the number that the symbol has in this very call; None for a data-dependent one."""
+    return getattr(value.node, "_hint", None)
+
+
+def size_text(value: Any) -> str:
+    """Return a size or stride as text: a number, or the symbolic expression."""
+    if type(value) is int:
+        return str(value)
+    try:
+        return str(expression_of(value))
+    except AttributeError:
+        return str(value)

@@ -1,0 +1,82 @@
+"""What a tensor is, from its metadata alone: real tensors, fake ones, subclasses.
+
+Nothing here reads data, creates a symbol or a guard. Runs on the held thread, inside or outside a trace.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from dynamo_dap.debuggee.torch_internals.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_internals.symbols import size_text
+
+
+class TensorFacts(NamedTuple):
+    """Metadata, as text where it may be symbolic."""
+
+    kind: str
+    dtype: str
+    shape: tuple[str, ...]
+    stride: tuple[str, ...] | None
+    device: str
+    layout: str
+    requires_grad: bool
+
+    @property
+    def text(self) -> str:
+        """``Tensor f32[3, 4] cpu requires_grad``."""
+        parts = [f"{self.kind} {abbreviated(self.dtype)}[{', '.join(self.shape)}]", self.device]
+        if self.layout != "torch.strided":
+            parts.append(self.layout.removeprefix("torch."))
+        if self.requires_grad:
+            parts.append("requires_grad")
+        return " ".join(parts)
+
+
+def facts_of(tensor: Any, kind: str | None = None) -> TensorFacts:
+    """Read the metadata of a real or fake tensor; ``kind`` replaces the class's name."""
+    with metadata_reading():
+        strided = str(tensor.layout) == "torch.strided"
+        return TensorFacts(
+            kind=kind or kind_of(tensor),
+            dtype=str(tensor.dtype),
+            shape=tuple(size_text(size) for size in tensor.size()),
+            stride=tuple(size_text(stride) for stride in tensor.stride()) if strided else None,
+            device=str(tensor.device),
+            layout=str(tensor.layout),
+            requires_grad=bool(tensor.requires_grad),
+        )
+
+
+def kind_of(tensor: Any) -> str:
+    """Return the class's name; that of a fake parameter is ``Parameter``."""
+    torch: Any = sys.modules["torch"]
+    parameter = torch.nn.Parameter
+    if type(tensor) is not parameter and getattr(tensor, "_is_param", False) is True:
+        return "Parameter"
+    return type(tensor).__name__
+
+
+def is_fake(tensor: Any) -> bool:
+    """Whether the tensor has no data: a FakeTensor, or one on the meta device."""
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    if fake is not None and isinstance(tensor, fake.FakeTensor):
+        return True
+    with metadata_reading():
+        return str(tensor.device) == "meta"
+
+
+_FAMILIES = {"float": "f", "bfloat": "bf", "complex": "c", "int": "i", "uint": "u", "bool": "b8"}
+
+
+def abbreviated(dtype: str) -> str:
+    """Return the short form that torch's own graph listings use: ``f32``, ``bf16``, ``i64``, ``b8``."""
+    name = dtype.removeprefix("torch.")
+    family = name.rstrip("0123456789")
+    bits = name[len(family) :]
+    if family in _FAMILIES:
+        return f"{_FAMILIES[family]}{bits}"
+    if name.startswith(("float8", "float4")):
+        return name.replace("float", "f", 1).replace("_", "")
+    return name

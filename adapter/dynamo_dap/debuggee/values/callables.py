@@ -1,0 +1,345 @@
+"""Functions, methods, generators, modules: what is code, with the place it was written. Runs on the held thread."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import Any
+
+from dynamo_dap.debuggee.values.families import Family, family_for, present, preview
+from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable
+from dynamo_dap.debuggee.values.objects import attribute_variable, attributes_of
+from dynamo_dap.debuggee.values.paging import in_pages, unique_names
+from dynamo_dap.debuggee.values.type_facts import class_dictionary, instance_dictionary, module_of, qualified_name_of
+
+_VARIABLE_POSITIONAL, _VARIABLE_KEYWORDS = 0x04, 0x08
+
+
+def location_of_code(code: types.CodeType) -> Location | None:
+    """Return where ``code`` begins; None for code that has no file."""
+    return None if code.co_filename.startswith("<") else Location(code.co_filename, max(code.co_firstlineno, 1))
+
+
+def parameters_of(code: types.CodeType) -> str:
+    """Return the parameter list as written, without defaults and annotations: ``x, *args, key, **options``."""
+    names = code.co_varnames
+    positional, keywords = code.co_argcount, code.co_kwonlyargcount
+    parts = list(names[:positional])
+    if code.co_posonlyargcount:
+        parts.insert(code.co_posonlyargcount, "/")
+    following = positional + keywords
+    if code.co_flags & _VARIABLE_POSITIONAL:
+        parts.append(f"*{names[following]}")
+        following += 1
+    elif keywords:
+        parts.append("*")
+    parts.extend(names[positional : positional + keywords])
+    if code.co_flags & _VARIABLE_KEYWORDS:
+        parts.append(f"**{names[following]}")
+    return ", ".join(parts)
+
+
+def location_of_class(cls: type) -> Location | None:
+    """Return the place of a class: its first line where Python keeps it (3.13), else its first method's."""
+    dictionary = class_dictionary(cls)
+    methods = [item.__code__ for item in dictionary.values() if type(item) is types.FunctionType]
+    module = sys.modules.get(module_of(cls))
+    path = None if module is None else instance_dictionary(module).get("__file__")
+    own = [code for code in methods if code.co_filename == path]  # dataclasses put methods of their own file in
+    if not own:
+        return None
+    first = min(own, key=lambda code: code.co_firstlineno)
+    line = dictionary.get("__firstlineno__", first.co_firstlineno)
+    return Location(first.co_filename, max(line, 1)) if type(line) is int else None
+
+
+@family_for(types.FunctionType)
+class Functions(Family):
+    """Python functions."""
+
+    kind = "method"
+
+    def text(self, value: types.FunctionType, room: int, depth: int) -> str:
+        """Return ``function name(parameters)``."""
+        name = value.__qualname__.rpartition("<locals>.")[2]
+        return f"function {name}({parameters_of(value.__code__)})"
+
+    def children(self, value: types.FunctionType, expression: str | None) -> Children | None:
+        """Return defaults, closure, attributes, module."""
+
+        def make() -> list[Variable]:
+            return unique_names(
+                [*_defaults(value), *_closure(value), *attributes_of(value, expression), _module(value)]
+            )
+
+        return Deferred(make)
+
+    def location(self, value: types.FunctionType) -> Location | None:
+        """Return where its ``def`` is."""
+        return location_of_code(value.__code__)
+
+
+def _defaults(function: types.FunctionType) -> list[Variable]:
+    code = function.__code__
+    positional = code.co_varnames[: code.co_argcount]
+    values = function.__defaults__ or ()
+    named = dict(zip(positional[len(positional) - len(values) :], values, strict=False))
+    named.update(function.__kwdefaults__ or {})
+    return [Variable(f"default {name}", present(default)) for name, default in named.items()]
+
+
+def _closure(function: types.FunctionType) -> list[Variable]:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    return [Variable(f"closure {name}", present(cell)) for name, cell in cells]
+
+
+def _module(function: types.FunctionType) -> Variable:
+    return Variable("module", present(function.__module__))
+
+
+@family_for(types.CellType)
+class Cells(Family):
+    """Cells of closures: shown as what they hold."""
+
+    def text(self, value: types.CellType, room: int, depth: int) -> str:
+        """Return the contents' text."""
+        try:
+            return preview(value.cell_contents, room, depth)
+        except ValueError:
+            return "<empty cell>"
+
+    def children(self, value: types.CellType, expression: str | None) -> Children | None:
+        """Return the contents' children."""
+        try:
+            return present(value.cell_contents, f"{expression}.cell_contents" if expression else None).children
+        except ValueError:
+            return None
+
+
+@family_for(types.MethodType)
+class Methods(Family):
+    """Methods bound to an object."""
+
+    kind = "method"
+
+    def text(self, value: types.MethodType, room: int, depth: int) -> str:
+        """Return ``method Class.name(parameters)``."""
+        function = value.__func__
+        if type(function) is not types.FunctionType:
+            return f"method {getattr(function, '__name__', type(function).__name__)}"
+        return f"method {function.__qualname__.rpartition('<locals>.')[2]}({parameters_of(function.__code__)})"
+
+    def children(self, value: types.MethodType, expression: str | None) -> Children | None:
+        """Return the object it is bound to, and the function."""
+
+        def make() -> list[Variable]:
+            parts = (("__self__", value.__self__), ("__func__", value.__func__))
+            return [attribute_variable(name, part, expression) for name, part in parts]
+
+        return Deferred(make, count=2)
+
+    def location(self, value: types.MethodType) -> Location | None:
+        """Return where its ``def`` is."""
+        function = value.__func__
+        return location_of_code(function.__code__) if type(function) is types.FunctionType else None
+
+
+@family_for(
+    types.BuiltinFunctionType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+class BuiltinFunctions(Family):
+    """Functions written in C."""
+
+    kind = "method"
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return ``built-in module.name``."""
+        module = getattr(value, "__module__", None)
+        owner = f"{module}." if type(module) is str and module != "builtins" else ""
+        return f"built-in {owner}{getattr(value, '__qualname__', value.__name__)}"
+
+
+@family_for(staticmethod, classmethod)
+class WrappedMethods(Family):
+    """Static and class methods as a class stores them."""
+
+    kind = "method"
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return what wraps, and the function."""
+        return f"{name_of_wrapper(value)} {preview(value.__func__, room, depth)}"
+
+    def location(self, value: Any) -> Location | None:
+        """Return the function's place."""
+        return present(value.__func__).location
+
+
+def name_of_wrapper(value: object) -> str:
+    """Return ``static`` or ``class`` for the two method wrappers."""
+    return "static" if isinstance(value, staticmethod) else "class"
+
+
+@family_for(property, functools.cached_property)
+class Properties(Family):
+    """Properties as a class stores them; never evaluated."""
+
+    kind = "property"
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return ``property`` and its getter."""
+        getter = value.fget if isinstance(value, property) else value.func
+        return f"property {getattr(getter, '__name__', '')}".rstrip()
+
+    def location(self, value: Any) -> Location | None:
+        """Return the getter's place."""
+        getter = value.fget if isinstance(value, property) else value.func
+        return location_of_code(getter.__code__) if type(getter) is types.FunctionType else None
+
+
+@family_for(functools.partial)
+class Partials(Family):
+    """Partial applications."""
+
+    kind = "method"
+
+    def text(self, value: functools.partial[Any], room: int, depth: int) -> str:
+        """Return ``partial(function, arguments)``."""
+        arguments = [preview(argument, room // 4, depth - 1) for argument in value.args[:8]]
+        arguments += [
+            f"{name}={preview(item, room // 4, depth - 1)}" for name, item in list(value.keywords.items())[:8]
+        ]
+        return f"partial({', '.join([preview(value.func, room // 2, depth - 1), *arguments])})"
+
+    def children(self, value: functools.partial[Any], expression: str | None) -> Children | None:
+        """Return function and arguments."""
+        parts = (("func", value.func), ("args", value.args), ("keywords", value.keywords))
+        return Deferred(lambda: [attribute_variable(name, part, expression) for name, part in parts], count=3)
+
+    def location(self, value: functools.partial[Any]) -> Location | None:
+        """Return the function's place."""
+        return present(value.func).location
+
+
+@family_for(types.CodeType)
+class Codes(Family):
+    """Code objects."""
+
+    def text(self, value: types.CodeType, room: int, depth: int) -> str:
+        """Return name, file and line."""
+        return f"code {value.co_name}({parameters_of(value)}), {value.co_filename}:{value.co_firstlineno}"
+
+    def location(self, value: types.CodeType) -> Location | None:
+        """Return its first line."""
+        return location_of_code(value)
+
+
+@family_for(types.ModuleType)
+class Modules(Family):
+    """Modules: their names, in pages."""
+
+    kind = "class"
+
+    def text(self, value: types.ModuleType, room: int, depth: int) -> str:
+        """Return ``<module name>``."""
+        return f"<module {instance_dictionary(value).get('__name__', '?')}>"
+
+    def type_name(self, value: types.ModuleType) -> str:
+        """Return ``module``, also for modules that made themselves a class."""
+        return "module"
+
+    def children(self, value: types.ModuleType, expression: str | None) -> Children | None:
+        """Return its public names, then the others."""
+        entries = sorted(instance_dictionary(value).items(), key=lambda entry: str(entry[0]).startswith("_"))
+
+        def page(start: int, stop: int) -> list[Variable]:
+            return [attribute_variable(str(name), item, expression) for name, item in entries[start:stop]]
+
+        return in_pages(len(entries), page)
+
+    def location(self, value: types.ModuleType) -> Location | None:
+        """Return its file."""
+        path = instance_dictionary(value).get("__file__")
+        return Location(path, 1) if type(path) is str and path.endswith(".py") else None
+
+
+@family_for(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+class Generators(Family):
+    """Generators and coroutines: where they are, and their locals."""
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return the kind, the function and the line where it waits."""
+        code, frame = _code_and_frame(value)
+        name = f"{qualified_name_of(type(value))} {code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}"
+        return f"{name} (finished)" if frame is None else f"{name} (at line {frame.f_lineno})"
+
+    def children(self, value: Any, expression: str | None) -> Children | None:
+        """Return the locals of its frame."""
+        _, frame = _code_and_frame(value)
+        if frame is None:
+            return None
+        from dynamo_dap.debuggee.values.eager_frames import locals_of
+
+        return locals_of(frame, with_expressions=False)
+
+    def location(self, value: Any) -> Location | None:
+        """Return the line where it waits, else where it is written."""
+        code, frame = _code_and_frame(value)
+        place = location_of_code(code)
+        return Location(place.path, frame.f_lineno) if place and frame is not None and frame.f_lineno else place
+
+
+def _code_and_frame(value: Any) -> tuple[types.CodeType, types.FrameType | None]:
+    prefix = {types.GeneratorType: "gi", types.CoroutineType: "cr"}.get(type(value), "ag")
+    return getattr(value, f"{prefix}_code"), getattr(value, f"{prefix}_frame")
+
+
+_arguments_of = BaseException.__dict__["args"].__get__
+_traceback_of = BaseException.__dict__["__traceback__"].__get__
+
+
+@family_for(BaseException)
+class Exceptions(Family):
+    """Exceptions: class and arguments, causes below."""
+
+    def text(self, value: BaseException, room: int, depth: int) -> str:
+        """Return ``ValueError('message')``."""
+        arguments = _arguments_of(value)
+        inside = ", ".join(preview(argument, room // max(len(arguments), 1), depth - 1) for argument in arguments[:8])
+        return f"{qualified_name_of(type(value))}({inside})"
+
+    def children(self, value: BaseException, expression: str | None) -> Children | None:
+        """Return arguments, what the object stores, cause, context, and the lines it came through."""
+
+        def make() -> list[Variable]:
+            parts = [attribute_variable("args", _arguments_of(value), expression)]
+            parts += attributes_of(value, expression)
+            for name in ("__cause__", "__context__"):
+                related = BaseException.__dict__[name].__get__(value)
+                if related is not None:
+                    parts.append(attribute_variable(name, related, expression))
+            trace: types.TracebackType | None = _traceback_of(value)
+            if trace is not None:
+                parts.append(Variable("traceback", _traceback(trace)))
+            return unique_names(parts)
+
+        return Deferred(make)
+
+
+def _traceback(trace: types.TracebackType) -> Value:
+    lines: list[Variable] = []
+    following: types.TracebackType | None = trace
+    while following is not None and len(lines) < _TRACEBACK_LINES:
+        code = following.tb_frame.f_code
+        place = Location(code.co_filename, max(following.tb_lineno, 1))
+        lines.append(Variable(str(len(lines)), Value(f"{code.co_name}, line {place.line}", location=place)))
+        following = following.tb_next
+    deepest = lines[-1].value
+    return Value(deepest.text, children=Deferred(lambda: lines, count=len(lines)), location=deepest.location)
+
+
+_TRACEBACK_LINES = 100

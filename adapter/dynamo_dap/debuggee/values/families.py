@@ -1,0 +1,117 @@
+"""Which family a value belongs to decides how it is shown: its text, its children, where it is defined.
+
+Families register for types, or for names of types whose module may not be imported yet (torch, numpy). ``present``
+picks the family along the method resolution order. Runs on the held thread; families are stateless and live as long as
+the process.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.values.model import MAXIMUM_TEXT, Children, Location, Value, bounded_text
+from dynamo_dap.debuggee.values.type_facts import full_name_of, mro_of, qualified_name_of
+
+DEPTH_OF_PREVIEW = 3
+"""How many containers deep a text looks; deeper ones show as ``[…]``."""
+
+PREVIEW_OF_CONTAINER = 120
+"""Characters after which a container's text counts the rest: it stands in one line of a pane, its items are below."""
+
+
+class Family:
+    """How values of some types are shown. A subclass gives what is not the same for all objects."""
+
+    kind: str | None = None
+    """DAP ``VariablePresentationHint.kind`` of the values."""
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return the value as text of about ``room`` characters; ``depth`` more containers may be opened."""
+        return f"<{qualified_name_of(type(value))} object>"
+
+    def children(self, value: Any, expression: str | None) -> Children | None:
+        """Return what is below the value; ``expression`` gives the value again in a watch, None when nothing does."""
+        return None
+
+    def location(self, value: Any) -> Location | None:
+        """Return where the value itself is defined."""
+        return None
+
+    def type_name(self, value: Any) -> str:
+        """Return the name of the value's type, for the type column."""
+        return qualified_name_of(type(value))
+
+    def present(self, value: Any, expression: str | None) -> Value:
+        """Return the value as it is shown."""
+        return Value(
+            text=bounded_text(self.text(value, MAXIMUM_TEXT, DEPTH_OF_PREVIEW)),
+            type_name=self.type_name(value),
+            children=self.children(value, expression),
+            kind=self.kind,
+            location=self.location(value),
+        )
+
+
+_families: dict[type | str, Family] = {}
+_found: dict[type, Family] = {}
+
+
+def family_for(*types: type | str) -> Callable[[type[Family]], type[Family]]:
+    """Register a family for ``types`` and their subclasses; a string is ``module.qualified_name``."""
+
+    def register(family: type[Family]) -> type[Family]:
+        for each in types:
+            _families[each] = family()
+        _found.clear()
+        return family
+
+    return register
+
+
+def family_of(value: object) -> Family:
+    """Return the family of the value's type, chosen along its method resolution order."""
+    cls = type(value)
+    family = _found.get(cls)
+    if family is None:
+        family = _find(cls)
+        if len(_found) > _REMEMBERED:
+            _found.clear()
+        _found[cls] = family
+    return family
+
+
+_REMEMBERED = 2_000
+"""Types whose family is remembered; a program that makes classes without end must not fill the memory."""
+
+
+def _find(cls: type) -> Family:
+    bases = mro_of(cls)
+    if enum.Enum in bases:  # an IntEnum is an int before it is an Enum
+        return _families[enum.Enum]
+    for base in bases:
+        family = _families.get(base) or _families.get(full_name_of(base))
+        if family is not None:
+            return family
+    return _families[object]
+
+
+def present(value: object, expression: str | None = None) -> Value:
+    """Return any Python object as it is shown.
+
+    No code of the object's class runs: builtin containers and scalars are read through their builtin type, other
+    objects through their storage. ``expression`` gives the value again in a watch.
+    """
+    try:
+        return family_of(value).present(value, expression)
+    except Exception as problem:  # noqa: BLE001 - an object may be broken in any way; its neighbours must still show
+        return Value(text=f"<{qualified_name_of(type(value))}: cannot be shown ({type(problem).__name__}: {problem})>")
+
+
+def preview(value: object, room: int = MAXIMUM_TEXT, depth: int = DEPTH_OF_PREVIEW) -> str:
+    """Return the value's text alone, bounded to ``room`` characters."""
+    try:
+        return bounded_text(family_of(value).text(value, room, depth), max(room, 1))
+    except Exception as problem:  # noqa: BLE001 - as in present
+        return f"<{qualified_name_of(type(value))}: {type(problem).__name__}>"

@@ -1,0 +1,146 @@
+"""Objects of the user's classes: what they store, without running their code.
+
+Attributes come from ``__dict__`` and ``__slots__``; properties are not read and ``__repr__`` is not called. Runs on the
+held thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, family_for, present, preview
+from dynamo_dap.debuggee.values.model import Children, Deferred, Variable
+from dynamo_dap.debuggee.values.paging import PAGE, in_pages, unique_names
+from dynamo_dap.debuggee.values.type_facts import (
+    class_dictionary,
+    find_in_type,
+    full_name_of,
+    instance_dictionary,
+    is_python_class,
+    mro_of,
+    qualified_name_of,
+    slots_of,
+)
+
+
+def stored_attributes(value: object) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of what the object stores: slots, then its ``__dict__``."""
+    yield from slots_of(value)
+    for name, attribute in list(instance_dictionary(value).items()):
+        if type(name) is str:
+            yield name, attribute
+
+
+def attributes_of(value: object, expression: str | None) -> list[Variable]:
+    """Return the object's stored attributes as variables, private ones (``_name``) last."""
+    variables = [attribute_variable(name, stored, expression) for name, stored in stored_attributes(value)]
+    return sorted(variables, key=lambda variable: variable.name.startswith("_"))
+
+
+def attribute_variable(name: str, value: object, expression: str | None) -> Variable:
+    """Return an attribute of what ``expression`` gives."""
+    path = f"{expression}.{name}" if expression and name.isidentifier() else None
+    return Variable(name, present(value, path), path)
+
+
+def class_variable(value: object, expression: str | None) -> Variable:
+    """Return the object's class as its last child: where its methods and constants are, and where it is defined."""
+    path = f"type({expression})" if expression else None
+    return Variable("class", present(type(value), path), path)
+
+
+@family_for(object)
+class ObjectFamily(Family):
+    """Any object: ``<ClassName object>`` with its stored attributes below."""
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return the class's name; a dataclass also its fields."""
+        fields = dataclass_fields(value)
+        if fields is None:
+            return f"<{qualified_name_of(type(value))} object>"
+        return fields_text(qualified_name_of(type(value)), fields, room, depth)
+
+    def children(self, value: Any, expression: str | None) -> Children | None:
+        """Return the attributes, then the class."""
+
+        def make() -> list[Variable]:
+            attributes = attributes_of(value, expression)
+            below = [class_variable(value, expression)] if is_python_class(type(value)) else []
+            return unique_names([*attributes[: PAGE * 10], *below])
+
+        return Deferred(make)
+
+
+def dataclass_fields(value: object) -> list[tuple[str, Any]] | None:
+    """Return the filled fields of a dataclass's object, those not meant for its ``repr`` left out; None for others."""
+    declared = find_in_type(value, "__dataclass_fields__")
+    if type(declared) is not dict:
+        return None
+    stored = dict(stored_attributes(value))
+    shown = [name for name, field in declared.items() if isinstance(field, dataclasses.Field) and field.repr]
+    return [(name, stored[name]) for name in shown if name in stored]
+
+
+def fields_text(name: str, fields: list[tuple[str, Any]], room: int, depth: int) -> str:
+    """Return ``Name(field=value, ...)`` in about ``room`` characters."""
+    if depth <= 0 and fields:
+        return f"{name}(…)"
+    parts: list[str] = []
+    left = min(room, PREVIEW_OF_CONTAINER) - len(name) - 2
+    for field, value in fields:
+        if left < len(field) + _LEAST_ROOM:
+            parts.append("…")
+            break
+        part = f"{field}={preview(value, left - len(field) - 1, depth - 1)}"
+        parts.append(part)
+        left -= len(part) + 2
+    return f"{name}({', '.join(parts)})"
+
+
+_LEAST_ROOM = 12
+"""Characters below which another item is not begun."""
+
+
+@family_for(type)
+class Classes(Family):
+    """Classes: their constants, methods and bases, and where they are defined."""
+
+    kind = "class"
+
+    def text(self, value: type, room: int, depth: int) -> str:
+        """Return ``<class 'module.Name'>``."""
+        return f"<class '{full_name_of(value)}'>"
+
+    def type_name(self, value: type) -> str:
+        """Return the metaclass's name."""
+        return qualified_name_of(type(value))
+
+    def children(self, value: type, expression: str | None) -> Children | None:
+        """Return what the class itself defines, in pages, then its bases."""
+        if not is_python_class(value):
+            return None
+
+        def entries() -> list[tuple[str, Any]]:
+            dictionary = class_dictionary(value)
+            shown = [(str(name), item) for name, item in dictionary.items() if name not in _UNINTERESTING]
+            return sorted(shown, key=lambda entry: entry[0].startswith("__"))
+
+        def page(start: int, stop: int) -> list[Variable]:
+            return [attribute_variable(name, item, expression) for name, item in entries()[start:stop]]
+
+        def bases() -> list[Variable]:
+            above = [base for base in mro_of(value)[1:] if base is not object]
+            return [Variable(f"base {qualified_name_of(base)}", present(base)) for base in above]
+
+        return Deferred(lambda: [*bases(), *in_pages(len(entries()), page).named()])
+
+    def location(self, value: type) -> Any:
+        """Return the first line of the class, as far as its methods tell."""
+        from dynamo_dap.debuggee.values.callables import location_of_class
+
+        return location_of_class(value)
+
+
+_UNINTERESTING = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__dataclass_fields__"})

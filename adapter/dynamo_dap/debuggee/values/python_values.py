@@ -1,0 +1,16 @@
+"""Any real Python object as it is shown: the one entrance to this room.
+
+``present(value, expression)`` gives text, type, location and children; ``preview(value, room)`` the text alone.
+Importing this module registers every family. Runs on the held thread; the values made live as long as the pause.
+"""
+
+from __future__ import annotations
+
+from dynamo_dap.debuggee.values import arrays, callables, containers, objects, scalars, tensors
+from dynamo_dap.debuggee.values.eager_frames import globals_of, locals_of
+from dynamo_dap.debuggee.values.families import Family, family_for, family_of, present, preview
+
+FAMILIES = (arrays, callables, containers, objects, scalars, tensors)
+"""The modules whose import registers the families."""
+
+__all__ = ["FAMILIES", "Family", "family_for", "family_of", "globals_of", "locals_of", "present", "preview"]

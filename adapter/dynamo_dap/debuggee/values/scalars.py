@@ -1,0 +1,199 @@
+"""Numbers, text, and the small standard types whose ``repr`` is theirs alone and cheap. Runs on the held thread."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import fractions
+import pathlib
+import re
+import types
+import uuid
+from typing import Any
+
+from dynamo_dap.debuggee.values.families import Family, family_for, present
+from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
+from dynamo_dap.debuggee.values.objects import ObjectFamily, attributes_of
+from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
+
+_LONG_INTEGER = 1_000
+"""Bits: beyond, the digits say nothing, take quadratic time, and Python may refuse to make them."""
+
+
+@family_for(type(None), type(Ellipsis), type(NotImplemented), bool)
+class Singletons(Family):
+    """``None``, ``...``, ``NotImplemented``, booleans."""
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return its name."""
+        return repr(value)
+
+
+@family_for(int)
+class Integers(Family):
+    """Integers, and subclasses of ``int`` by their integer value."""
+
+    def text(self, value: int, room: int, depth: int) -> str:
+        """Return the digits, or how many bits there are."""
+        bits = int.bit_length(value)
+        text = int.__repr__(value) if bits <= _LONG_INTEGER else f"<int of {bits} bits>"
+        return text if type(value) is int else f"{qualified_name_of(type(value))}({text})"
+
+
+@family_for(float)
+class Floats(Family):
+    """Floats, and subclasses by their float value."""
+
+    def text(self, value: float, room: int, depth: int) -> str:
+        """Return the shortest digits that give the number."""
+        text = float.__repr__(value)
+        return text if type(value) is float else f"{qualified_name_of(type(value))}({text})"
+
+
+@family_for(complex)
+class Complexes(Family):
+    """Complex numbers."""
+
+    def text(self, value: complex, room: int, depth: int) -> str:
+        """Return the number as Python writes it."""
+        text = complex.__repr__(value)
+        return text if type(value) is complex else f"{qualified_name_of(type(value))}({text})"
+
+
+@family_for(str)
+class Texts(Family):
+    """Strings: quoted, cut at the end."""
+
+    def text(self, value: str, room: int, depth: int) -> str:
+        """Return the quoted string, or its beginning and how long it is."""
+        length = str.__len__(value)
+        if length <= room - 2:
+            text = str.__repr__(value)
+        else:
+            text = f"{str.__repr__(str.__getitem__(value, slice(0, max(room - 24, 8))))}… ({length} characters)"
+        return text if type(value) is str else f"{qualified_name_of(type(value))}({text})"
+
+
+@family_for(bytes, bytearray)
+class Bytes(Family):
+    """Byte strings: quoted, cut at the end."""
+
+    def text(self, value: bytes | bytearray, room: int, depth: int) -> str:
+        """Return the quoted bytes, or their beginning and how many there are."""
+        base: type[bytes] | type[bytearray] = bytes if isinstance(value, bytes) else bytearray
+        length = len(memoryview(value))
+        shown = max(room // 4, 8)
+        text = repr(base(memoryview(value)[:shown]))
+        if length > shown:
+            text = f"{text}… ({length} bytes)"
+        return text if type(value) is base else f"{qualified_name_of(type(value))}({text})"
+
+
+@family_for(enum.Enum)
+class EnumMembers(ObjectFamily):
+    """Members of an enumeration: ``Colour.RED``."""
+
+    kind = "property"
+
+    def text(self, value: enum.Enum, room: int, depth: int) -> str:
+        """Return class and member; for a combination of flags that has no name, the number."""
+        stored = instance_dictionary(value)
+        name = stored.get("_name_")
+        if name is None:
+            return f"{qualified_name_of(type(value))}({stored.get('_value_')!r:.40})"
+        return f"{qualified_name_of(type(value))}.{name}"
+
+    def children(self, value: enum.Enum, expression: str | None) -> Children | None:
+        """Return the member's value, and what else it stores."""
+
+        def make() -> list[Variable]:
+            stored = instance_dictionary(value).get("_value_")
+            first = Variable("value", present(stored), f"{expression}.value" if expression else None)
+            others = attributes_of(value, expression)
+            return [first, *(each for each in others if not each.name.startswith("_"))]
+
+        return Deferred(make)
+
+
+_EXACT_REPRESENTATION: tuple[type, ...] = (
+    range,
+    slice,
+    memoryview,
+    decimal.Decimal,
+    fractions.Fraction,
+    uuid.UUID,
+    re.Pattern,
+    re.Match,
+    dt.date,
+    dt.datetime,
+    dt.time,
+    dt.timedelta,
+    dt.timezone,
+    pathlib.PurePosixPath,
+    pathlib.PureWindowsPath,
+    pathlib.PosixPath,
+    types.GenericAlias,
+    types.UnionType,
+)
+
+
+class ExactlyRepresented(ObjectFamily):
+    """Standard types whose ``repr`` is short, cheap and not the user's. A subclass is shown as any object."""
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return the ``repr`` when the type is exactly one of the known."""
+        return repr(value) if type(value) in _EXACT_REPRESENTATION else super().text(value, room, depth)
+
+    def children(self, value: Any, expression: str | None) -> Children | None:
+        """Return what a subclass stores; nothing below the standard types themselves."""
+        return None if type(value) in _EXACT_REPRESENTATION else super().children(value, expression)
+
+
+family_for(*_EXACT_REPRESENTATION)(ExactlyRepresented)
+
+_BY_NAME = (
+    "torch.dtype",
+    "torch.device",
+    "torch.layout",
+    "torch.memory_format",
+    "torch.Generator",
+    "numpy.dtype",
+)
+
+
+@family_for(*_BY_NAME)
+class RepresentedByName(Family):
+    """Small values of libraries that may not be imported."""
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return the library's own ``repr``."""
+        return repr(value)
+
+
+@family_for("numpy.generic")
+class ArrayScalars(Family):
+    """NumPy's numbers."""
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return the digits; the type stands beside them."""
+        return str(value)
+
+
+@family_for(range)
+class Ranges(Family):
+    """Ranges: their three numbers, and the numbers in them."""
+
+    def text(self, value: range, room: int, depth: int) -> str:
+        """Return ``range(start, stop)``."""
+        return range.__repr__(value)
+
+    def children(self, value: range, expression: str | None) -> Children | None:
+        """Return start, stop, step."""
+
+        def part(name: str) -> Variable:
+            return Variable(
+                name, Value(repr(getattr(value, name)), "int"), f"{expression}.{name}" if expression else None
+            )
+
+        return Deferred(lambda: [part("start"), part("stop"), part("step")], count=3)

@@ -1,0 +1,292 @@
+"""Tensors: by metadata; statistics when asked for; elements in pages. torch is never imported from here.
+
+A tensor's data is read only when a person opens a lazy child or a page of elements, and never that of a fake tensor.
+Runs on the held thread.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
+from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata_reading
+from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of
+from dynamo_dap.debuggee.torch_internals.tensor_facts import TensorFacts, facts_of, is_fake
+from dynamo_dap.debuggee.values.families import Family, family_for, present
+from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
+from dynamo_dap.debuggee.values.objects import attributes_of
+from dynamo_dap.debuggee.values.paging import unique_names
+
+
+def tensor_text(tensor: Any, kind: str | None = None) -> str:
+    """Return ``Tensor f32[3, 4] cpu requires_grad``; ``kind`` replaces the class's name."""
+    return facts_of(tensor, kind).text
+
+
+def metadata_variables(facts: TensorFacts) -> list[Variable]:
+    """Return shape, stride, dtype, device, layout, requires_grad as children."""
+    shown = [
+        ("shape", bracketed(facts.shape), "torch.Size"),
+        ("stride", bracketed(facts.stride), "tuple") if facts.stride is not None else None,
+        ("dtype", facts.dtype, "torch.dtype"),
+        ("device", facts.device, "torch.device"),
+        ("layout", facts.layout, "torch.layout"),
+        ("requires_grad", str(facts.requires_grad), "bool"),
+    ]
+    return [Variable(name, Value(text, type_name, kind="property")) for name, text, type_name in filter(None, shown)]
+
+
+def bracketed(parts: Sequence[str] | None) -> str:
+    """Return sizes as a list: ``[3, 4]``."""
+    return f"[{', '.join(parts or ())}]"
+
+
+@family_for("torch.Tensor", "torch._tensor.Tensor")
+class Tensors(Family):
+    """Real and fake tensors, parameters, tensor subclasses."""
+
+    kind = "data"
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return dtype, shape, device, and whether it requires a gradient."""
+        return tensor_text(value)
+
+    def children(self, value: Any, expression: str | None) -> Children | None:
+        """Return metadata, statistics and elements."""
+        return TensorChildren(value, expression)
+
+
+class TensorChildren(Children):
+    """Metadata and lazy statistics by name, elements (rows) by index."""
+
+    def __init__(self, tensor: Any, expression: str | None) -> None:
+        """``expression`` gives the tensor again in a watch."""
+        self._tensor = tensor
+        self._expression = expression
+        self._fake = is_fake(tensor)
+        with metadata_reading():
+            self._dimensions = tensor.dim()
+            readable = not self._fake and self._dimensions > 0 and str(tensor.layout) == "torch.strided"
+            self._rows = int(tensor.size(0)) if readable else 0
+
+    @property
+    def indexed_count(self) -> int:
+        """How many rows the first dimension has; 0 when there is no data to read."""
+        return self._rows
+
+    def named(self) -> Sequence[Variable]:
+        """Return metadata, autograd's part, statistics not yet computed, attributes the program added."""
+        variables = [*self._named_with_path(metadata_variables(facts_of(self._tensor))), *self._autograd()]
+        if not self._fake:
+            statistics = STATISTICS if self._dimensions else ("value",)
+            variables += [lazy_variable(name, self._statistic(name)) for name in statistics]
+        return unique_names([*variables, *self._own_attributes()])
+
+    def _own_attributes(self) -> list[Variable]:
+        hidden = _FAKE_ATTRIBUTES if self._fake else frozenset[str]()
+        return [each for each in attributes_of(self._tensor, self._expression) if each.name not in hidden]
+
+    def indexed(self, start: int, count: int) -> Sequence[Variable]:
+        """Return one page of rows: numbers of a vector, else smaller tensors."""
+        stop = min(start + count, self._rows)
+        if stop <= start:
+            return ()
+        try:
+            with data_reading():
+                page = self._tensor.detach()[start:stop]
+                rows = (
+                    _numbers(page)
+                    if page.dim() == 1
+                    else [present(row, self._row(start + at)) for at, row in enumerate(page.unbind(0))]
+                )
+        except (RuntimeError, NotImplementedError, FeatureMissing) as problem:
+            return [Variable(f"{start} … {stop - 1}", Value(_reason(problem)))]
+        return [Variable(str(start + at), row, self._row(start + at)) for at, row in enumerate(rows)]
+
+    def _row(self, index: int) -> str | None:
+        return f"{self._expression}[{index}]" if self._expression else None
+
+    def _named_with_path(self, variables: list[Variable]) -> list[Variable]:
+        if self._expression is None:
+            return variables
+        paths = [f"{self._expression}.{each.name}" + ("()" if each.name == "stride" else "") for each in variables]
+        return [Variable(each.name, each.value, path) for each, path in zip(variables, paths, strict=True)]
+
+    def _autograd(self) -> list[Variable]:
+        if self._fake:
+            return []
+        with metadata_reading():
+            is_leaf, grad_fn = self._tensor.is_leaf, self._tensor.grad_fn
+            grad = self._tensor.grad if is_leaf else None
+        parts = [("is_leaf", present(is_leaf)), ("grad_fn", Value("None" if grad_fn is None else grad_fn.name()))]
+        if grad is not None:
+            parts.append(("grad", present(grad, f"{self._expression}.grad" if self._expression else None)))
+        return [
+            Variable(name, value, f"{self._expression}.{name}" if self._expression else None) for name, value in parts
+        ]
+
+    def _statistic(self, name: str) -> Callable[[], Value]:
+        return lambda: statistic(self._tensor, name)
+
+
+_FAKE_ATTRIBUTES = frozenset(
+    {
+        "fake_mode",
+        "fake_device",
+        "constant",
+        "real_tensor",
+        "nonzero_memo",
+        "item_memo",
+        "unique_memo",
+        "unique_consecutive_memo",
+        "nested_int_memo",
+        "pytype",
+        "dispatch_keys",
+        "_nonzero_memo",
+    }
+)
+
+
+def lazy_variable(name: str, compute: Callable[[], Value]) -> Variable:
+    """Return a child whose value is computed when a person asks for it."""
+    below = Deferred(lambda: [Variable(name, compute())], count=1)
+    return Variable(name, Value("…", children=below, lazy=True, kind="virtual"))
+
+
+STATISTICS = ("min", "max", "mean", "has NaN", "has Inf")
+"""What ``statistic`` computes; of a tensor without dimensions ``value``."""
+
+
+def statistic(tensor: Any, name: str) -> Value:
+    """Compute one of ``STATISTICS``, or ``value``, over the tensor's data; the text says why when it cannot be."""
+    torch: Any = sys.modules["torch"]
+    try:
+        with data_reading():
+            data = tensor.detach()
+            if data.layout != torch.strided:
+                data = data.coalesce().values() if data.layout == torch.sparse_coo else data.values()
+            if data.numel() == 0:
+                return Value("no elements")
+            return Value(number_text(_COMPUTE[name](torch, data), str(data.dtype)))
+    except (RuntimeError, TypeError, NotImplementedError, FeatureMissing) as problem:
+        return Value(_reason(problem))
+
+
+def _reason(problem: Exception) -> str:
+    return f"not available: {str(problem).splitlines()[0] if str(problem) else type(problem).__name__}"
+
+
+def _numbers(vector: Any) -> list[Value]:
+    dtype = str(vector.dtype)
+    return [Value(number_text(number, dtype), type(number).__name__) for number in vector.tolist()]
+
+
+_PACKED = {"torch.float32": ("f", range(6, 10)), "torch.float16": ("e", range(3, 6)), "torch.bfloat16": (None, (4,))}
+"""Formats of ``struct`` for the floats narrower than Python's, and how many digits they need at least and at most."""
+
+
+def number_text(number: object, dtype: str) -> str:
+    """Return an element as text, with no more digits than its dtype holds: ``0.1``, not ``0.10000000149011612``."""
+    if type(number) is not float or dtype not in _PACKED or not math.isfinite(number):
+        return str(number)
+    packed, digits = _PACKED[dtype]
+    text = ""
+    for count in digits:
+        text = repr(float(f"{number:.{count}g}"))
+        if packed is None or struct.unpack(packed, struct.pack(packed, float(text)))[0] == number:
+            break
+    return text
+
+
+def _magnitude(data: Any) -> Any:
+    return data.abs() if data.is_complex() else data
+
+
+def _reducible(torch: Any, data: Any) -> Any:
+    """Small floats have no reductions of their own on every device."""
+    small = data.is_floating_point() and data.element_size() < 2
+    return data.to(torch.float32) if small else _magnitude(data)
+
+
+def _mean(torch: Any, data: Any) -> Any:
+    exact = data.is_floating_point() or data.is_complex()
+    return (_reducible(torch, data) if exact else data).to(torch.float64 if not exact else None).mean().item()
+
+
+_COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
+    "value": lambda torch, data: data.item(),
+    "min": lambda torch, data: _reducible(torch, data).min().item(),
+    "max": lambda torch, data: _reducible(torch, data).max().item(),
+    "mean": _mean,
+    "has NaN": lambda torch, data: bool(torch.isnan(_reducible(torch, data)).any().item()),
+    "has Inf": lambda torch, data: bool(torch.isinf(_reducible(torch, data)).any().item()),
+}
+
+
+@family_for("torch.Size")
+class Sizes(Family):
+    """``torch.Size``."""
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return ``torch.Size([3, s0])``."""
+        from dynamo_dap.debuggee.torch_internals.symbols import size_text
+
+        return f"torch.Size({bracketed([size_text(size) for size in tuple.__iter__(value)])})"
+
+    def children(self, value: Any, expression: str | None) -> Children | None:
+        """Return the sizes by index."""
+        from dynamo_dap.debuggee.values.containers import IndexedItems
+
+        return IndexedItems(tuple.__len__(value), lambda index: tuple.__getitem__(value, index), expression)
+
+
+@family_for("torch.SymInt", "torch.SymFloat", "torch.SymBool")
+class SymbolicNumbers(Family):
+    """Symbolic numbers: their expression, and the number of this call."""
+
+    kind = "data"
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return the expression."""
+        return str(expression_of(value))
+
+    def children(self, value: Any, expression: str | None) -> Children | None:
+        """Return expression and hint."""
+        parts = [("expression", str(expression_of(value))), ("hint", str(hint_of(value)))]
+        return Deferred(lambda: [Variable(name, Value(text)) for name, text in parts], count=2)
+
+
+@family_for("torch.nn.modules.module.Module")
+class Modules(Family):
+    """``nn.Module``: parameters, buffers, submodules, then other attributes."""
+
+    def text(self, value: Any, room: int, depth: int) -> str:
+        """Return ``Linear module``; ``extra_repr`` is the user's code and is not called."""
+        return f"<{self.type_name(value)} module>"
+
+    def children(self, value: Any, expression: str | None) -> Children | None:
+        """Return parameters, buffers, submodules, attributes, class."""
+        return Deferred(lambda: module_variables(value, expression))
+
+
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
+
+
+def module_variables(module: Any, expression: str | None) -> list[Variable]:
+    """Return the children of an ``nn.Module``, read from its registries."""
+    from dynamo_dap.debuggee.values.objects import attribute_variable, class_variable
+    from dynamo_dap.debuggee.values.type_facts import instance_dictionary
+
+    stored = instance_dictionary(module)
+    variables: list[Variable] = []
+    for registry in _REGISTRIES:
+        for name, item in dict(stored.get(registry) or {}).items():
+            variables.append(attribute_variable(str(name), item, expression))
+    plain = {name: item for name, item in stored.items() if type(name) is str and not name.startswith("_")}
+    hooks = {name: item for name, item in stored.items() if "_hooks" in str(name) and item}
+    variables += [attribute_variable(name, item, expression) for name, item in {**plain, **hooks}.items()]
+    return unique_names([*variables, class_variable(module, expression)])

@@ -1,0 +1,91 @@
+"""Facts about a type and an object's storage, read without running any code of the object's class.
+
+``type(x).__name__``, ``x.__dict__`` and ``getattr`` can all be redefined by a metaclass, a property or ``__getattr__``.
+The descriptors of ``type`` and ``object`` themselves cannot. Any thread.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+_mro = type.__dict__["__mro__"].__get__
+_name = type.__dict__["__name__"].__get__
+_qualified_name = type.__dict__["__qualname__"].__get__
+_type_dictionary = type.__dict__["__dict__"].__get__
+_type_module = type.__dict__["__module__"].__get__
+
+
+def mro_of(cls: type) -> tuple[type, ...]:
+    """Return the method resolution order of ``cls``."""
+    found: tuple[type, ...] = _mro(cls)
+    return found
+
+
+def name_of(cls: type) -> str:
+    """Return the class's name."""
+    return str(_name(cls))
+
+
+def qualified_name_of(cls: type) -> str:
+    """Return the class's qualified name, without its module and without ``<locals>``."""
+    return str(_qualified_name(cls)).rpartition("<locals>.")[2]
+
+
+def module_of(cls: type) -> str:
+    """Return the name of the module that defines ``cls``, empty when it does not say."""
+    module = _type_module(cls)
+    return module if type(module) is str else ""
+
+
+def full_name_of(cls: type) -> str:
+    """Return module and qualified name, and for a builtin the name alone."""
+    module = module_of(cls)
+    return qualified_name_of(cls) if module in ("builtins", "") else f"{module}.{qualified_name_of(cls)}"
+
+
+def class_dictionary(cls: type) -> Any:
+    """Return the class's own ``__dict__`` (a mapping proxy)."""
+    return _type_dictionary(cls)
+
+
+def find_in_type(value: object, name: str) -> Any:
+    """Return what the class of ``value`` holds under ``name``, unbound; None when there is nothing."""
+    for cls in mro_of(type(value)):
+        dictionary = class_dictionary(cls)
+        if name in dictionary:
+            return dictionary[name]
+    return None
+
+
+def instance_dictionary(value: object) -> dict[str, Any]:
+    """Return the object's own ``__dict__``; an empty one when it has none or hides it behind a property."""
+    descriptor = find_in_type(value, "__dict__")
+    if type(descriptor) not in (types.GetSetDescriptorType, types.MemberDescriptorType):
+        return {}
+    found = descriptor.__get__(value, type(value))
+    return found if isinstance(found, dict) else {}
+
+
+def slots_of(value: object) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of every slot that is filled, base classes first."""
+    for cls in reversed(mro_of(type(value))):
+        if not is_python_class(cls):
+            continue
+        for name, descriptor in class_dictionary(cls).items():
+            if type(descriptor) is types.MemberDescriptorType:
+                try:
+                    yield name, descriptor.__get__(value, type(value))
+                except AttributeError:
+                    continue
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether a class statement made ``cls``: the members of C types are not what users call slots or attributes."""
+    return bool(_flags(cls) & _HEAP_TYPE)
+
+
+_flags = type.__dict__["__flags__"].__get__
+_HEAP_TYPE = 1 << 9
+"""``Py_TPFLAGS_HEAPTYPE``"""
