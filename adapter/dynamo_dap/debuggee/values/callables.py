@@ -7,7 +7,7 @@ import sys
 import types
 from typing import Any
 
-from dynamo_dap.debuggee.values.families import Family, family_for, present, preview
+from dynamo_dap.debuggee.values.families import Family, View, family_for, family_of
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable
 from dynamo_dap.debuggee.values.objects import attribute_variable, attributes_of
 from dynamo_dap.debuggee.values.paging import in_pages, unique_names
@@ -54,23 +54,33 @@ def location_of_class(cls: type) -> Location | None:
     return Location(first.co_filename, max(line, 1)) if type(line) is int else None
 
 
+def location_of_callable(value: object) -> Location | None:
+    """Return where a function, method or partial application is written."""
+    return family_of(value).location(value)
+
+
 @family_for(types.FunctionType)
 class Functions(Family):
     """Python functions."""
 
     kind = "method"
 
-    def text(self, value: types.FunctionType, room: int, depth: int) -> str:
+    def text(self, value: types.FunctionType, room: int, depth: int, view: View) -> str:
         """Return ``function name(parameters)``."""
         name = value.__qualname__.rpartition("<locals>.")[2]
         return f"function {name}({parameters_of(value.__code__)})"
 
-    def children(self, value: types.FunctionType, expression: str | None) -> Children | None:
+    def children(self, value: types.FunctionType, expression: str | None, view: View) -> Children | None:
         """Return defaults, closure, attributes, module."""
 
         def make() -> list[Variable]:
             return unique_names(
-                [*_defaults(value), *_closure(value), *attributes_of(value, expression), _module(value)]
+                [
+                    *_defaults(value, view),
+                    *_closure(value, view),
+                    *attributes_of(value, expression, view),
+                    _module(value, view),
+                ]
             )
 
         return Deferred(make)
@@ -80,39 +90,39 @@ class Functions(Family):
         return location_of_code(value.__code__)
 
 
-def _defaults(function: types.FunctionType) -> list[Variable]:
+def _defaults(function: types.FunctionType, view: View) -> list[Variable]:
     code = function.__code__
     positional = code.co_varnames[: code.co_argcount]
     values = function.__defaults__ or ()
     named = dict(zip(positional[len(positional) - len(values) :], values, strict=False))
     named.update(function.__kwdefaults__ or {})
-    return [Variable(f"default {name}", present(default)) for name, default in named.items()]
+    return [Variable(f"default {name}", view.value(default)) for name, default in named.items()]
 
 
-def _closure(function: types.FunctionType) -> list[Variable]:
+def _closure(function: types.FunctionType, view: View) -> list[Variable]:
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    return [Variable(f"closure {name}", present(cell)) for name, cell in cells]
+    return [Variable(f"closure {name}", view.value(cell)) for name, cell in cells]
 
 
-def _module(function: types.FunctionType) -> Variable:
-    return Variable("module", present(function.__module__))
+def _module(function: types.FunctionType, view: View) -> Variable:
+    return Variable("module", view.value(function.__module__))
 
 
 @family_for(types.CellType)
 class Cells(Family):
     """Cells of closures: shown as what they hold."""
 
-    def text(self, value: types.CellType, room: int, depth: int) -> str:
+    def text(self, value: types.CellType, room: int, depth: int, view: View) -> str:
         """Return the contents' text."""
         try:
-            return preview(value.cell_contents, room, depth)
+            return view.text(value.cell_contents, room, depth)
         except ValueError:
             return "<empty cell>"
 
-    def children(self, value: types.CellType, expression: str | None) -> Children | None:
+    def children(self, value: types.CellType, expression: str | None, view: View) -> Children | None:
         """Return the contents' children."""
         try:
-            return present(value.cell_contents, f"{expression}.cell_contents" if expression else None).children
+            return view.value(value.cell_contents, f"{expression}.cell_contents" if expression else None).children
         except ValueError:
             return None
 
@@ -123,19 +133,19 @@ class Methods(Family):
 
     kind = "method"
 
-    def text(self, value: types.MethodType, room: int, depth: int) -> str:
+    def text(self, value: types.MethodType, room: int, depth: int, view: View) -> str:
         """Return ``method Class.name(parameters)``."""
         function = value.__func__
         if type(function) is not types.FunctionType:
             return f"method {getattr(function, '__name__', type(function).__name__)}"
         return f"method {function.__qualname__.rpartition('<locals>.')[2]}({parameters_of(function.__code__)})"
 
-    def children(self, value: types.MethodType, expression: str | None) -> Children | None:
+    def children(self, value: types.MethodType, expression: str | None, view: View) -> Children | None:
         """Return the object it is bound to, and the function."""
 
         def make() -> list[Variable]:
             parts = (("__self__", value.__self__), ("__func__", value.__func__))
-            return [attribute_variable(name, part, expression) for name, part in parts]
+            return [attribute_variable(name, part, expression, view) for name, part in parts]
 
         return Deferred(make, count=2)
 
@@ -157,7 +167,7 @@ class BuiltinFunctions(Family):
 
     kind = "method"
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return ``built-in module.name``."""
         module = getattr(value, "__module__", None)
         owner = f"{module}." if type(module) is str and module != "builtins" else ""
@@ -170,13 +180,13 @@ class WrappedMethods(Family):
 
     kind = "method"
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return what wraps, and the function."""
-        return f"{name_of_wrapper(value)} {preview(value.__func__, room, depth)}"
+        return f"{name_of_wrapper(value)} {view.text(value.__func__, room, depth)}"
 
     def location(self, value: Any) -> Location | None:
         """Return the function's place."""
-        return present(value.__func__).location
+        return location_of_callable(value.__func__)
 
 
 def name_of_wrapper(value: object) -> str:
@@ -190,7 +200,7 @@ class Properties(Family):
 
     kind = "property"
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return ``property`` and its getter."""
         getter = value.fget if isinstance(value, property) else value.func
         return f"property {getattr(getter, '__name__', '')}".rstrip()
@@ -207,29 +217,29 @@ class Partials(Family):
 
     kind = "method"
 
-    def text(self, value: functools.partial[Any], room: int, depth: int) -> str:
+    def text(self, value: functools.partial[Any], room: int, depth: int, view: View) -> str:
         """Return ``partial(function, arguments)``."""
-        arguments = [preview(argument, room // 4, depth - 1) for argument in value.args[:8]]
+        arguments = [view.text(argument, room // 4, depth - 1) for argument in value.args[:8]]
         arguments += [
-            f"{name}={preview(item, room // 4, depth - 1)}" for name, item in list(value.keywords.items())[:8]
+            f"{name}={view.text(item, room // 4, depth - 1)}" for name, item in list(value.keywords.items())[:8]
         ]
-        return f"partial({', '.join([preview(value.func, room // 2, depth - 1), *arguments])})"
+        return f"partial({', '.join([view.text(value.func, room // 2, depth - 1), *arguments])})"
 
-    def children(self, value: functools.partial[Any], expression: str | None) -> Children | None:
+    def children(self, value: functools.partial[Any], expression: str | None, view: View) -> Children | None:
         """Return function and arguments."""
         parts = (("func", value.func), ("args", value.args), ("keywords", value.keywords))
-        return Deferred(lambda: [attribute_variable(name, part, expression) for name, part in parts], count=3)
+        return Deferred(lambda: [attribute_variable(name, part, expression, view) for name, part in parts], count=3)
 
     def location(self, value: functools.partial[Any]) -> Location | None:
         """Return the function's place."""
-        return present(value.func).location
+        return location_of_callable(value.func)
 
 
 @family_for(types.CodeType)
 class Codes(Family):
     """Code objects."""
 
-    def text(self, value: types.CodeType, room: int, depth: int) -> str:
+    def text(self, value: types.CodeType, room: int, depth: int, view: View) -> str:
         """Return name, file and line."""
         return f"code {value.co_name}({parameters_of(value)}), {value.co_filename}:{value.co_firstlineno}"
 
@@ -244,7 +254,7 @@ class Modules(Family):
 
     kind = "class"
 
-    def text(self, value: types.ModuleType, room: int, depth: int) -> str:
+    def text(self, value: types.ModuleType, room: int, depth: int, view: View) -> str:
         """Return ``<module name>``."""
         return f"<module {instance_dictionary(value).get('__name__', '?')}>"
 
@@ -252,12 +262,12 @@ class Modules(Family):
         """Return ``module``, also for modules that made themselves a class."""
         return "module"
 
-    def children(self, value: types.ModuleType, expression: str | None) -> Children | None:
+    def children(self, value: types.ModuleType, expression: str | None, view: View) -> Children | None:
         """Return its public names, then the others."""
         entries = sorted(instance_dictionary(value).items(), key=lambda entry: str(entry[0]).startswith("_"))
 
         def page(start: int, stop: int) -> list[Variable]:
-            return [attribute_variable(str(name), item, expression) for name, item in entries[start:stop]]
+            return [attribute_variable(str(name), item, expression, view) for name, item in entries[start:stop]]
 
         return in_pages(len(entries), page)
 
@@ -271,13 +281,13 @@ class Modules(Family):
 class Generators(Family):
     """Generators and coroutines: where they are, and their locals."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the kind, the function and the line where it waits."""
         code, frame = _code_and_frame(value)
         name = f"{qualified_name_of(type(value))} {code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}"
         return f"{name} (finished)" if frame is None else f"{name} (at line {frame.f_lineno})"
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the locals of its frame."""
         _, frame = _code_and_frame(value)
         if frame is None:
@@ -306,22 +316,22 @@ _traceback_of = BaseException.__dict__["__traceback__"].__get__
 class Exceptions(Family):
     """Exceptions: class and arguments, causes below."""
 
-    def text(self, value: BaseException, room: int, depth: int) -> str:
+    def text(self, value: BaseException, room: int, depth: int, view: View) -> str:
         """Return ``ValueError('message')``."""
         arguments = _arguments_of(value)
-        inside = ", ".join(preview(argument, room // max(len(arguments), 1), depth - 1) for argument in arguments[:8])
+        inside = ", ".join(view.text(argument, room // max(len(arguments), 1), depth - 1) for argument in arguments[:8])
         return f"{qualified_name_of(type(value))}({inside})"
 
-    def children(self, value: BaseException, expression: str | None) -> Children | None:
+    def children(self, value: BaseException, expression: str | None, view: View) -> Children | None:
         """Return arguments, what the object stores, cause, context, and the lines it came through."""
 
         def make() -> list[Variable]:
-            parts = [attribute_variable("args", _arguments_of(value), expression)]
-            parts += attributes_of(value, expression)
+            parts = [attribute_variable("args", _arguments_of(value), expression, view)]
+            parts += attributes_of(value, expression, view)
             for name in ("__cause__", "__context__"):
                 related = BaseException.__dict__[name].__get__(value)
                 if related is not None:
-                    parts.append(attribute_variable(name, related, expression))
+                    parts.append(attribute_variable(name, related, expression, view))
             trace: types.TracebackType | None = _traceback_of(value)
             if trace is not None:
                 parts.append(Variable("traceback", _traceback(trace)))

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, family_for, present, preview
+from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.debuggee.values.objects import attributes_of, fields_text
 from dynamo_dap.debuggee.values.paging import in_pages
@@ -29,12 +29,14 @@ class IndexedItems(Children):
         count: int,
         item: Callable[[int], object],
         expression: str | None,
+        view: View,
         named: Callable[[], Sequence[Variable]] = tuple,
     ) -> None:
         """``item(i)`` reads the i-th item."""
         self._count = count
         self._item = item
         self._expression = expression
+        self._view = view
         self._named = named
 
     @property
@@ -52,7 +54,7 @@ class IndexedItems(Children):
         for index in range(max(start, 0), min(start + count, self._count)):
             path = f"{self._expression}[{index}]" if self._expression else None
             try:
-                variables.append(Variable(str(index), present(self._item(index), path), path))
+                variables.append(Variable(str(index), self._view.value(self._item(index), path), path))
             except IndexError:
                 break
         return variables
@@ -75,9 +77,9 @@ def items_text(opening: str, items: Iterable[str], count: int, closing: str, roo
     return f"{opening}{', '.join([*parts, '…'])}{closing}{rest}"
 
 
-def _previews(items: Iterator[Any], room: int, depth: int) -> Iterator[str]:
+def _previews(items: Iterator[Any], room: int, depth: int, view: View) -> Iterator[str]:
     share = max(room // 2, _LEAST_ROOM)
-    return (preview(item, share, depth - 1) for item in items)
+    return (view.text(item, share, depth - 1) for item in items)
 
 
 class Sequences(Family):
@@ -86,7 +88,7 @@ class Sequences(Family):
     base: Any
     opening, closing = "[", "]"
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the first items."""
         count = self.base.__len__(value)
         opening, closing = self.opening, self.closing
@@ -94,9 +96,9 @@ class Sequences(Family):
             opening, closing = f"{qualified_name_of(type(value))}({opening}", f"{closing})"
         if depth <= 0 and count:
             return f"{opening}…{closing}"
-        return items_text(opening, _previews(self.base.__iter__(value), room, depth), count, closing, room)
+        return items_text(opening, _previews(self.base.__iter__(value), room, depth, view), count, closing, room)
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the items by index, and what a subclass stores beside them."""
         count = self.base.__len__(value)
         plain = type(value) is self.base
@@ -106,7 +108,8 @@ class Sequences(Family):
             count,
             lambda index: self.base.__getitem__(value, index),
             expression,
-            tuple if plain else lambda: attributes_of(value, expression),
+            view,
+            tuple if plain else lambda: attributes_of(value, expression, view),
         )
 
 
@@ -132,30 +135,30 @@ class Tuples(Sequences):
     base = tuple
     opening, closing = "(", ")"
 
-    def text(self, value: tuple[Any, ...], room: int, depth: int) -> str:
+    def text(self, value: tuple[Any, ...], room: int, depth: int, view: View) -> str:
         """Return the first items, a named tuple with its fields' names."""
         fields = named_tuple_fields(value)
         if fields is not None:
-            return fields_text(qualified_name_of(type(value)), fields, room, depth)
-        text = super().text(value, room, depth)
+            return fields_text(qualified_name_of(type(value)), fields, room, depth, view)
+        text = super().text(value, room, depth, view)
         one = tuple.__len__(value) == 1 and type(value) is tuple
         return f"{text[:-1]},)" if one and text.endswith(")") and not text.endswith("items)") else text
 
-    def children(self, value: tuple[Any, ...], expression: str | None) -> Children | None:
+    def children(self, value: tuple[Any, ...], expression: str | None, view: View) -> Children | None:
         """Return the items by index, or by field."""
         fields = named_tuple_fields(value)
         if fields is None:
-            return super().children(value, expression)
+            return super().children(value, expression, view)
 
         def page(start: int, stop: int) -> list[Variable]:
-            return [_field(name, item, expression) for name, item in fields[start:stop]]
+            return [_field(name, item, expression, view) for name, item in fields[start:stop]]
 
         return in_pages(len(fields), page)
 
 
-def _field(name: str, item: object, expression: str | None) -> Variable:
+def _field(name: str, item: object, expression: str | None, view: View) -> Variable:
     path = f"{expression}.{name}" if expression else None
-    return Variable(name, present(item, path), path)
+    return Variable(name, view.value(item, path), path)
 
 
 def named_tuple_fields(value: tuple[Any, ...]) -> list[tuple[str, Any]] | None:
@@ -174,7 +177,7 @@ def named_tuple_fields(value: tuple[Any, ...]) -> list[tuple[str, Any]] | None:
 class Sets(Family):
     """Sets: items in their order of iteration, numbered."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the first items."""
         base: Any = set if isinstance(value, set) else frozenset
         count = base.__len__(value)
@@ -184,9 +187,9 @@ class Sets(Family):
             return f"{qualified_name_of(type(value))}()"
         if depth <= 0:
             return f"{opening}…{closing}"
-        return items_text(opening, _previews(base.__iter__(value), room, depth), count, closing, room)
+        return items_text(opening, _previews(base.__iter__(value), room, depth, view), count, closing, room)
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the items numbered; they have no expression of their own."""
         base: Any = set if isinstance(value, set) else frozenset
         count = base.__len__(value)
@@ -195,7 +198,7 @@ class Sets(Family):
 
         def page(start: int, stop: int) -> list[Variable]:
             items = itertools.islice(base.__iter__(value), start, stop)
-            return [Variable(str(start + offset), present(item)) for offset, item in enumerate(items)]
+            return [Variable(str(start + offset), view.value(item)) for offset, item in enumerate(items)]
 
         return in_pages(count, page)
 
@@ -204,7 +207,7 @@ class Sets(Family):
 class Dictionaries(Family):
     """Dictionaries: ``[key]`` children in their order."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the first items."""
         count = _length(value)
         plain = type(value) is dict
@@ -214,28 +217,32 @@ class Dictionaries(Family):
         if depth <= 0:
             return f"{opening}…{closing}"
         share = max(room // 2, _LEAST_ROOM)
-        parts = (f"{preview(key, share, depth - 1)}: {preview(item, share, depth - 1)}" for key, item in _items(value))
+        parts = (
+            f"{view.text(key, share, depth - 1)}: {view.text(item, share, depth - 1)}" for key, item in _items(value)
+        )
         return items_text(opening, parts, count, closing, room)
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the items by key, in pages, and what a subclass stores beside them."""
         count = _length(value)
         if not count and type(value) is dict:
             return None
 
         def page(start: int, stop: int) -> list[Variable]:
-            return [item_variable(key, item, expression) for key, item in itertools.islice(_items(value), start, stop)]
+            return [
+                item_variable(key, item, expression, view) for key, item in itertools.islice(_items(value), start, stop)
+            ]
 
         own = type(value) is not dict
-        return in_pages(count, page, before=lambda: _beside(value, expression) if own else ())
+        return in_pages(count, page, before=lambda: _beside(value, expression, view) if own else ())
 
 
-def _beside(value: Any, expression: str | None) -> Sequence[Variable]:
-    attributes = attributes_of(value, expression) if isinstance(value, dict) else []
+def _beside(value: Any, expression: str | None, view: View) -> Sequence[Variable]:
+    attributes = attributes_of(value, expression, view) if isinstance(value, dict) else []
     if isinstance(value, collections.defaultdict):
         path = f"{expression}.default_factory" if expression else None
         factory = collections.defaultdict.__dict__["default_factory"].__get__(value)
-        attributes.insert(0, Variable("default_factory", present(factory, path), path))
+        attributes.insert(0, Variable("default_factory", view.value(factory, path), path))
     return attributes
 
 
@@ -249,10 +256,10 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
     return iter(dict.items(value)) if isinstance(value, dict) else iter(value.items())
 
 
-def item_variable(key: object, item: object, expression: str | None) -> Variable:
+def item_variable(key: object, item: object, expression: str | None, view: View) -> Variable:
     """Return the child for one item of a dictionary: ``['key']``."""
     path = f"{expression}[{key!r}]" if expression and type(key) in _LITERALS else None
-    return Variable(f"[{preview(key, 80, 2)}]", present(item, path), path)
+    return Variable(f"[{view.text(key, 80, 2)}]", view.value(item, path), path)
 
 
 _LITERALS: frozenset[type] = frozenset({str, int, bool, bytes, type(None)})
@@ -263,16 +270,16 @@ _LITERALS: frozenset[type] = frozenset({str, int, bool, bytes, type(None)})
 class DictionaryViews(Family):
     """``keys()``, ``values()``, ``items()`` of a dictionary."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the first items."""
         name = qualified_name_of(type(value))
-        return items_text(f"{name}([", _previews(iter(value), room, depth), len(value), "])", room)
+        return items_text(f"{name}([", _previews(iter(value), room, depth, view), len(value), "])", room)
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the items numbered."""
 
         def page(start: int, stop: int) -> list[Variable]:
             items = itertools.islice(iter(value), start, stop)
-            return [Variable(str(start + offset), present(item)) for offset, item in enumerate(items)]
+            return [Variable(str(start + offset), view.value(item)) for offset, item in enumerate(items)]
 
         return in_pages(len(value), page) if len(value) else None

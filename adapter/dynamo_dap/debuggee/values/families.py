@@ -27,11 +27,11 @@ class Family:
     kind: str | None = None
     """DAP ``VariablePresentationHint.kind`` of the values."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the value as text of about ``room`` characters; ``depth`` more containers may be opened."""
         return f"<{qualified_name_of(type(value))} object>"
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return what is below the value; ``expression`` gives the value again in a watch, None when nothing does."""
         return None
 
@@ -43,12 +43,12 @@ class Family:
         """Return the name of the value's type, for the type column."""
         return qualified_name_of(type(value))
 
-    def present(self, value: Any, expression: str | None) -> Value:
+    def present(self, value: Any, expression: str | None, view: View) -> Value:
         """Return the value as it is shown."""
         return Value(
-            text=bounded_text(self.text(value, MAXIMUM_TEXT, DEPTH_OF_PREVIEW)),
+            text=bounded_text(self.text(value, MAXIMUM_TEXT, DEPTH_OF_PREVIEW, view)),
             type_name=self.type_name(value),
-            children=self.children(value, expression),
+            children=self.children(value, expression, view),
             kind=self.kind,
             location=self.location(value),
         )
@@ -97,21 +97,41 @@ def _find(cls: type) -> Family:
     return _families[object]
 
 
+class View:
+    """How values look from where they are shown. What is below a value is shown through the view that showed it.
+
+    This one shows what objects hold. While Dynamo traces, objects have changes that are not carried out yet, and the
+    view of that room lays them over.
+    """
+
+    def value(self, value: object, expression: str | None = None) -> Value:
+        """Return any Python object as it is shown; ``expression`` gives it again in a watch."""
+        try:
+            return family_of(value).present(value, expression, self)
+        except Exception as problem:  # noqa: BLE001 - an object may be broken in any way; its neighbours must still show
+            return Value(f"<{qualified_name_of(type(value))}: cannot be shown ({type(problem).__name__}: {problem})>")
+
+    def text(self, value: object, room: int = MAXIMUM_TEXT, depth: int = DEPTH_OF_PREVIEW) -> str:
+        """Return the object's text alone, bounded to ``room`` characters."""
+        try:
+            return bounded_text(family_of(value).text(value, room, depth, self), max(room, 1))
+        except Exception as problem:  # noqa: BLE001 - as in value
+            return f"<{qualified_name_of(type(value))}: {type(problem).__name__}>"
+
+
+PLAIN = View()
+"""What objects hold, and nothing else."""
+
+
 def present(value: object, expression: str | None = None) -> Value:
     """Return any Python object as it is shown.
 
     No code of the object's class runs: builtin containers and scalars are read through their builtin type, other
     objects through their storage. ``expression`` gives the value again in a watch.
     """
-    try:
-        return family_of(value).present(value, expression)
-    except Exception as problem:  # noqa: BLE001 - an object may be broken in any way; its neighbours must still show
-        return Value(text=f"<{qualified_name_of(type(value))}: cannot be shown ({type(problem).__name__}: {problem})>")
+    return PLAIN.value(value, expression)
 
 
 def preview(value: object, room: int = MAXIMUM_TEXT, depth: int = DEPTH_OF_PREVIEW) -> str:
     """Return the value's text alone, bounded to ``room`` characters."""
-    try:
-        return bounded_text(family_of(value).text(value, room, depth), max(room, 1))
-    except Exception as problem:  # noqa: BLE001 - as in present
-        return f"<{qualified_name_of(type(value))}: {type(problem).__name__}>"
+    return PLAIN.text(value, room, depth)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, family_for, present, preview
+from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Variable
 from dynamo_dap.debuggee.values.paging import PAGE, in_pages, unique_names
 from dynamo_dap.debuggee.values.type_facts import (
@@ -33,41 +33,41 @@ def stored_attributes(value: object) -> Iterator[tuple[str, Any]]:
             yield name, attribute
 
 
-def attributes_of(value: object, expression: str | None) -> list[Variable]:
+def attributes_of(value: object, expression: str | None, view: View) -> list[Variable]:
     """Return the object's stored attributes as variables, private ones (``_name``) last."""
-    variables = [attribute_variable(name, stored, expression) for name, stored in stored_attributes(value)]
+    variables = [attribute_variable(name, stored, expression, view) for name, stored in stored_attributes(value)]
     return sorted(variables, key=lambda variable: variable.name.startswith("_"))
 
 
-def attribute_variable(name: str, value: object, expression: str | None) -> Variable:
+def attribute_variable(name: str, value: object, expression: str | None, view: View) -> Variable:
     """Return an attribute of what ``expression`` gives."""
     path = f"{expression}.{name}" if expression and name.isidentifier() else None
-    return Variable(name, present(value, path), path)
+    return Variable(name, view.value(value, path), path)
 
 
-def class_variable(value: object, expression: str | None) -> Variable:
+def class_variable(value: object, expression: str | None, view: View) -> Variable:
     """Return the object's class as its last child: where its methods and constants are, and where it is defined."""
     path = f"type({expression})" if expression else None
-    return Variable("class", present(type(value), path), path)
+    return Variable("class", view.value(type(value), path), path)
 
 
 @family_for(object)
 class ObjectFamily(Family):
     """Any object: ``<ClassName object>`` with its stored attributes below."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the class's name; a dataclass also its fields."""
         fields = dataclass_fields(value)
         if fields is None:
             return f"<{qualified_name_of(type(value))} object>"
-        return fields_text(qualified_name_of(type(value)), fields, room, depth)
+        return fields_text(qualified_name_of(type(value)), fields, room, depth, view)
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the attributes, then the class."""
 
         def make() -> list[Variable]:
-            attributes = attributes_of(value, expression)
-            below = [class_variable(value, expression)] if is_python_class(type(value)) else []
+            attributes = attributes_of(value, expression, view)
+            below = [class_variable(value, expression, view)] if is_python_class(type(value)) else []
             return unique_names([*attributes[: PAGE * 10], *below])
 
         return Deferred(make)
@@ -83,7 +83,7 @@ def dataclass_fields(value: object) -> list[tuple[str, Any]] | None:
     return [(name, stored[name]) for name in shown if name in stored]
 
 
-def fields_text(name: str, fields: list[tuple[str, Any]], room: int, depth: int) -> str:
+def fields_text(name: str, fields: list[tuple[str, Any]], room: int, depth: int, view: View) -> str:
     """Return ``Name(field=value, ...)`` in about ``room`` characters."""
     if depth <= 0 and fields:
         return f"{name}(…)"
@@ -93,7 +93,7 @@ def fields_text(name: str, fields: list[tuple[str, Any]], room: int, depth: int)
         if left < len(field) + _LEAST_ROOM:
             parts.append("…")
             break
-        part = f"{field}={preview(value, left - len(field) - 1, depth - 1)}"
+        part = f"{field}={view.text(value, left - len(field) - 1, depth - 1)}"
         parts.append(part)
         left -= len(part) + 2
     return f"{name}({', '.join(parts)})"
@@ -109,7 +109,7 @@ class Classes(Family):
 
     kind = "class"
 
-    def text(self, value: type, room: int, depth: int) -> str:
+    def text(self, value: type, room: int, depth: int, view: View) -> str:
         """Return ``<class 'module.Name'>``."""
         return f"<class '{full_name_of(value)}'>"
 
@@ -117,7 +117,7 @@ class Classes(Family):
         """Return the metaclass's name."""
         return qualified_name_of(type(value))
 
-    def children(self, value: type, expression: str | None) -> Children | None:
+    def children(self, value: type, expression: str | None, view: View) -> Children | None:
         """Return what the class itself defines, in pages, then its bases."""
         if not is_python_class(value):
             return None
@@ -128,11 +128,11 @@ class Classes(Family):
             return sorted(shown, key=lambda entry: entry[0].startswith("__"))
 
         def page(start: int, stop: int) -> list[Variable]:
-            return [attribute_variable(name, item, expression) for name, item in entries()[start:stop]]
+            return [attribute_variable(name, item, expression, view) for name, item in entries()[start:stop]]
 
         def bases() -> list[Variable]:
             above = [base for base in mro_of(value)[1:] if base is not object]
-            return [Variable(f"base {qualified_name_of(base)}", present(base)) for base in above]
+            return [Variable(f"base {qualified_name_of(base)}", view.value(base)) for base in above]
 
         return Deferred(lambda: [*bases(), *in_pages(len(entries()), page).named()])
 

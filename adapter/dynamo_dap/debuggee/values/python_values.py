@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from dynamo_dap.debuggee.values import arrays, callables, containers, objects, scalars, tensors
 from dynamo_dap.debuggee.values.eager_frames import globals_of, locals_of
-from dynamo_dap.debuggee.values.families import Family, family_for, family_of, present, preview
+from dynamo_dap.debuggee.values.families import PLAIN, Family, View, family_for, family_of, present, preview
 
 FAMILIES = (arrays, callables, containers, objects, scalars, tensors)
 """The modules whose import registers the families."""
 
-__all__ = ["FAMILIES", "Family", "family_for", "family_of", "globals_of", "locals_of", "present", "preview"]
+__all__ = [
+    "FAMILIES",
+    "PLAIN",
+    "Family",
+    "View",
+    "family_for",
+    "family_of",
+    "globals_of",
+    "locals_of",
+    "present",
+    "preview",
+]

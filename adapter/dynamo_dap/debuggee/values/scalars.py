@@ -12,7 +12,7 @@ import types
 import uuid
 from typing import Any
 
-from dynamo_dap.debuggee.values.families import Family, family_for, present
+from dynamo_dap.debuggee.values.families import Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
 from dynamo_dap.debuggee.values.objects import ObjectFamily, attributes_of
 from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
@@ -25,7 +25,7 @@ _LONG_INTEGER = 1_000
 class Singletons(Family):
     """``None``, ``...``, ``NotImplemented``, booleans."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return its name."""
         return repr(value)
 
@@ -34,7 +34,7 @@ class Singletons(Family):
 class Integers(Family):
     """Integers, and subclasses of ``int`` by their integer value."""
 
-    def text(self, value: int, room: int, depth: int) -> str:
+    def text(self, value: int, room: int, depth: int, view: View) -> str:
         """Return the digits, or how many bits there are."""
         bits = int.bit_length(value)
         text = int.__repr__(value) if bits <= _LONG_INTEGER else f"<int of {bits} bits>"
@@ -45,7 +45,7 @@ class Integers(Family):
 class Floats(Family):
     """Floats, and subclasses by their float value."""
 
-    def text(self, value: float, room: int, depth: int) -> str:
+    def text(self, value: float, room: int, depth: int, view: View) -> str:
         """Return the shortest digits that give the number."""
         text = float.__repr__(value)
         return text if type(value) is float else f"{qualified_name_of(type(value))}({text})"
@@ -55,7 +55,7 @@ class Floats(Family):
 class Complexes(Family):
     """Complex numbers."""
 
-    def text(self, value: complex, room: int, depth: int) -> str:
+    def text(self, value: complex, room: int, depth: int, view: View) -> str:
         """Return the number as Python writes it."""
         text = complex.__repr__(value)
         return text if type(value) is complex else f"{qualified_name_of(type(value))}({text})"
@@ -65,7 +65,7 @@ class Complexes(Family):
 class Texts(Family):
     """Strings: quoted, cut at the end."""
 
-    def text(self, value: str, room: int, depth: int) -> str:
+    def text(self, value: str, room: int, depth: int, view: View) -> str:
         """Return the quoted string, or its beginning and how long it is."""
         length = str.__len__(value)
         if length <= room - 2:
@@ -79,7 +79,7 @@ class Texts(Family):
 class Bytes(Family):
     """Byte strings: quoted, cut at the end."""
 
-    def text(self, value: bytes | bytearray, room: int, depth: int) -> str:
+    def text(self, value: bytes | bytearray, room: int, depth: int, view: View) -> str:
         """Return the quoted bytes, or their beginning and how many there are."""
         base: type[bytes] | type[bytearray] = bytes if isinstance(value, bytes) else bytearray
         length = len(memoryview(value))
@@ -96,7 +96,7 @@ class EnumMembers(ObjectFamily):
 
     kind = "property"
 
-    def text(self, value: enum.Enum, room: int, depth: int) -> str:
+    def text(self, value: enum.Enum, room: int, depth: int, view: View) -> str:
         """Return class and member; for a combination of flags that has no name, the number."""
         stored = instance_dictionary(value)
         name = stored.get("_name_")
@@ -104,13 +104,13 @@ class EnumMembers(ObjectFamily):
             return f"{qualified_name_of(type(value))}({stored.get('_value_')!r:.40})"
         return f"{qualified_name_of(type(value))}.{name}"
 
-    def children(self, value: enum.Enum, expression: str | None) -> Children | None:
+    def children(self, value: enum.Enum, expression: str | None, view: View) -> Children | None:
         """Return the member's value, and what else it stores."""
 
         def make() -> list[Variable]:
             stored = instance_dictionary(value).get("_value_")
-            first = Variable("value", present(stored), f"{expression}.value" if expression else None)
-            others = attributes_of(value, expression)
+            first = Variable("value", view.value(stored), f"{expression}.value" if expression else None)
+            others = attributes_of(value, expression, view)
             return [first, *(each for each in others if not each.name.startswith("_"))]
 
         return Deferred(make)
@@ -141,13 +141,13 @@ _EXACT_REPRESENTATION: tuple[type, ...] = (
 class ExactlyRepresented(ObjectFamily):
     """Standard types whose ``repr`` is short, cheap and not the user's. A subclass is shown as any object."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the ``repr`` when the type is exactly one of the known."""
-        return repr(value) if type(value) in _EXACT_REPRESENTATION else super().text(value, room, depth)
+        return repr(value) if type(value) in _EXACT_REPRESENTATION else super().text(value, room, depth, view)
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return what a subclass stores; nothing below the standard types themselves."""
-        return None if type(value) in _EXACT_REPRESENTATION else super().children(value, expression)
+        return None if type(value) in _EXACT_REPRESENTATION else super().children(value, expression, view)
 
 
 family_for(*_EXACT_REPRESENTATION)(ExactlyRepresented)
@@ -166,7 +166,7 @@ _BY_NAME = (
 class RepresentedByName(Family):
     """Small values of libraries that may not be imported."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the library's own ``repr``."""
         return repr(value)
 
@@ -175,7 +175,7 @@ class RepresentedByName(Family):
 class ArrayScalars(Family):
     """NumPy's numbers."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the digits; the type stands beside them."""
         return str(value)
 
@@ -184,11 +184,11 @@ class ArrayScalars(Family):
 class Ranges(Family):
     """Ranges: their three numbers, and the numbers in them."""
 
-    def text(self, value: range, room: int, depth: int) -> str:
+    def text(self, value: range, room: int, depth: int, view: View) -> str:
         """Return ``range(start, stop)``."""
         return range.__repr__(value)
 
-    def children(self, value: range, expression: str | None) -> Children | None:
+    def children(self, value: range, expression: str | None, view: View) -> Children | None:
         """Return start, stop, step."""
 
         def part(name: str) -> Variable:

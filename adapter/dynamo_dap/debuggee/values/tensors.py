@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata_reading
 from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of
 from dynamo_dap.debuggee.torch_internals.tensor_facts import TensorFacts, facts_of, is_fake
-from dynamo_dap.debuggee.values.families import Family, family_for, present
+from dynamo_dap.debuggee.values.families import Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
 from dynamo_dap.debuggee.values.objects import attributes_of
 from dynamo_dap.debuggee.values.paging import unique_names
@@ -51,21 +51,22 @@ class Tensors(Family):
 
     kind = "data"
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return dtype, shape, device, and whether it requires a gradient."""
         return tensor_text(value)
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return metadata, statistics and elements."""
-        return TensorChildren(value, expression)
+        return TensorChildren(value, expression, view)
 
 
 class TensorChildren(Children):
     """Metadata and lazy statistics by name, elements (rows) by index."""
 
-    def __init__(self, tensor: Any, expression: str | None) -> None:
-        """``expression`` gives the tensor again in a watch."""
+    def __init__(self, tensor: Any, expression: str | None, view: View) -> None:
+        """``expression`` gives the tensor again in a watch; ``view`` shows what is below it."""
         self._tensor = tensor
+        self._view = view
         self._expression = expression
         self._fake = is_fake(tensor)
         with metadata_reading():
@@ -88,7 +89,7 @@ class TensorChildren(Children):
 
     def _own_attributes(self) -> list[Variable]:
         hidden = _FAKE_ATTRIBUTES if self._fake else frozenset[str]()
-        return [each for each in attributes_of(self._tensor, self._expression) if each.name not in hidden]
+        return [each for each in attributes_of(self._tensor, self._expression, self._view) if each.name not in hidden]
 
     def indexed(self, start: int, count: int) -> Sequence[Variable]:
         """Return one page of rows: numbers of a vector, else smaller tensors."""
@@ -101,7 +102,7 @@ class TensorChildren(Children):
                 rows = (
                     _numbers(page)
                     if page.dim() == 1
-                    else [present(row, self._row(start + at)) for at, row in enumerate(page.unbind(0))]
+                    else [self._view.value(row, self._row(start + at)) for at, row in enumerate(page.unbind(0))]
                 )
         except (RuntimeError, NotImplementedError, FeatureMissing) as problem:
             return [Variable(f"{start} … {stop - 1}", Value(_reason(problem)))]
@@ -122,9 +123,12 @@ class TensorChildren(Children):
         with metadata_reading():
             is_leaf, grad_fn = self._tensor.is_leaf, self._tensor.grad_fn
             grad = self._tensor.grad if is_leaf else None
-        parts = [("is_leaf", present(is_leaf)), ("grad_fn", Value("None" if grad_fn is None else grad_fn.name()))]
+        parts = [
+            ("is_leaf", self._view.value(is_leaf)),
+            ("grad_fn", Value("None" if grad_fn is None else grad_fn.name())),
+        ]
         if grad is not None:
-            parts.append(("grad", present(grad, f"{self._expression}.grad" if self._expression else None)))
+            parts.append(("grad", self._view.value(grad, f"{self._expression}.grad" if self._expression else None)))
         return [
             Variable(name, value, f"{self._expression}.{name}" if self._expression else None) for name, value in parts
         ]
@@ -231,17 +235,17 @@ _COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
 class Sizes(Family):
     """``torch.Size``."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return ``torch.Size([3, s0])``."""
         from dynamo_dap.debuggee.torch_internals.symbols import size_text
 
         return f"torch.Size({bracketed([size_text(size) for size in tuple.__iter__(value)])})"
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the sizes by index."""
         from dynamo_dap.debuggee.values.containers import IndexedItems
 
-        return IndexedItems(tuple.__len__(value), lambda index: tuple.__getitem__(value, index), expression)
+        return IndexedItems(tuple.__len__(value), lambda index: tuple.__getitem__(value, index), expression, view)
 
 
 @family_for("torch.SymInt", "torch.SymFloat", "torch.SymBool")
@@ -250,11 +254,11 @@ class SymbolicNumbers(Family):
 
     kind = "data"
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the expression."""
         return str(expression_of(value))
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return expression and hint."""
         parts = [("expression", str(expression_of(value))), ("hint", str(hint_of(value)))]
         return Deferred(lambda: [Variable(name, Value(text)) for name, text in parts], count=2)
@@ -264,19 +268,19 @@ class SymbolicNumbers(Family):
 class Modules(Family):
     """``nn.Module``: parameters, buffers, submodules, then other attributes."""
 
-    def text(self, value: Any, room: int, depth: int) -> str:
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return ``Linear module``; ``extra_repr`` is the user's code and is not called."""
         return f"<{self.type_name(value)} module>"
 
-    def children(self, value: Any, expression: str | None) -> Children | None:
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return parameters, buffers, submodules, attributes, class."""
-        return Deferred(lambda: module_variables(value, expression))
+        return Deferred(lambda: module_variables(value, expression, view))
 
 
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
-def module_variables(module: Any, expression: str | None) -> list[Variable]:
+def module_variables(module: Any, expression: str | None, view: View) -> list[Variable]:
     """Return the children of an ``nn.Module``, read from its registries."""
     from dynamo_dap.debuggee.values.objects import attribute_variable, class_variable
     from dynamo_dap.debuggee.values.type_facts import instance_dictionary
@@ -285,8 +289,8 @@ def module_variables(module: Any, expression: str | None) -> list[Variable]:
     variables: list[Variable] = []
     for registry in _REGISTRIES:
         for name, item in dict(stored.get(registry) or {}).items():
-            variables.append(attribute_variable(str(name), item, expression))
+            variables.append(attribute_variable(str(name), item, expression, view))
     plain = {name: item for name, item in stored.items() if type(name) is str and not name.startswith("_")}
     hooks = {name: item for name, item in stored.items() if "_hooks" in str(name) and item}
-    variables += [attribute_variable(name, item, expression) for name, item in {**plain, **hooks}.items()]
-    return unique_names([*variables, class_variable(module, expression)])
+    variables += [attribute_variable(name, item, expression, view) for name, item in {**plain, **hooks}.items()]
+    return unique_names([*variables, class_variable(module, expression, view)])
