@@ -290,8 +290,8 @@ class Session:
     ) -> list[Breakpoint]:
         """Replace the breakpoints of a file.
 
-        A place is a marker or a line; ``options`` (``condition``, ``hit_condition``, ``log_message``, ``mode``) hold for
-        all of them.
+        A place is a marker or a line; ``options`` (``condition``, ``hit_condition``, ``log_message``, ``mode``) hold
+        for all of them.
         """
         fixture = _as_fixture(fixture)
         breakpoints = [

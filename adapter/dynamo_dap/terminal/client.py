@@ -20,6 +20,7 @@ from dynamo_dap.protocol.messages import Event, Request, Response, decode
 from dynamo_dap.protocol.requests import (
     CompletionsArguments,
     CompletionsResponseBody,
+    ContinueResponseBody,
     EvaluateArguments,
     EvaluateResponseBody,
     ExceptionInfoArguments,
@@ -277,12 +278,19 @@ class Client:
 
     # -- going on --------------------------------------------------------------------------------------------------
 
-    def resume(self, command: str, thread_id: int, granularity: str | None = None) -> None:
-        """Send ``continue``, ``next``, ``stepIn``, ``stepOut`` or ``stepBack``; ``granularity`` is for steps."""
+    def resume(self, command: str, thread_id: int, granularity: str | None = None) -> bool:
+        """Send ``continue``, ``next``, ``stepIn``, ``stepOut`` or ``stepBack``; ``granularity`` is for steps.
+
+        Returns whether every thread goes on, and not this one alone.
+        """
         arguments: dict[str, object] = {"threadId": thread_id}
         if granularity is not None:
             arguments["granularity"] = granularity
-        self.request(command, arguments)
+        if command != "continue":
+            self.request(command, arguments)
+            return False
+        # DAP: "If omitted, the value true shall be assumed".
+        return self.ask(command, arguments, ContinueResponseBody).all_threads_continued is not False
 
     def pause(self, thread_id: int) -> None:
         """Ask a thread to stop where it is."""

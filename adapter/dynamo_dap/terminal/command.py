@@ -1,0 +1,166 @@
+"""``dynamo-dap debug``: reads the command line, then debugs the program at a prompt.
+
+Runs on the main thread of the command's own process, which is neither the server's nor the program's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.terminal.commands import complete_line, execute
+from dynamo_dap.terminal.debugger import Debugger
+from dynamo_dap.terminal.errors import Quit, UsageError
+from dynamo_dap.terminal.input import PROMPT, GivenLines, LineSource, standard_lines
+from dynamo_dap.terminal.places import parse_place
+from dynamo_dap.terminal.view import View
+
+EXIT_USAGE = 2
+
+
+def main(argv: list[str]) -> int:
+    """Debug a program at a prompt; return the program's exit code, 0 when it has not ended by itself."""
+    own, program_arguments = _split(argv)
+    options = _parser().parse_args(own)
+    view = View(Console(highlight=False))
+    try:
+        debugger = _make_debugger(options, program_arguments, view)
+        lines = GivenLines(_given_lines(options), standard_lines(lambda text: complete_line(debugger, text)))
+        return _debug(debugger, lines, starts_at_once=_has_stops(options))
+    except UsageError as error:
+        view.problem(str(error))
+        return EXIT_USAGE
+    except (RequestFailed, TimeoutError, OSError) as error:
+        view.problem(str(error))
+        return 1
+
+
+def _debug(debugger: Debugger, lines: LineSource, *, starts_at_once: bool) -> int:
+    try:
+        debugger.begin()
+        if starts_at_once:
+            debugger.resume("continue")
+        else:
+            debugger.drain()
+            debugger.view.note("'break' sets a breakpoint, 'continue' starts the program, 'help' lists all commands")
+        _read_and_execute(debugger, lines)
+        return debugger.exit_code or 0
+    finally:
+        debugger.end()
+
+
+def _read_and_execute(debugger: Debugger, lines: LineSource) -> None:
+    """Run commands until there are no more."""
+    while True:
+        try:
+            line = lines.read()
+            if line is None:
+                return
+            debugger.drain()
+            if lines.echoes:
+                debugger.view.say(f"{PROMPT}{line}")
+            execute(debugger, line)
+        except Quit:
+            return
+        except KeyboardInterrupt:
+            debugger.view.note("'quit' leaves")
+        except (UsageError, RequestFailed, TimeoutError) as error:
+            debugger.view.problem(str(error))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap debug",
+        description="Debug a torch.compile program in the terminal.",
+        epilog="Arguments of the program follow after '--'. 'help' at the prompt lists the commands.",
+    )
+    parser.add_argument("program", nargs="?", help="the script to debug")
+    parser.add_argument("--module", "-m", metavar="NAME", help="debug a module, as python -m does")
+    parser.add_argument("--attach", metavar="HOST:PORT", help="attach to a program that called dynamo_dap.listen()")
+    parser.add_argument(
+        "--break",
+        "-b",
+        dest="breakpoints",
+        metavar="PLACE",
+        action="append",
+        default=[],
+        help="stop at FILE:LINE or FUNCTION; may end in 'if EXPRESSION'",
+    )
+    parser.add_argument("--catch", metavar="FILTER", action="append", default=[], help="stop at graph-break, ...")
+    parser.add_argument("--mode", choices=("compile-time", "run-time", "both"), default="both")
+    parser.add_argument(
+        "--eager", action=argparse.BooleanOptionalAction, default=None, help="debug ordinary Python, too"
+    )
+    parser.add_argument(
+        "--all-code", action="store_true", help="stop in installed packages, too, and show their frames"
+    )
+    parser.add_argument("--stop-on-entry", action="store_true", help="stop at the program's first line")
+    parser.add_argument("--python", metavar="PATH", help="the interpreter to run the program with")
+    parser.add_argument("--cwd", metavar="FOLDER", help="the folder to run the program in")
+    parser.add_argument("--command", "-c", metavar="TEXT", action="append", default=[], help="run this command first")
+    parser.add_argument(
+        "--execute", "-x", metavar="FILE", action="append", default=[], help="run a file's commands first"
+    )
+    return parser
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Cut off the program's arguments, which follow the first ``--``."""
+    if "--" not in argv:
+        return argv, []
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def _make_debugger(options: argparse.Namespace, program_arguments: list[str], view: View) -> Debugger:
+    request, configuration = _configuration(options, program_arguments)
+    debugger = Debugger(view, request, configuration)
+    for text in options.breakpoints:
+        debugger.breakpoints.add(parse_place(text, debugger.current_path()))
+    debugger.exception_filters = options.catch
+    return debugger
+
+
+def _configuration(options: argparse.Namespace, program_arguments: list[str]) -> tuple[str, dict[str, Any]]:
+    """The DAP request to begin with, and its arguments."""
+    if sum(given is not None for given in (options.program, options.module, options.attach)) != 1:
+        raise UsageError("give a script, or --module NAME, or --attach HOST:PORT (and only one of them)")
+    configuration: dict[str, Any] = {
+        "mode": options.mode,
+        "justMyCode": not options.all_code,
+        "stopOnEntry": options.stop_on_entry,
+    }
+    if options.eager is not None:
+        configuration["eager"] = options.eager
+    if options.attach is not None:
+        host, colon, port = options.attach.rpartition(":")
+        if not colon or not port.isdigit():
+            raise UsageError(f"--attach takes HOST:PORT, not {options.attach!r}")
+        return "attach", {**configuration, "connect": {"host": host or "127.0.0.1", "port": int(port)}}
+    if options.program is not None:
+        configuration["program"] = str(Path(options.program).resolve())
+    else:
+        configuration["module"] = options.module
+    configuration |= {"args": program_arguments, "cwd": options.cwd or str(Path.cwd())}
+    configuration |= {"console": "internalConsole", "python": [options.python or sys.executable]}
+    return "launch", configuration
+
+
+def _has_stops(options: argparse.Namespace) -> bool:
+    return bool(options.breakpoints or options.catch or options.stop_on_entry or options.attach)
+
+
+def _given_lines(options: argparse.Namespace) -> list[str]:
+    lines: list[str] = []
+    for file in options.execute:
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{file}: {error.strerror}") from None
+        lines += [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return [*lines, *options.command]

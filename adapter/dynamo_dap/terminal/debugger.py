@@ -1,0 +1,362 @@
+"""The state of a terminal session: the program it debugs, what is stopped, the selected frame, and waiting for stops.
+
+All on the prompt's thread; the client's reader thread only puts events into a queue. A ``Debugger`` lives as long as
+the command; each run of the program has a server and a client of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.events import (
+    BreakpointEventBody,
+    ContinuedEventBody,
+    ExitedEventBody,
+    OutputEventBody,
+    StoppedEventBody,
+    ThreadEventBody,
+)
+from dynamo_dap.protocol.messages import Event, decode
+from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.protocol.types import Scope, StackFrame, Variable
+from dynamo_dap.terminal.breakpoints import BreakpointList
+from dynamo_dap.terminal.client import Client, PendingResponse
+from dynamo_dap.terminal.errors import UsageError
+from dynamo_dap.terminal.server_process import ServerProcess
+from dynamo_dap.terminal.source_text import SourceText
+from dynamo_dap.terminal.view import View
+
+_INTRODUCTION = InitializeArguments(
+    adapter_id="dynamo",
+    client_id="dynamo-dap-terminal",
+    client_name="dynamo-dap in the terminal",
+    path_format="path",
+    lines_start_at1=True,
+    columns_start_at1=True,
+    supports_variable_type=True,
+    supports_variable_paging=True,
+)
+_STACK_LEVELS = 100
+_END_TIMEOUT = 10.0
+
+
+class State(Enum):
+    """What the program is doing."""
+
+    CONFIGURING = "has not started yet: 'continue' starts it"
+    RUNNING = "is running"
+    STOPPED = "is stopped"
+    ENDED = "has ended: 'restart' runs it again, 'quit' leaves"
+
+
+class _Closed:
+    """Comes in place of an event when the connection has ended."""
+
+    def __init__(self, problem: str | None) -> None:
+        self.problem = problem
+
+
+class Debugger:
+    """One terminal session."""
+
+    def __init__(self, view: View, request: str, configuration: Mapping[str, Any]) -> None:
+        """``request`` is ``launch`` or ``attach``."""
+        self.view = view
+        self.breakpoints = BreakpointList()
+        self.exception_filters: list[str] = []
+        self.sources = SourceText()
+        self.state = State.ENDED
+        self.exit_code: int | None = None
+        self.stops: dict[int, StoppedEventBody] = {}
+        """The stopped threads, those that stopped first in front."""
+        self.thread_id: int | None = None
+        self.selected = 0
+        """Number of the selected frame, 0 for the innermost."""
+        self._request = request
+        self._configuration = dict(configuration)
+        self._events: queue.SimpleQueue[Event | _Closed] = queue.SimpleQueue()
+        self._frames: list[StackFrame] | None = None
+        self._total_frames = 0
+        self._client: Client | None = None
+        self._server: ServerProcess | None = None
+        self._beginning: PendingResponse | None = None
+
+    # -- the run of a program --------------------------------------------------------------------------------------
+
+    @property
+    def client(self) -> Client:
+        """The client of this run.
+
+        Raises:
+            UsageError: the program has ended.
+        """
+        if self._client is None:
+            raise UsageError(f"the program {State.ENDED.value}")
+        return self._client
+
+    def begin(self) -> None:
+        """Start a server and the program, up to where breakpoints are set.
+
+        Raises:
+            RequestFailed: the program cannot be started; the text says why.
+        """
+        self._events = queue.SimpleQueue()
+        events = self._events
+        self.exit_code = None
+        self._server = ServerProcess()
+        self._client = Client(
+            self._server.stream,
+            on_event=events.put,
+            on_closed=lambda problem: events.put(_Closed(problem)),
+        )
+        try:
+            self._client.initialize(_INTRODUCTION)
+            self._beginning = self._client.begin(self._request, self._configuration)
+            self.state = State.CONFIGURING
+            self.breakpoints.send_all(self._client)
+            if self.exception_filters:
+                self._client.set_exception_filters(self.exception_filters)
+        except BaseException:
+            self.end()
+            raise
+
+    def start(self) -> None:
+        """Let the program run for the first time."""
+        self.client.configuration_done()
+        self.state = State.RUNNING
+        if self._beginning is not None:
+            self._beginning.result(self.client.timeout)
+            self._beginning = None
+
+    def end(self) -> None:
+        """End the program that was launched, or leave the one that was attached to; then end the server."""
+        client, server = self._client, self._server
+        self._client = self._server = None
+        self.state = State.ENDED
+        self._forget_stops()
+        if client is not None and not client.connection.is_closed:
+            with contextlib.suppress(RequestFailed, TimeoutError):
+                client.request("disconnect", {"terminateDebuggee": self._request == "launch"}, timeout=_END_TIMEOUT)
+            client.close()
+        if server is not None:
+            server.end(_END_TIMEOUT)
+
+    # -- going on --------------------------------------------------------------------------------------------------
+
+    def resume(self, command: str, granularity: str | None = None) -> None:
+        """Let the current thread go on (or the program begin) and wait for the next stop, or the end."""
+        if self.state is State.CONFIGURING:
+            if command != "continue":
+                raise UsageError(f"the program {self.state.value}")
+            self.start()
+        else:
+            thread_id = self.stopped_thread()
+            everything = self.client.resume(command, thread_id, granularity)
+            self._take_continued(None if everything else thread_id)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until a thread stops or the program ends, showing output on the way; Ctrl-C pauses the program."""
+        self.drain()
+        while self.state is State.RUNNING:
+            try:
+                self._take(self._events.get())
+            except KeyboardInterrupt:
+                self.pause()
+        self.show_stop()
+
+    def pause(self) -> None:
+        """Ask the program's main thread to stop; ``wait`` then shows where."""
+        try:
+            threads = self.client.threads()
+            if threads:
+                self.view.note("pausing ...")
+                self.client.pause(threads[0].id)
+        except RequestFailed as failed:
+            self.view.problem(str(failed))
+
+    def drain(self) -> None:
+        """Take in the events that are there already."""
+        while not self._events.empty():
+            self._take(self._events.get())
+
+    # -- what is stopped -------------------------------------------------------------------------------------------
+
+    def stopped_thread(self) -> int:
+        """The current thread, which is stopped.
+
+        Raises:
+            UsageError: nothing is stopped.
+        """
+        if self.thread_id is None:
+            raise UsageError(f"the program {self.state.value}")
+        return self.thread_id
+
+    def select_thread(self, thread_id: int) -> None:
+        """Make a stopped thread the current one."""
+        if thread_id not in self.stops:
+            raise UsageError(f"thread {thread_id} is not stopped")
+        self.thread_id = thread_id
+        self._forget_frames()
+        self.show_stop()
+
+    def frames(self) -> list[StackFrame]:
+        """The current thread's call stack."""
+        if self._frames is None:
+            body = self.client.stack_trace(self.stopped_thread(), levels=_STACK_LEVELS)
+            self._frames = body.stack_frames
+            self._total_frames = body.total_frames or len(body.stack_frames)
+        return self._frames
+
+    @property
+    def total_frames(self) -> int:
+        """How many frames the whole stack has."""
+        return max(self._total_frames, len(self.frames()))
+
+    def frame(self) -> StackFrame:
+        """The selected frame."""
+        frames = self.frames()
+        if not frames:
+            raise UsageError("the thread has no frames to show")
+        return frames[min(self.selected, len(frames) - 1)]
+
+    def frame_id(self) -> int | None:
+        """The selected frame's id; None when nothing is stopped."""
+        return self.frame().id if self.thread_id is not None else None
+
+    def scopes(self) -> list[Scope]:
+        """The groups of variables of the selected frame."""
+        self.stopped_thread()
+        return self.client.scopes(self.frame().id)
+
+    def children(self, reference: int) -> list[Variable]:
+        """The variables behind a reference, none behind 0."""
+        return self.client.variables(reference) if reference else []
+
+    def select_frame(self, number: int) -> None:
+        """Select a frame, the nearest there is, and show it."""
+        self.selected = min(max(number, 0), len(self.frames()) - 1)
+        self.show_frame()
+
+    def current_path(self) -> str | None:
+        """The file that a bare line number means: the selected frame's, or the program's."""
+        if self.thread_id is not None and self.frames():
+            source = self.frame().source
+            if source is not None and source.path:
+                return source.path
+        program = self._configuration.get("program")
+        return str(Path(program).resolve()) if program else None
+
+    # -- showing ---------------------------------------------------------------------------------------------------
+
+    def show_stop(self) -> None:
+        """Show why and where the current thread stopped."""
+        if self.thread_id is None:
+            return
+        body = self.stops[self.thread_id]
+        frame = self.frames()[0] if self.frames() else None
+        why = body.description or body.reason
+        hit = self.breakpoints.hit(body.hit_breakpoint_ids or [])
+        if hit:
+            why += f" (breakpoint {', '.join(str(one.number) for one in hit)})"
+        if body.text:
+            why += f": {body.text}"
+        self.view.stop(why, frame, self._thread_name() if len(self.stops) > 1 else None)
+        if frame is not None:
+            self.show_frame(with_name=False)
+        self._remove_temporary(body)
+
+    def show_frame(self, *, with_name: bool = True, around: int | None = None) -> None:
+        """Show the selected frame's source."""
+        frame = self.frame()
+        if with_name:
+            self.view.stack([frame], 0, 1)
+        source = frame.source
+        marks = self.breakpoints.lines_in(source.path) if source is not None and source.path else set()
+        self.view.excerpt(self.sources.lines(self.client, source), frame, marks, around)
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def _take(self, event: Event | _Closed) -> None:
+        if isinstance(event, _Closed):
+            self._take_closed(event.problem)
+        elif event.event == "output":
+            output = decode(event.body, OutputEventBody, "output event")
+            self.view.program_output(output.output, output.category or "console")
+        elif event.event == "stopped":
+            self._take_stopped(decode(event.body, StoppedEventBody, "stopped event"))
+        elif event.event == "continued":
+            continued = decode(event.body, ContinuedEventBody, "continued event")
+            self._take_continued(None if continued.all_threads_continued else continued.thread_id)
+        elif event.event == "breakpoint":
+            changed = self.breakpoints.take_change(
+                decode(event.body, BreakpointEventBody, "breakpoint event").breakpoint
+            )
+            if changed is not None and changed.answer.message:
+                self.view.breakpoint(changed)
+        elif event.event == "thread":
+            thread = decode(event.body, ThreadEventBody, "thread event")
+            if thread.reason == "exited" and thread.thread_id in self.stops:
+                self._take_continued(thread.thread_id)
+        elif event.event == "exited":
+            self.exit_code = decode(event.body, ExitedEventBody, "exited event").exit_code
+        elif event.event == "terminated":
+            self._take_terminated()
+
+    def _take_stopped(self, body: StoppedEventBody) -> None:
+        thread_id = body.thread_id if body.thread_id is not None else 0
+        self.stops[thread_id] = body
+        if self.thread_id is None or self.state is State.RUNNING:
+            self.thread_id = thread_id
+            self._forget_frames()
+            self.sources.forget()
+        else:
+            self.view.note(f"thread {thread_id} stopped as well: 'thread {thread_id}' goes there")
+        self.state = State.STOPPED
+
+    def _take_continued(self, thread_id: int | None) -> None:
+        """``thread_id`` goes on, or every thread when it is None."""
+        if thread_id is None:
+            self._forget_stops()
+        else:
+            self.stops.pop(thread_id, None)
+            if self.thread_id == thread_id:
+                self.thread_id = next(iter(self.stops), None)
+                self._forget_frames()
+        if self.state is State.STOPPED and not self.stops:
+            self.state = State.RUNNING
+
+    def _take_terminated(self) -> None:
+        code = self.exit_code
+        self.view.note("the program has ended" if code is None else f"the program has ended with exit code {code}")
+        self.end()
+
+    def _take_closed(self, problem: str | None) -> None:
+        if self.state is not State.ENDED:
+            self.view.problem(problem or "the server is gone")
+            self.end()
+
+    def _forget_stops(self) -> None:
+        self.stops.clear()
+        self.thread_id = None
+        self._forget_frames()
+
+    def _forget_frames(self) -> None:
+        self._frames = None
+        self.selected = 0
+
+    def _thread_name(self) -> str:
+        names = {thread.id: thread.name for thread in self.client.threads()}
+        return names.get(self.stopped_thread(), str(self.thread_id))
+
+    def _remove_temporary(self, body: StoppedEventBody) -> None:
+        for breakpoint in self.breakpoints.hit(body.hit_breakpoint_ids or []):
+            if breakpoint.is_temporary:
+                self.breakpoints.remove(breakpoint.number)
+                self.breakpoints.send_for(self.client, breakpoint.place)

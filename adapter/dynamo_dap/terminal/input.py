@@ -1,0 +1,99 @@
+"""Where commands come from: given beforehand, typed at a prompt with history and completion, or piped in.
+
+Read on the prompt's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory
+
+PROMPT = "(dynamo) "
+
+Complete = Callable[[str], "Iterable[tuple[str, int]]"]
+"""Completions for the text before the cursor: what to insert, and how many characters it replaces."""
+
+
+class LineSource(Protocol):
+    """Gives one command after the other."""
+
+    echoes: bool
+    """Whether the command is to be printed, since nobody has seen it being typed."""
+
+    def read(self) -> str | None:
+        """Return the next command; None when there is none any more. Raises ``KeyboardInterrupt`` on Ctrl-C."""
+
+
+class GivenLines:
+    """Commands given beforehand, then those of ``following``."""
+
+    def __init__(self, lines: Iterable[str], following: LineSource) -> None:
+        self._lines: Iterator[str] = iter(lines)
+        self._following = following
+        self.echoes = True
+
+    def read(self) -> str | None:
+        """Return the next command."""
+        for line in self._lines:
+            return line
+        self.echoes = self._following.echoes
+        return self._following.read()
+
+
+class PipedLines:
+    """Commands from a standard input that is no terminal."""
+
+    echoes = True
+
+    def read(self) -> str | None:
+        """Return the next line."""
+        line = sys.stdin.readline()
+        return line.rstrip("\n") if line else None
+
+
+class PromptLines:
+    """Commands typed at a prompt."""
+
+    echoes = False
+
+    def __init__(self, complete: Complete) -> None:
+        self._prompt: PromptSession[str] = PromptSession(
+            history=FileHistory(str(_history_file())), completer=_Completer(complete), complete_while_typing=False
+        )
+
+    def read(self) -> str | None:
+        """Return the next line; None on Ctrl-D."""
+        try:
+            return self._prompt.prompt(PROMPT)
+        except EOFError:
+            return None
+
+
+def standard_lines(complete: Complete) -> LineSource:
+    """A prompt when standard input is a terminal, else its lines."""
+    return PromptLines(complete) if sys.stdin.isatty() and sys.stdout.isatty() else PipedLines()
+
+
+class _Completer(Completer):
+    def __init__(self, complete: Complete) -> None:
+        self._complete = complete
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        for text, replaced in self._complete(document.text_before_cursor):
+            yield Completion(text, start_position=-replaced)
+
+
+def _history_file() -> Path:
+    """A file in the XDG state directory."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    folder = state / "dynamo-dap"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "history"

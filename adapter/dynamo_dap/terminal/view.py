@@ -1,0 +1,194 @@
+"""What a person sees: stops, source excerpts, stacks, values and the program's output, drawn with rich.
+
+Used on the prompt's thread. Knows protocol types and nothing of where they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from dynamo_dap.protocol.types import Scope, StackFrame, Thread, Variable
+from dynamo_dap.terminal.breakpoints import Breakpoint
+from dynamo_dap.terminal.places import shown_path
+
+_CONTEXT_LINES = 4
+_THEME = "ansi_dark"
+_ARROW, _DOT = "▶", "●"
+
+
+class View:
+    """Draws on a console."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._is_mid_line = False
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def say(self, text: str | Text) -> None:
+        """Print a line of the debugger's."""
+        self._begin_line()
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """Print something by the way."""
+        self.say(Text(text, style="dim"))
+
+    def problem(self, text: str) -> None:
+        """Print what went wrong."""
+        self.say(Text(text, style="bold red"))
+
+    def program_output(self, text: str, category: str) -> None:
+        """Print what the program has written, as it is."""
+        if category in ("telemetry",):
+            return
+        style = {"stderr": "red", "console": "cyan", "important": "bold yellow"}.get(category, "")
+        if self._is_mid_line and category in ("console", "important"):
+            self._begin_line()
+        if style and self.console.is_terminal:
+            self.console.print(Text(text, style=style), end="", soft_wrap=True)
+        else:
+            self.console.file.write(text)
+            self.console.file.flush()
+        self._is_mid_line = not text.endswith("\n")
+
+    def _begin_line(self) -> None:
+        if self._is_mid_line:
+            self._is_mid_line = False
+            self.console.print()
+
+    # -- stops and sources -----------------------------------------------------------------------------------------
+
+    def stop(self, why: str, frame: StackFrame | None, thread: str | None) -> None:
+        """Print why and where a thread stopped; ``thread`` is its name when that matters."""
+        line = Text()
+        line.append(f"{_DOT} ", "bold red")
+        line.append(why, "bold")
+        if frame is not None:
+            line.append(" in ").append(frame.name, "bold green")
+            line.append(" at ").append(_place(frame), "cyan")
+        if thread is not None:
+            line.append(f"  [thread {thread}]", "dim")
+        self.say("")
+        self.say(line)
+
+    def excerpt(self, lines: Sequence[str], frame: StackFrame, breakpoints: Iterable[int], around: int | None) -> None:
+        """Print the lines around ``around`` (the frame's own line by default), with marks at the margin."""
+        if not lines:
+            self.note("(no source text)")
+            return
+        centre = min(max(around or frame.line, 1), len(lines))
+        first, last = max(centre - _CONTEXT_LINES, 1), min(centre + _CONTEXT_LINES, len(lines))
+        marked = set(breakpoints)
+        code = Syntax("", "python", theme=_THEME).highlight("\n".join(lines)).split("\n", allow_blank=True)
+        width = len(str(last))
+        for number in range(first, last + 1):
+            margin = Text(" ")
+            margin.append(_DOT if number in marked else " ", "red")
+            margin.append(_ARROW if number == frame.line else " ", "bold yellow")
+            margin.append(f" {number:{width}} │ ", "bold yellow" if number == frame.line else "dim")
+            text = code[number - 1].copy()
+            if number == frame.line:
+                _underline(text, frame)
+            self.say(margin + text)
+
+    # -- the stack -------------------------------------------------------------------------------------------------
+
+    def stack(self, frames: Sequence[StackFrame], selected: int, total: int) -> None:
+        """Print a call stack, innermost frame first."""
+        table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+        for number, frame in enumerate(frames):
+            style = "dim" if frame.presentation_hint in ("subtle", "label") else ""
+            is_selected = number == selected
+            table.add_row(
+                Text(_ARROW if is_selected else " ", "bold yellow"),
+                Text(f"#{number}", "dim"),
+                Text(frame.name, style or ("bold green" if is_selected else "green")),
+                Text(_place(frame), style or "cyan"),
+            )
+        self._begin_line()
+        self.console.print(table)
+        if total > len(frames):
+            self.note(f"... {total - len(frames)} more frames")
+
+    def threads(self, threads: Sequence[Thread], stopped: Iterable[int], current: int | None) -> None:
+        """Print the program's threads."""
+        held = set(stopped)
+        for thread in threads:
+            line = Text(f"{_ARROW if thread.id == current else ' '} ", "bold yellow")
+            line.append(f"{thread.id}", "cyan").append(f"  {thread.name}", "bold")
+            line.append("  stopped" if thread.id in held else "  running", "dim")
+            self.say(line)
+
+    def breakpoints(self, breakpoints: Sequence[Breakpoint]) -> None:
+        """Print the list of breakpoints."""
+        if not breakpoints:
+            self.note("no breakpoints")
+        for breakpoint in breakpoints:
+            self.breakpoint(breakpoint)
+
+    def breakpoint(self, breakpoint: Breakpoint) -> None:
+        """Print one breakpoint and what became of it."""
+        line = Text(f"{_DOT} " if breakpoint.answer.verified else "○ ", "red")
+        line.append(f"{breakpoint.number}", "bold").append(f"  {breakpoint.place}", "cyan")
+        if breakpoint.is_temporary:
+            line.append("  (once)", "dim")
+        if breakpoint.answer.line and breakpoint.place.line and breakpoint.answer.line != breakpoint.place.line:
+            line.append(f"  moved to line {breakpoint.answer.line}", "dim")
+        if breakpoint.answer.message:
+            line.append(f"  {breakpoint.answer.message}", "yellow")
+        self.say(line)
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def scopes(self, scopes: Sequence[Scope]) -> None:
+        """Print the names of a frame's scopes."""
+        for scope in scopes:
+            count = (scope.named_variables or 0) + (scope.indexed_variables or 0)
+            self.say(Text(scope.name, "bold").append(f"  {count}" if count else "", "dim"))
+
+    def variable(self, variable: Variable, depth: int = 0) -> None:
+        """Print a name, its value and a mark when there is more below; ``depth`` levels further right."""
+        line = Text("  " * depth)
+        line.append("▸ " if variable.variables_reference else "  ", "dim")
+        is_virtual = variable.presentation_hint is not None and variable.presentation_hint.kind == "virtual"
+        line.append(variable.name, "italic" if is_virtual else "bold")
+        line.append(" = ", "dim").append(variable.value)
+        if variable.type and variable.type not in variable.value:
+            line.append(f"  {variable.type}", "dim")
+        self.say(line)
+
+    def nothing_below(self, name: str) -> None:
+        """Print that a scope or value has no children."""
+        self.note(f"  ({name} is empty)")
+
+    def code(self, text: str) -> None:
+        """Print Python code with colours."""
+        self._begin_line()
+        self.console.print(Syntax(text, "python", theme=_THEME, background_color="default"))
+
+    def help(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Print commands and what they do."""
+        table = Table(box=None, show_header=False, padding=(0, 2), pad_edge=False)
+        for command, meaning in rows:
+            table.add_row(Text(command, "bold"), meaning)
+        self._begin_line()
+        self.console.print(table)
+
+
+def _place(frame: StackFrame) -> str:
+    if frame.source is None:
+        return ""
+    name = shown_path(frame.source.path) if frame.source.path else (frame.source.name or "")
+    return f"{name}:{frame.line}"
+
+
+def _underline(text: Text, frame: StackFrame) -> None:
+    """Underline what the current instruction stands for, when that is a part of one line."""
+    if frame.end_column is not None and frame.end_line in (None, frame.line) and frame.column >= 1:
+        text.stylize("underline", frame.column - 1, frame.end_column - 1)
