@@ -1,0 +1,92 @@
+"""What holds for every file: docstrings, sizes, no trace of one machine, and what the README says exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.client import FIXTURES, Fixture
+from tests.structure.sources import ROOT, adapter_modules
+
+MAXIMUM_LINES = 600
+_FOLDERS = ("adapter", "tests", "fixtures")
+_MACHINE = re.compile(r"(?<![\w.])/(root|work|farm|home/\w+|Users/\w+|opt/(pypi|wheels))/")
+
+
+def tracked_files() -> list[Path]:
+    """Every text file of the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout.split("\0")
+    return [ROOT / name for name in listed if name and (ROOT / name).is_file()]
+
+
+def python_files() -> list[Path]:
+    """The project's Python files that parse."""
+    files = [path for folder in _FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path for path in files if "broken" not in path.parts and "node_modules" not in path.parts]
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in python_files()
+        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not silent, silent
+
+
+def test_no_module_is_larger_than_a_person_reads() -> None:
+    sizes = {
+        str(module.path): len(module.path.read_text(encoding="utf-8").splitlines()) for module in adapter_modules()
+    }
+    assert not {path: size for path, size in sizes.items() if size > MAXIMUM_LINES}
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    found = []
+    for path in tracked_files():
+        if path == Path(__file__) or path.suffix in (".png", ".lock"):
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+            if _MACHINE.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.rglob("*.py")), ids=lambda path: path.stem)
+def test_fixtures_have_markers_that_are_told_apart(path: Path) -> None:
+    markers = Fixture(path).markers
+    assert len(set(markers.values())) == len(markers)
+
+
+def test_commands_in_the_readme_exist() -> None:
+    """Every ``make`` target and every option of ``dynamo-dap`` in the README is real."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"^```[^\n]*\n(.*?)^```", readme, re.MULTILINE | re.DOTALL))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    used = set(re.findall(r"^\s*make ([a-z-]+)", blocks, re.MULTILINE))
+    assert used, "the README shows no make command"
+    assert used <= targets, f"the README names {used - targets}, which the Makefile does not have"
+    help_texts = "".join(
+        subprocess.run(
+            [sys.executable, "-m", "dynamo_dap", *command, "--help"],
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=60,
+        ).stdout
+        for command in ([], ["debug"])
+    )
+    for line in re.findall(r"^\s*(?:\$ )?(?:dynamo-dap|python -m dynamo_dap)\b(.*)$", blocks, re.MULTILINE):
+        for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", line.partition(" -- ")[0]):
+            assert option in help_texts, f"the README uses {option}, which dynamo-dap does not have"
