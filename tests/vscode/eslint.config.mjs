@@ -1,0 +1,21 @@
+import js from "@eslint/js";
+import tseslint from "typescript-eslint";
+
+export default tseslint.config(
+    { ignores: ["node_modules/"] },
+    js.configs.recommended,
+    {
+        files: ["**/*.ts"],
+        extends: [...tseslint.configs.strictTypeChecked, ...tseslint.configs.stylisticTypeChecked],
+        languageOptions: { parserOptions: { projectService: true } },
+        rules: {
+            "max-lines": ["error", 200],
+            complexity: ["error", 12],
+            eqeqeq: "error",
+            // Playwright's fixtures say what they need by a pattern, which may be empty.
+            "no-empty-pattern": "off",
+            "@typescript-eslint/explicit-function-return-type": "error",
+            "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
+        },
+    },
+);

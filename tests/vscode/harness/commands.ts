@@ -1,0 +1,52 @@
+/** Runs other programs to their end, with their output in a file or in the error. */
+
+import { spawn } from "node:child_process";
+import { existsSync, openSync } from "node:fs";
+import { delimiter, join } from "node:path";
+
+export interface CommandOptions {
+    cwd?: string;
+    env?: NodeJS.ProcessEnv;
+    /** Gets all output; without it the end of the output becomes part of the error. */
+    logFile?: string;
+}
+
+/** Runs a command and resolves when it ends well; the error of a failing one says what it was and why. */
+export function run(command: string, args: string[], options: CommandOptions = {}): Promise<void> {
+    const log = options.logFile === undefined ? "pipe" : openSync(options.logFile, "a");
+    return new Promise((done, fail) => {
+        const child = spawn(command, args, {
+            cwd: options.cwd,
+            env: { ...process.env, ...options.env },
+            stdio: ["ignore", log, log],
+        });
+        let tail = "";
+        const keep = (chunk: Buffer): void => {
+            tail = (tail + chunk.toString()).slice(-4000);
+        };
+        child.stdout?.on("data", keep);
+        child.stderr?.on("data", keep);
+        child.on("error", fail);
+        child.on("close", (code, signal) => {
+            if (code === 0) {
+                done();
+                return;
+            }
+            const where = options.logFile === undefined ? tail : `see ${options.logFile}`;
+            fail(new Error(`${command} ${args.join(" ")} ended with ${signal ?? String(code)}: ${where}`));
+        });
+    });
+}
+
+/** The first of `names` that is an executable on the PATH. */
+export function findExecutable(...names: string[]): string | undefined {
+    for (const name of names) {
+        for (const folder of (process.env.PATH ?? "").split(delimiter)) {
+            const candidate = join(folder, name);
+            if (existsSync(candidate)) {
+                return candidate;
+            }
+        }
+    }
+    return undefined;
+}

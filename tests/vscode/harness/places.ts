@@ -1,0 +1,18 @@
+/** Where things lie: all paths that the harness reads and writes. */
+
+import { fileURLToPath } from "node:url";
+import { join, resolve } from "node:path";
+
+/** The root of the repository. */
+export const repository = resolve(fileURLToPath(import.meta.url), "../../../..");
+
+/** Downloaded parts (VS Code) and the folders of running servers; safe to delete. */
+export const cache = resolve(process.env.DYNAMO_DAP_VSCODE_CACHE ?? join(repository, ".vscode-test"));
+
+/** Screenshots, traces and logs of the tests. */
+export const output = join(repository, "tests", "output", "vscode");
+
+/** The small torch programs that tests, demo and documentation share. */
+export const fixtures = join(repository, "fixtures");
+
+export const extensionRoot = join(repository, "vscode-extension");

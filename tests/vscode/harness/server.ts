@@ -1,0 +1,152 @@
+/** A running code-server with a profile of its own: started on a free port, stopped with all that it started. */
+
+import { spawn } from "node:child_process";
+import { openSync } from "node:fs";
+import { mkdir, rm, writeFile } from "node:fs/promises";
+import { createServer, type AddressInfo } from "node:net";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import type { CodeServer } from "./code-server.js";
+import { run } from "./commands.js";
+
+const START_MILLISECONDS = 30_000;
+const STOP_MILLISECONDS = 10_000;
+
+/** Settings of the user: a quiet window, with nothing that asks or fetches. */
+const QUIET = {
+    "security.workspace.trust.enabled": false,
+    "workbench.startupEditor": "none",
+    "workbench.tips.enabled": false,
+    "workbench.enableExperiments": false,
+    "workbench.settings.enableNaturalLanguageSearch": false,
+    "workbench.secondarySideBar.defaultVisibility": "hidden",
+    "chat.commandCenter.enabled": false,
+    "chat.disableAIFeatures": true,
+    "telemetry.telemetryLevel": "off",
+    "update.mode": "none",
+    "extensions.autoCheckUpdates": false,
+    "extensions.autoUpdate": false,
+    "extensions.ignoreRecommendations": true,
+    "git.enabled": false,
+    "files.hotExit": "off",
+    "editor.minimap.enabled": false,
+    "debug.openDebug": "openOnDebugBreak",
+    "debug.toolBarLocation": "docked",
+};
+
+export interface ServerOptions {
+    installation: CodeServer;
+    /** Profile, extensions, home and logs of this server; made fresh. */
+    folder: string;
+    /** A packaged extension to install. */
+    vsix: string;
+    settings?: Record<string, unknown>;
+    port?: number;
+}
+
+export class Server {
+    private constructor(
+        readonly port: number,
+        private readonly group: number,
+        private readonly ended: Promise<void>,
+    ) {}
+
+    /** The address that opens `folder`. */
+    address(folder: string): string {
+        return `http://127.0.0.1:${this.port}/?folder=${encodeURIComponent(folder)}`;
+    }
+
+    static async start(options: ServerOptions): Promise<Server> {
+        const { folder, installation } = options;
+        await rm(folder, { recursive: true, force: true });
+        for (const name of ["user/User", "extensions", "home", "tmp"]) {
+            await mkdir(join(folder, name), { recursive: true });
+        }
+        const settings = { ...QUIET, ...options.settings };
+        await writeFile(join(folder, "user/User/settings.json"), JSON.stringify(settings, null, 2));
+        const profile = ["--user-data-dir", join(folder, "user"), "--extensions-dir", join(folder, "extensions")];
+        const env = environment(folder);
+        const logFile = join(folder, "server.log");
+        await run(installation.node, [installation.entry, ...profile, "--install-extension", options.vsix], { env, logFile });
+        const port = options.port ?? (await freePort());
+        const log = openSync(logFile, "a");
+        const flags = ["--auth", "none", "--bind-addr", `127.0.0.1:${port}`, "--disable-telemetry"];
+        flags.push("--disable-update-check", "--disable-getting-started-override", "--disable-workspace-trust");
+        const child = spawn(installation.node, [installation.entry, ...flags, ...profile], {
+            env: { ...process.env, ...env },
+            stdio: ["ignore", log, log],
+            detached: true,
+        });
+        const ended = new Promise<void>((done) => child.on("exit", () => { done(); }));
+        if (child.pid === undefined) {
+            throw new Error(`code-server did not start; see ${logFile}`);
+        }
+        const server = new Server(port, child.pid, ended);
+        await server.ready(logFile);
+        return server;
+    }
+
+    /** Stops the server and every process of its group: extension hosts, debug adapters, terminals. */
+    async stop(): Promise<void> {
+        this.signal("SIGTERM");
+        if ((await Promise.race([this.ended, sleep(STOP_MILLISECONDS, "late")])) === "late") {
+            this.signal("SIGKILL");
+            await this.ended;
+        }
+        this.signal("SIGKILL");
+    }
+
+    /** Resolves when the server has ended by itself. */
+    async untilEnd(): Promise<void> {
+        await this.ended;
+    }
+
+    private async ready(logFile: string): Promise<void> {
+        const deadline = Date.now() + START_MILLISECONDS;
+        while (Date.now() < deadline) {
+            try {
+                if ((await fetch(`http://127.0.0.1:${this.port}/healthz`)).ok) {
+                    return;
+                }
+            } catch {
+                // Not listening yet.
+            }
+            await sleep(100);
+        }
+        await this.stop();
+        throw new Error(`code-server did not answer within ${START_MILLISECONDS} ms; see ${logFile}`);
+    }
+
+    private signal(name: NodeJS.Signals): void {
+        try {
+            process.kill(-this.group, name);
+        } catch {
+            // The group has ended.
+        }
+    }
+}
+
+/** The server must not write to the user's home, nor ask a marketplace. */
+function environment(folder: string): NodeJS.ProcessEnv {
+    const home = join(folder, "home");
+    return {
+        HOME: home,
+        XDG_CONFIG_HOME: join(home, "config"),
+        XDG_DATA_HOME: join(home, "data"),
+        XDG_CACHE_HOME: join(home, "cache"),
+        TMPDIR: join(folder, "tmp"),
+        EXTENSIONS_GALLERY: "{}",
+    };
+}
+
+function freePort(): Promise<number> {
+    return new Promise((done, fail) => {
+        const probe = createServer();
+        probe.on("error", fail);
+        probe.listen(0, "127.0.0.1", () => {
+            const { port } = probe.address() as AddressInfo;
+            probe.close(() => { done(port); });
+        });
+    });
+}

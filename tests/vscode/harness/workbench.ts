@@ -1,0 +1,126 @@
+/**
+ * VS Code's window in the browser, as a person uses it: opens files, sets breakpoints, runs commands.
+ * Every wait has an end and says in its error what it waited for.
+ */
+
+import { expect, type Locator, type Page } from "@playwright/test";
+
+import { DebugPanes } from "./debug-panes.js";
+
+const START_MILLISECONDS = 60_000;
+
+export class Workbench {
+    readonly debug: DebugPanes;
+
+    constructor(readonly page: Page) {
+        this.debug = new DebugPanes(page);
+    }
+
+    /** Opens the window and waits until its extensions are there. */
+    async open(address: string): Promise<void> {
+        await this.page.goto(address, { waitUntil: "domcontentloaded" });
+        const explorer = this.page.locator(".explorer-folders-view .monaco-list-row").first();
+        await expect(explorer, "the explorer shows the workspace").toBeVisible({ timeout: START_MILLISECONDS });
+        await this.page.keyboard.press("Control+Shift+D");
+        await expect(this.page.locator(".debug-viewlet"), "the Run and Debug view opens").toBeVisible();
+    }
+
+    /** The editor that has the focus, or had it last. */
+    get editor(): Locator {
+        return this.page.locator(".editor-group-container.active .editor-instance").first();
+    }
+
+    /** The lines that an editor shows, without the padding of VS Code's rendering. */
+    async text(): Promise<string> {
+        const lines = await this.editor.locator(".view-line").evaluateAll((found) =>
+            found
+                .map((line) => ({ top: line.getBoundingClientRect().top, text: line.textContent }))
+                .sort((a, b) => a.top - b.top)
+                .map(({ text }) => text.replace(/\u00a0/g, " ")),
+        );
+        return lines.join("\n");
+    }
+
+    /** Opens a file of the workspace by its path. */
+    async openFile(path: string): Promise<void> {
+        const name = path.split("/").at(-1) ?? path;
+        await expect(async () => {
+            await this.quickOpen(path);
+            const tab = this.page.locator(".tab.active", { hasText: name });
+            await expect(tab, `${path} opens`).toBeVisible({ timeout: 3000 });
+        }).toPass({ timeout: 30_000 });
+        await expect(this.editor.locator(".view-line").first()).toBeVisible();
+    }
+
+    /** Runs a command by the name that the command palette shows. */
+    async command(name: string): Promise<void> {
+        await this.quickOpen(`>${name}`, name);
+    }
+
+    /** Moves the cursor to a line, so that it is visible. */
+    async goToLine(line: number): Promise<void> {
+        await this.quickOpen(`:${line}`);
+    }
+
+    /** Clicks in the gutter until the breakpoint's glyph is there: a click before the editor is ready is ignored. */
+    async setBreakpoint(line: number): Promise<void> {
+        await this.goToLine(line);
+        await expect(async () => {
+            const spot = await this.gutterSpot(line);
+            await this.page.mouse.click(spot.x, spot.y);
+            await expect.poll(() => this.glyph(line), { timeout: 1500 }).toContain("debug-breakpoint");
+        }, `a click sets a breakpoint at line ${line}`).toPass({ timeout: 30_000 });
+    }
+
+    /** Opens the box that edits the breakpoint at a line: a condition, a hit count, a log message or a mode. */
+    async editBreakpoint(line: number): Promise<Locator> {
+        const spot = await this.gutterSpot(line);
+        await this.page.mouse.click(spot.x, spot.y, { button: "right" });
+        await this.page.locator(".context-view .action-label", { hasText: /^Edit (Breakpoint|Condition)/ }).click();
+        const box = this.page.locator(".breakpoint-widget");
+        await expect(box, "the box that edits a breakpoint").toBeVisible();
+        return box;
+    }
+
+    /** The classes of the icons in the gutter of a line: `codicon-debug-breakpoint`, `codicon-debug-stackframe` ... */
+    async glyph(line: number): Promise<string> {
+        const { y } = await this.gutterSpot(line);
+        return this.editor.locator(".glyph-margin-widgets > *").evaluateAll(
+            (icons, middle) =>
+                icons
+                    .filter((icon) => {
+                        const { top, bottom } = icon.getBoundingClientRect();
+                        return top < middle && middle < bottom;
+                    })
+                    .map((icon) => icon.classList.value)
+                    .join(" "),
+            y,
+        );
+    }
+
+    private async gutterSpot(line: number): Promise<{ x: number; y: number }> {
+        const number = this.editor.locator(".line-numbers", { hasText: new RegExp(`^${line}$`) }).first();
+        const box = await number.boundingBox({ timeout: 5000 });
+        const margin = await this.editor.locator(".glyph-margin").first().boundingBox({ timeout: 5000 });
+        if (box === null || margin === null) {
+            throw new Error(`line ${line} is not visible`);
+        }
+        return { x: margin.x + margin.width / 2, y: box.y + box.height / 2 };
+    }
+
+    /** Types into the quick input and accepts what it offers. */
+    private async quickOpen(text: string, choice?: string): Promise<void> {
+        const input = this.page.locator(".quick-input-widget input").first();
+        await this.page.keyboard.press("Escape");
+        await this.page.keyboard.press("Control+P");
+        await expect(input, "the quick input opens").toBeVisible();
+        await input.fill(text);
+        if (choice !== undefined || !text.startsWith(":")) {
+            const row = this.page.locator(".quick-input-list .monaco-list-row").first();
+            const wanted = choice ?? text.split("/").at(-1) ?? text;
+            await expect(row, `the quick input offers ${wanted}`).toContainText(wanted.replace(/^debug /, ""));
+        }
+        await input.press("Enter");
+        await expect(input).toBeHidden();
+    }
+}

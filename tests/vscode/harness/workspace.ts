@@ -1,0 +1,45 @@
+/** A copy of the fixtures with a ready launch.json, to be opened in VS Code. */
+
+import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+
+import { fixtures } from "./places.js";
+
+const file = { type: "dynamo", request: "launch", program: "${file}", cwd: "${workspaceFolder}" };
+
+/** The configurations of the copy's launch.json. */
+export const CONFIGURATIONS = [
+    { name: "Tracing and generated code", ...file },
+    { name: "Tracing only", ...file, mode: "compile-time" },
+    { name: "Generated code", ...file, mode: "run-time", stopOnGeneratedCode: true },
+    { name: "In a terminal", ...file, console: "integratedTerminal" },
+];
+
+export class Workspace {
+    constructor(readonly folder: string) {}
+
+    /** Makes a fresh copy at `folder`. */
+    static async make(folder: string, configurations: object[] = CONFIGURATIONS): Promise<Workspace> {
+        await rm(folder, { recursive: true, force: true });
+        await cp(fixtures, folder, { recursive: true, filter: (path) => !path.includes("__pycache__") });
+        await mkdir(join(folder, ".vscode"));
+        const launch = { version: "0.2.0", configurations };
+        await writeFile(join(folder, ".vscode/launch.json"), JSON.stringify(launch, null, 4));
+        return new Workspace(folder);
+    }
+
+    /** The 1-based line with the comment `#@marker` in a file. */
+    async line(name: string, marker: string): Promise<number> {
+        const lines = (await readFile(join(this.folder, name), "utf8")).split("\n");
+        const index = lines.findIndex((line) => line.trimEnd().endsWith(`#@${marker}`));
+        if (index === -1) {
+            throw new Error(`${name} has no marker #@${marker}`);
+        }
+        return index + 1;
+    }
+
+    /** Writes a file into the copy. */
+    async write(name: string, text: string): Promise<void> {
+        await writeFile(join(this.folder, name), text);
+    }
+}

@@ -1,0 +1,22 @@
+import js from "@eslint/js";
+import tseslint from "typescript-eslint";
+
+export default tseslint.config(
+    { ignores: ["out/", "node_modules/"] },
+    js.configs.recommended,
+    {
+        files: ["src/**/*.ts"],
+        extends: [...tseslint.configs.strictTypeChecked, ...tseslint.configs.stylisticTypeChecked],
+        languageOptions: { parserOptions: { projectService: true } },
+        rules: {
+            "max-lines": ["error", 150],
+            "max-lines-per-function": ["error", { max: 50, skipComments: true }],
+            complexity: ["error", 12],
+            eqeqeq: "error",
+            "@typescript-eslint/explicit-function-return-type": "error",
+            "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
+            "@typescript-eslint/no-extraneous-class": "off",
+        },
+    },
+    { files: ["build.mjs"], languageOptions: { globals: { process: "readonly", console: "readonly" } } },
+);

@@ -1,0 +1,14 @@
+/** The shape of a `dynamo` configuration in launch.json. package.json describes it to the user. */
+
+import type { DebugConfiguration } from "vscode";
+
+export const DEBUG_TYPE = "dynamo";
+
+/** What the extension itself reads of a configuration. */
+export interface DynamoConfiguration extends DebugConfiguration {
+    program?: string;
+    cwd?: string;
+    python?: string | string[];
+    /** The command of the Python that runs the debug adapter, put in by the extension. */
+    __python?: string[];
+}

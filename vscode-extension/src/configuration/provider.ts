@@ -1,0 +1,92 @@
+/** Completes and checks configurations on their way from launch.json (or from nothing) to the debug adapter. */
+
+import { existsSync } from "node:fs";
+import { isAbsolute } from "node:path";
+import * as vscode from "vscode";
+
+import { requireDynamoDap } from "../environment/installation.js";
+import { findInterpreter } from "../environment/interpreter.js";
+import { DEBUG_TYPE, type DynamoConfiguration } from "./options.js";
+import { all, currentFile } from "./ready-made.js";
+import { problems, type ConfigurationSchemas } from "./validation.js";
+
+class Resolver implements vscode.DebugConfigurationProvider {
+    constructor(private readonly schemas: ConfigurationSchemas) {}
+
+    resolveDebugConfiguration(
+        folder: vscode.WorkspaceFolder | undefined,
+        configuration: DynamoConfiguration,
+    ): DynamoConfiguration | undefined {
+        const started = isEmpty(configuration) ? withoutLaunchJson() : configuration;
+        if (started?.request === "launch") {
+            started.cwd ??= folder === undefined ? "${fileDirname}" : "${workspaceFolder}";
+        }
+        return started;
+    }
+
+    async resolveDebugConfigurationWithSubstitutedVariables(
+        folder: vscode.WorkspaceFolder | undefined,
+        configuration: DynamoConfiguration,
+    ): Promise<DynamoConfiguration | undefined> {
+        const found = [...problems(configuration, this.schemas), ...missingFiles(configuration)];
+        if (found.length > 0) {
+            // VS Code shows the error in a dialog that offers to open launch.json.
+            throw new Error(found.join(" "));
+        }
+        configuration.__python = [configuration.python ?? (await findInterpreter(folder?.uri))].flat();
+        return (await requireDynamoDap(configuration.__python)) ? configuration : undefined;
+    }
+}
+
+/** "Select and Start Debugging" and the list of the Run and Debug view. */
+class ReadyMade implements vscode.DebugConfigurationProvider {
+    provideDebugConfigurations(): vscode.DebugConfiguration[] {
+        return all.map((configuration) => ({ ...configuration }));
+    }
+}
+
+/** Registers the providers; `schemas` are those of package.json. */
+export function registerConfigurations(schemas: ConfigurationSchemas): vscode.Disposable {
+    return vscode.Disposable.from(
+        vscode.debug.registerDebugConfigurationProvider(DEBUG_TYPE, new Resolver(schemas)),
+        vscode.debug.registerDebugConfigurationProvider(
+            DEBUG_TYPE,
+            new ReadyMade(),
+            vscode.DebugConfigurationProviderTriggerKind.Dynamic,
+        ),
+        vscode.debug.registerDebugConfigurationProvider(
+            DEBUG_TYPE,
+            new ReadyMade(),
+            vscode.DebugConfigurationProviderTriggerKind.Initial,
+        ),
+        vscode.commands.registerCommand("dynamo.askModule", () =>
+            vscode.window.showInputBox({ prompt: "Module to debug, as after python -m", placeHolder: "package.module" }),
+        ),
+    );
+}
+
+/** F5 with no launch.json gives a configuration with nothing in it. */
+function isEmpty(configuration: DynamoConfiguration): boolean {
+    return !configuration.type && !configuration.request && !configuration.name;
+}
+
+function withoutLaunchJson(): DynamoConfiguration | undefined {
+    const document = vscode.window.activeTextEditor?.document;
+    if (document?.languageId !== "python") {
+        void vscode.window.showErrorMessage("Open the Python file to debug, then start again.");
+        return undefined;
+    }
+    return { ...currentFile };
+}
+
+function missingFiles(configuration: DynamoConfiguration): string[] {
+    const { program, cwd } = configuration;
+    const missing: string[] = [];
+    if (program !== undefined && isAbsolute(program) && !existsSync(program)) {
+        missing.push(`The program ${program} does not exist.`);
+    }
+    if (cwd !== undefined && !existsSync(cwd)) {
+        missing.push(`The working directory ${cwd} does not exist.`);
+    }
+    return missing;
+}

@@ -1,0 +1,33 @@
+/** Finds what is wrong with a configuration before anything starts. Knows nothing of VS Code's API, touches no file. */
+
+import { wrongProperties, type Schema } from "./schema.js";
+
+/** The schemas of both requests, as package.json has them. */
+export interface ConfigurationSchemas {
+    launch: Schema;
+    attach: Schema;
+}
+
+const TARGETS = ["program", "module", "code"] as const;
+
+/** Says, a sentence each, what is wrong with the configuration; an empty list for nothing. */
+export function problems(configuration: Readonly<Record<string, unknown>>, schemas: ConfigurationSchemas): string[] {
+    switch (configuration.request) {
+        case "launch":
+            return [...wrongProperties(configuration, schemas.launch), ...wrongTarget(configuration)];
+        case "attach":
+            return wrongProperties(configuration, schemas.attach);
+        default:
+            return ['"request" must be "launch" or "attach".'];
+    }
+}
+
+function wrongTarget(configuration: Readonly<Record<string, unknown>>): string[] {
+    const given = TARGETS.filter((name) => configuration[name] !== undefined && configuration[name] !== "");
+    if (given.length === 1) {
+        return [];
+    }
+    return given.length === 0
+        ? ['What to debug is missing: give one of "program", "module" and "code".']
+        : [`Give only one of ${given.map((name) => `"${name}"`).join(" and ")}.`];
+}

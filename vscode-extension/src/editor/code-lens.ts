@@ -1,0 +1,55 @@
+/** Links over functions under torch.compile: debug the tracing, step the generated code. */
+
+import * as vscode from "vscode";
+
+import { compiledDefinitions, type CompiledDefinition } from "./compiled-functions.js";
+
+const PYTHON_FILES: vscode.DocumentSelector = { language: "python", scheme: "file" };
+const SETTING = "dynamo.codeLens";
+
+class CodeLenses implements vscode.CodeLensProvider {
+    private readonly changed = new vscode.EventEmitter<void>();
+    readonly onDidChangeCodeLenses = this.changed.event;
+
+    settingChanged(): void {
+        this.changed.fire();
+    }
+
+    provideCodeLenses(document: vscode.TextDocument): vscode.CodeLens[] {
+        return vscode.workspace.getConfiguration().get<boolean>(SETTING, true)
+            ? compiledDefinitions(document.getText()).flatMap((found) => lenses(document.uri, found))
+            : [];
+    }
+}
+
+/** Registers the provider. */
+export function registerCodeLenses(): vscode.Disposable {
+    const provider = new CodeLenses();
+    return vscode.Disposable.from(
+        vscode.languages.registerCodeLensProvider(PYTHON_FILES, provider),
+        vscode.workspace.onDidChangeConfiguration((event) => {
+            if (event.affectsConfiguration(SETTING)) {
+                provider.settingChanged();
+            }
+        }),
+    );
+}
+
+function lenses(uri: vscode.Uri, found: CompiledDefinition): vscode.CodeLens[] {
+    const range = new vscode.Range(found.line, 0, found.line, 0);
+    const command = "dynamo.debugFunction";
+    return [
+        new vscode.CodeLens(range, {
+            title: "Debug tracing",
+            tooltip: `Run this file and stop when Dynamo traces ${found.name}`,
+            command,
+            arguments: [uri, found.bodyLine, "compile-time"],
+        }),
+        new vscode.CodeLens(range, {
+            title: "Step generated code",
+            tooltip: "Run this file and stop in every function that Dynamo generated",
+            command,
+            arguments: [uri, undefined, "run-time"],
+        }),
+    ];
+}

@@ -1,0 +1,39 @@
+/** The commands that start debugging from an editor: the button on Python files, and the links over functions. */
+
+import * as vscode from "vscode";
+
+import { currentFile } from "../configuration/ready-made.js";
+
+/** Registers `dynamo.debugFile` (URI of the file) and `dynamo.debugFunction` (URI, line to stop at, mode). */
+export function registerCommands(): vscode.Disposable {
+    return vscode.Disposable.from(
+        vscode.commands.registerCommand("dynamo.debugFile", (uri?: vscode.Uri) => debugFile(uri, {})),
+        vscode.commands.registerCommand("dynamo.debugFunction", debugFunction),
+    );
+}
+
+async function debugFunction(uri: vscode.Uri, line: number | undefined, mode: "compile-time" | "run-time"): Promise<void> {
+    if (mode === "compile-time" && line !== undefined && !hasBreakpoint(uri, line)) {
+        vscode.debug.addBreakpoints([new vscode.SourceBreakpoint(new vscode.Location(uri, new vscode.Position(line, 0)))]);
+    }
+    await debugFile(uri, mode === "run-time" ? { mode, stopOnGeneratedCode: true } : {});
+}
+
+async function debugFile(uri: vscode.Uri | undefined, options: object): Promise<void> {
+    const file = uri ?? vscode.window.activeTextEditor?.document.uri;
+    if (file?.scheme !== "file") {
+        void vscode.window.showErrorMessage("Save the Python file first: only a file on disk can be debugged.");
+        return;
+    }
+    const folder = vscode.workspace.getWorkspaceFolder(file);
+    await vscode.debug.startDebugging(folder, { ...currentFile, program: file.fsPath, ...options });
+}
+
+function hasBreakpoint(uri: vscode.Uri, line: number): boolean {
+    return vscode.debug.breakpoints.some(
+        (breakpoint) =>
+            breakpoint instanceof vscode.SourceBreakpoint &&
+            breakpoint.location.uri.toString() === uri.toString() &&
+            breakpoint.location.range.start.line === line,
+    );
+}

@@ -1,0 +1,97 @@
+/**
+ * Shows what the paused frame's locals hold at the ends of the lines that bind them: `z = x + y    z: f32[3, 4]`.
+ * Registered only while a dynamo session runs, so that other debuggers' inline values stay as they are.
+ */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+import { enclosingDefinition, namesBoundBy, namesIn } from "./mentioned-names.js";
+
+const PYTHON_FILES: vscode.DocumentSelector = { language: "python" };
+const LONGEST_VALUE = 40;
+
+class InlineValues implements vscode.InlineValuesProvider {
+    async provideInlineValues(
+        document: vscode.TextDocument,
+        viewPort: vscode.Range,
+        context: vscode.InlineValueContext,
+    ): Promise<vscode.InlineValue[]> {
+        const session = vscode.debug.activeDebugSession;
+        const wanted = vscode.workspace.getConfiguration().get<boolean>("dynamo.inlineValues", true);
+        if (session?.type !== DEBUG_TYPE || !wanted) {
+            return [];
+        }
+        const values = await localsOf(session, context.frameId);
+        const lines = document.getText().split(/\r?\n/);
+        const stopped = context.stoppedLocation.start.line;
+        const shown: vscode.InlineValue[] = [];
+        const first = Math.max(enclosingDefinition(lines, stopped), viewPort.start.line);
+        for (let line = first; line <= Math.min(stopped, viewPort.end.line); line += 1) {
+            const text = lines[line] ?? "";
+            // The line about to run has bound nothing yet: what it uses is of interest.
+            const names = line === stopped ? namesIn(text) : namesBoundBy(text);
+            const parts = names.flatMap((name) => (values.has(name) ? [`${name}: ${values.get(name) ?? ""}`] : []));
+            if (parts.length > 0) {
+                const end = new vscode.Range(line, text.length, line, text.length);
+                shown.push(new vscode.InlineValueText(end, parts.join("  ")));
+            }
+        }
+        return shown;
+    }
+}
+
+/** Keeps the provider registered while there is a dynamo session. */
+export function registerInlineValues(): vscode.Disposable {
+    const running = new Set<string>();
+    let registration: vscode.Disposable | undefined;
+    const update = (): void => {
+        if (running.size === 0) {
+            registration?.dispose();
+            registration = undefined;
+        } else {
+            registration ??= vscode.languages.registerInlineValuesProvider(PYTHON_FILES, new InlineValues());
+        }
+    };
+    return vscode.Disposable.from(
+        vscode.debug.onDidStartDebugSession((session) => {
+            if (session.type === DEBUG_TYPE) {
+                running.add(session.id);
+                update();
+            }
+        }),
+        vscode.debug.onDidTerminateDebugSession((session) => {
+            running.delete(session.id);
+            update();
+        }),
+        new vscode.Disposable(() => {
+            registration?.dispose();
+        }),
+    );
+}
+
+async function localsOf(session: vscode.DebugSession, frameId: number): Promise<Map<string, string>> {
+    const { scopes } = (await session.customRequest("scopes", { frameId })) as DebugProtocol.ScopesResponse["body"];
+    const locals = scopes.find((scope) => scope.presentationHint === "locals") ?? scopes[0];
+    if (locals === undefined || locals.expensive) {
+        return new Map();
+    }
+    const { variablesReference } = locals;
+    const answer = (await session.customRequest("variables", {
+        variablesReference,
+        filter: "named",
+    })) as DebugProtocol.VariablesResponse["body"];
+    return new Map(
+        answer.variables
+            .filter((variable) => !variable.presentationHint?.lazy)
+            .map((variable) => [variable.name, brief(variable.value)]),
+    );
+}
+
+/** "Tensor f32[3, 4] cpu requires_grad" becomes "f32[3, 4]"; other values are cut. */
+function brief(value: string): string {
+    const tensor = /^(?:Tensor|Parameter|Buffer)\s+(\w+\[[^\]]*\])/.exec(value);
+    const text = tensor?.[1] ?? value.replace(/\s+/g, " ");
+    return text.length <= LONGEST_VALUE ? text : `${text.slice(0, LONGEST_VALUE - 1)}…`;
+}

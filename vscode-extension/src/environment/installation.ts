@@ -1,0 +1,69 @@
+/** Makes sure that dynamo-dap is in the environment that is to be debugged, and offers to install it. */
+
+import { execFile } from "node:child_process";
+import * as vscode from "vscode";
+
+import { findInterpreter } from "./interpreter.js";
+
+const PACKAGE = "dynamo-dap";
+const CHECK_MILLISECONDS = 20_000;
+
+interface Ended {
+    ok: boolean;
+    output: string;
+}
+
+/** Whether debugging can start with the command `python`. When the package is missing, the user is asked, and it may be installed. */
+export async function requireDynamoDap(python: readonly string[]): Promise<boolean> {
+    const check = await run(python, ["-c", "import dynamo_dap.command_line"], CHECK_MILLISECONDS);
+    if (check.ok) {
+        return true;
+    }
+    if (!check.output.includes("No module named")) {
+        throw new Error(`The Python interpreter ${python.join(" ")} cannot be used: ${lastLine(check.output)}`);
+    }
+    const install = "Install";
+    const choice = await vscode.window.showErrorMessage(
+        `Debugging torch.compile needs the package ${PACKAGE} in the environment of ${python.join(" ")}.`,
+        { modal: true, detail: lastLine(check.output) },
+        install,
+    );
+    return choice === install && (await installInto(python));
+}
+
+/** The command "Install dynamo-dap into the Selected Environment". */
+export function registerInstallation(): vscode.Disposable {
+    return vscode.commands.registerCommand("dynamo.installPackage", async () => {
+        const python = await findInterpreter(vscode.workspace.workspaceFolders?.[0]?.uri);
+        if (await installInto([python])) {
+            void vscode.window.showInformationMessage(`${PACKAGE} is installed in the environment of ${python}.`);
+        }
+    });
+}
+
+async function installInto(python: readonly string[]): Promise<boolean> {
+    const progress = { location: vscode.ProgressLocation.Notification, title: `Installing ${PACKAGE} …` };
+    const ended = await vscode.window.withProgress(progress, () =>
+        run(python, ["-m", "pip", "install", PACKAGE], undefined),
+    );
+    if (!ended.ok) {
+        void vscode.window.showErrorMessage(
+            `${PACKAGE} could not be installed with ${python.join(" ")} -m pip install ${PACKAGE}: ${lastLine(ended.output)}`,
+        );
+    }
+    return ended.ok;
+}
+
+function run(python: readonly string[], args: string[], timeout: number | undefined): Promise<Ended> {
+    const [executable = "", ...flags] = python;
+    return new Promise((done) => {
+        execFile(executable, [...flags, ...args], { timeout: timeout ?? 0 }, (error, stdout, stderr) => {
+            const output = [stdout, stderr, error === null || error.code === 1 ? "" : error.message];
+            done({ ok: error === null, output: output.join("\n") });
+        });
+    });
+}
+
+function lastLine(output: string): string {
+    return output.trim().split("\n").at(-1) ?? "";
+}

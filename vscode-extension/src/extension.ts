@@ -1,0 +1,41 @@
+/** The entry of the extension. What lives in Python stays there: this brings the server into VS Code's own surfaces. */
+
+import * as vscode from "vscode";
+
+import { registerConfigurations } from "./configuration/provider.js";
+import type { ConfigurationSchemas } from "./configuration/validation.js";
+import { registerCodeLenses } from "./editor/code-lens.js";
+import { registerCommands } from "./editor/commands.js";
+import { registerInlineValues } from "./editor/inline-values.js";
+import { registerInstallation } from "./environment/installation.js";
+import { registerAdapter } from "./session/adapter.js";
+import { Compiles } from "./session/compiles.js";
+import { createCompilesView } from "./views/compiles-view.js";
+import { createGraphView, createGuardsView } from "./views/graph-view.js";
+import { registerReadableGraph } from "./views/readable-graph.js";
+
+/** What the extension reads of its own package.json. */
+interface Manifest {
+    contributes: { debuggers: [{ configurationAttributes: ConfigurationSchemas }] };
+}
+
+export function activate(context: vscode.ExtensionContext): void {
+    const manifest = context.extension.packageJSON as Manifest;
+    const compiles = new Compiles();
+    context.subscriptions.push(
+        compiles,
+        registerConfigurations(manifest.contributes.debuggers[0].configurationAttributes),
+        registerAdapter(context.extensionPath),
+        registerInstallation(),
+        registerCommands(),
+        registerCodeLenses(),
+        registerInlineValues(),
+        createCompilesView(compiles),
+        createGraphView(compiles),
+        createGuardsView(compiles),
+        registerReadableGraph(compiles),
+        vscode.commands.registerCommand("dynamo.refresh", () => {
+            compiles.refresh();
+        }),
+    );
+}

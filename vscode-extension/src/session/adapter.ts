@@ -1,0 +1,23 @@
+/** Starts the debug adapter: the Python server `python -m dynamo_dap`, speaking DAP over stdin and stdout. */
+
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE, type DynamoConfiguration } from "../configuration/options.js";
+
+class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
+    constructor(private readonly extensionPath: string) {}
+
+    createDebugAdapterDescriptor(session: vscode.DebugSession): vscode.DebugAdapterDescriptor {
+        const [python, ...flags] = (session.configuration as DynamoConfiguration).__python ?? [];
+        if (python === undefined) {
+            throw new Error("The Python interpreter of the debugger is not known.");
+        }
+        // Python puts its working directory first on the path of "-m": the user's files must not shadow modules there.
+        return new vscode.DebugAdapterExecutable(python, [...flags, "-m", "dynamo_dap"], { cwd: this.extensionPath });
+    }
+}
+
+/** Registers the factory for the debug type. */
+export function registerAdapter(extensionPath: string): vscode.Disposable {
+    return vscode.debug.registerDebugAdapterDescriptorFactory(DEBUG_TYPE, new AdapterFactory(extensionPath));
+}

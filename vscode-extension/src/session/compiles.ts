@@ -1,0 +1,135 @@
+/**
+ * What the newest debug session says about compiles, fetched when a view asks for it, and which compile is selected.
+ * Lives as long as the extension: after the session's end the last answer stays.
+ */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+import {
+    COMPILES_CHANGED,
+    requestCompiles,
+    requestGraph,
+    requestGuards,
+    type Compile,
+    type CompiledFunction,
+    type Graph,
+    type Guard,
+} from "./requests.js";
+
+/** A graph of a compile; without an index its newest. */
+export interface Selection {
+    compileId: string;
+    graph?: number;
+}
+
+const QUIET_MILLISECONDS = 80;
+
+export class Compiles implements vscode.Disposable {
+    private readonly changed = new vscode.EventEmitter<void>();
+    private readonly registrations: vscode.Disposable[];
+    private session: vscode.DebugSession | undefined;
+    private functions: CompiledFunction[] = [];
+    private chosen: Selection | undefined;
+    private timer: NodeJS.Timeout | undefined;
+
+    /** Fires when views should ask again. */
+    readonly onDidChange = this.changed.event;
+
+    constructor() {
+        this.registrations = [
+            vscode.debug.onDidStartDebugSession((session) => {
+                this.started(session);
+            }),
+            vscode.debug.onDidTerminateDebugSession((session) => {
+                this.session = session.id === this.session?.id ? undefined : this.session;
+            }),
+            vscode.debug.onDidReceiveDebugSessionCustomEvent(({ session, event }) => {
+                if (event === COMPILES_CHANGED && session.id === this.session?.id) {
+                    this.changeSoon();
+                }
+            }),
+            vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, {
+                createDebugAdapterTracker: (): vscode.DebugAdapterTracker => ({
+                    onDidSendMessage: (message: DebugProtocol.Event): void => {
+                        if (message.type === "event" && message.event === "stopped") {
+                            this.changeSoon();
+                        }
+                    },
+                }),
+            }),
+        ];
+    }
+
+    dispose(): void {
+        clearTimeout(this.timer);
+        vscode.Disposable.from(...this.registrations, this.changed).dispose();
+    }
+
+    /** The running session, if there is one. */
+    get activeSession(): vscode.DebugSession | undefined {
+        return this.session;
+    }
+
+    /** The functions that were compiled; rejects when the server cannot tell. */
+    async all(): Promise<CompiledFunction[]> {
+        if (this.session !== undefined) {
+            this.functions = await requestCompiles(this.session);
+            void vscode.commands.executeCommand("setContext", "dynamo.hasCompiles", this.functions.length > 0);
+        }
+        return this.functions;
+    }
+
+    /** The graph of the selected compile, or undefined when nothing is selected or the session is over. */
+    async graph(): Promise<Graph | undefined> {
+        const compile = await this.selectedCompile();
+        const index = this.chosen?.graph ?? compile?.graphs.at(-1)?.index;
+        return this.session === undefined || compile === undefined || index === undefined
+            ? undefined
+            : requestGraph(this.session, compile.id, index);
+    }
+
+    /** The guards of the selected compile. */
+    async guards(): Promise<Guard[]> {
+        const compile = await this.selectedCompile();
+        return this.session === undefined || compile === undefined ? [] : requestGuards(this.session, compile.id);
+    }
+
+    select(selection: Selection): void {
+        this.chosen = selection;
+        this.changed.fire();
+    }
+
+    refresh(): void {
+        this.changed.fire();
+    }
+
+    /** The compile that was chosen in the tree, else the one being traced, else the newest. */
+    private async selectedCompile(): Promise<Compile | undefined> {
+        const compiles = (await this.all()).flatMap((compiled) => compiled.compiles);
+        return (
+            compiles.find((compile) => compile.id === this.chosen?.compileId) ??
+            compiles.findLast((compile) => compile.state === "tracing") ??
+            compiles.at(-1)
+        );
+    }
+
+    private started(session: vscode.DebugSession): void {
+        if (session.type === DEBUG_TYPE) {
+            this.session = session;
+            this.functions = [];
+            this.chosen = undefined;
+            void vscode.commands.executeCommand("setContext", "dynamo.hasSession", true);
+            this.changed.fire();
+        }
+    }
+
+    /** Steps in quick succession ask the server once. */
+    private changeSoon(): void {
+        clearTimeout(this.timer);
+        this.timer = setTimeout(() => {
+            this.changed.fire();
+        }, QUIET_MILLISECONDS);
+    }
+}

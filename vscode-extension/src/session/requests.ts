@@ -1,0 +1,94 @@
+/** The custom DAP requests about compiles, as README.md ("Custom requests") documents them. */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import type { DebugSession } from "vscode";
+
+/** Sent by the server when an answer to `dynamoCompiles` would be another one than before. */
+export const COMPILES_CHANGED = "dynamoCompilesChanged";
+
+/** A place in the user's code, 1-based. */
+export interface Place {
+    path: string;
+    line: number;
+    column?: number;
+}
+
+export interface Attempt {
+    number: number;
+    /** Why the analysis started again after this attempt; missing for the last one. */
+    restarted?: string;
+}
+
+export interface GraphSummary {
+    index: number;
+    name: string;
+    nodeCount: number;
+}
+
+export interface GraphBreak {
+    reason: string;
+    place?: Place;
+}
+
+export interface Compile {
+    /** Dynamo's compile id: "0/0", "0/1" after a recompile. */
+    id: string;
+    /** The frame: the function, or "fn (resumed at line 8)". */
+    name: string;
+    place?: Place;
+    state: "tracing" | "compiled" | "skipped" | "failed";
+    /** Seconds it took, or has taken so far. */
+    seconds?: number;
+    /** Why an earlier compile of the same frame did not serve: the guards that failed. */
+    recompiled?: string[];
+    attempts: Attempt[];
+    graphs: GraphSummary[];
+    breaks: GraphBreak[];
+}
+
+export interface CompiledFunction {
+    name: string;
+    place?: Place;
+    compiles: Compile[];
+}
+
+export interface GraphNode {
+    /** The name in the graph: "add_1". */
+    name: string;
+    /** FX's: "placeholder", "call_function", "output" ... */
+    operation: string;
+    target: string;
+    /** What comes out: "f32[3, 4]". */
+    value?: string;
+    place?: Place;
+}
+
+export interface Graph {
+    name: string;
+    nodes: GraphNode[];
+    /** The readable code of the graph, for the DAP request `source`. */
+    source?: DebugProtocol.Source;
+}
+
+export interface Guard {
+    expression: string;
+    /** Dynamo's guard type: "TENSOR_MATCH". */
+    type: string;
+    /** The user line that caused it. */
+    place?: Place;
+}
+
+/** Every function that Dynamo has compiled, oldest first. */
+export async function requestCompiles(session: DebugSession): Promise<CompiledFunction[]> {
+    return ((await session.customRequest("dynamoCompiles", {})) as { functions: CompiledFunction[] }).functions;
+}
+
+/** A graph of a compile, as far as it has been traced. */
+export async function requestGraph(session: DebugSession, compileId: string, index: number): Promise<Graph> {
+    return (await session.customRequest("dynamoGraph", { compileId, index })) as Graph;
+}
+
+/** The guards of a compile, as far as it has been traced. */
+export async function requestGuards(session: DebugSession, compileId: string): Promise<Guard[]> {
+    return ((await session.customRequest("dynamoGuards", { compileId })) as { guards: Guard[] }).guards;
+}

@@ -1,0 +1,86 @@
+/** The view "Compiles": compiled function > compile id > attempts, graphs, graph breaks, reasons of recompiles. */
+
+import * as vscode from "vscode";
+
+import type { Compiles, Selection } from "../session/compiles.js";
+import type { Attempt, Compile, CompiledFunction, GraphBreak, GraphSummary } from "../session/requests.js";
+import { linkTo } from "./links.js";
+import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
+
+const STATE_ICONS: Record<Compile["state"], string> = {
+    tracing: "sync",
+    compiled: "pass",
+    skipped: "circle-slash",
+    failed: "error",
+};
+
+interface SelectableNode extends TreeNode {
+    selection?: Selection;
+}
+
+/** Makes the view; selecting a compile or one of its graphs selects it for the other views. */
+export function createCompilesView(compiles: Compiles): vscode.Disposable {
+    const tree = new PullTree("dynamo.compiles", compiles, async () => (await compiles.all()).map(functionNode));
+    const selecting = tree.view.onDidChangeSelection(({ selection: [node] }) => {
+        const selection = (node as SelectableNode | undefined)?.selection;
+        if (selection !== undefined) {
+            compiles.select(selection);
+        }
+    });
+    return vscode.Disposable.from(tree, selecting);
+}
+
+function functionNode(compiled: CompiledFunction, index: number): TreeNode {
+    const node = makeNode(`function ${index}`, compiled.name, "symbol-function", {
+        description: count(compiled.compiles.length, "compile"),
+        children: compiled.compiles.map(compileNode),
+        open: true,
+    });
+    linkTo(node.item, compiled.place);
+    return node;
+}
+
+function compileNode(compile: Compile): SelectableNode {
+    const id = `compile ${compile.id}`;
+    const children = [
+        ...(compile.recompiled ?? []).map((reason, index) =>
+            makeNode(`${id} recompiled ${index}`, "Recompiled", "debug-restart", { description: reason }),
+        ),
+        ...compile.attempts.map((attempt) => attemptNode(id, attempt)),
+        ...compile.graphs.map((graph) => graphNode(compile.id, graph)),
+        ...compile.breaks.map((found, index) => breakNode(`${id} break ${index}`, found)),
+    ];
+    const node = makeNode(id, `${compile.id}  ${compile.name}`, STATE_ICONS[compile.state], {
+        description: [compile.state, elapsed(compile.seconds)].filter((part) => part).join(" · "),
+        children,
+        open: compile.state === "tracing",
+    });
+    return { ...node, selection: { compileId: compile.id } };
+}
+
+function attemptNode(id: string, attempt: Attempt): TreeNode {
+    return makeNode(`${id} attempt ${attempt.number}`, `Attempt ${attempt.number}`, "history", {
+        description: attempt.restarted === undefined ? "the last one" : `restarted: ${attempt.restarted}`,
+    });
+}
+
+function graphNode(compileId: string, graph: GraphSummary): SelectableNode {
+    const node = makeNode(`compile ${compileId} graph ${graph.index}`, graph.name, "type-hierarchy", {
+        description: count(graph.nodeCount, "node"),
+    });
+    return { ...node, selection: { compileId, graph: graph.index } };
+}
+
+function breakNode(id: string, found: GraphBreak): TreeNode {
+    const node = makeNode(id, "Graph break", "debug-disconnect", { description: found.reason, tooltip: found.reason });
+    linkTo(node.item, found.place);
+    return node;
+}
+
+function count(number: number, thing: string): string {
+    return `${number} ${thing}${number === 1 ? "" : "s"}`;
+}
+
+function elapsed(seconds: number | undefined): string | undefined {
+    return seconds === undefined ? undefined : seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`;
+}

@@ -1,0 +1,41 @@
+/** The views "Graph" and "Guards" of the selected compile. */
+
+import type { Compiles } from "../session/compiles.js";
+import type { GraphNode, Guard } from "../session/requests.js";
+import { linkTo } from "./links.js";
+import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
+
+const OPERATION_ICONS: Record<string, string> = {
+    placeholder: "symbol-parameter",
+    get_attr: "symbol-property",
+    output: "arrow-right",
+    call_module: "symbol-module",
+};
+
+/** The nodes of the graph, in order; each links to the user's line. */
+export function createGraphView(compiles: Compiles): PullTree {
+    return new PullTree("dynamo.graph", compiles, async () => ((await compiles.graph())?.nodes ?? []).map(operationNode));
+}
+
+/** The guards, each with its type and a link to the line that caused it. */
+export function createGuardsView(compiles: Compiles): PullTree {
+    return new PullTree("dynamo.guards", compiles, async () => (await compiles.guards()).map(guardNode));
+}
+
+function operationNode(node: GraphNode): TreeNode {
+    const made = makeNode(`node ${node.name}`, node.name, OPERATION_ICONS[node.operation] ?? "symbol-operator", {
+        description: [node.target === node.name ? "" : node.target, node.value].filter((part) => part).join("  "),
+        tooltip: [node.operation, node.target, node.value].filter((part) => part).join("  "),
+    });
+    linkTo(made.item, node.place);
+    return made;
+}
+
+function guardNode(guard: Guard, index: number): TreeNode {
+    const made = makeNode(`guard ${index}`, guard.expression, "shield", {
+        tooltip: `${guard.type}\n${guard.expression}`,
+    });
+    linkTo(made.item, guard.place);
+    made.item.description = [made.item.description, guard.type].filter((part) => part).join("  ");
+    return made;
+}

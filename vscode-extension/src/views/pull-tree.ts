@@ -1,0 +1,66 @@
+/** A tree view that asks for its roots whenever the compiles changed, and shows a failure as the view's message. */
+
+import * as vscode from "vscode";
+
+import type { Compiles } from "../session/compiles.js";
+
+/** A node that knows its item and its children. */
+export interface TreeNode {
+    item: vscode.TreeItem;
+    children?: TreeNode[];
+}
+
+export class PullTree implements vscode.TreeDataProvider<TreeNode> {
+    readonly view: vscode.TreeView<TreeNode>;
+    readonly onDidChangeTreeData: vscode.Event<void>;
+
+    constructor(
+        id: string,
+        compiles: Compiles,
+        private readonly roots: () => Promise<TreeNode[]>,
+    ) {
+        this.onDidChangeTreeData = compiles.onDidChange;
+        this.view = vscode.window.createTreeView(id, { treeDataProvider: this, showCollapseAll: false });
+    }
+
+    getTreeItem(node: TreeNode): vscode.TreeItem {
+        return node.item;
+    }
+
+    async getChildren(node?: TreeNode): Promise<TreeNode[]> {
+        if (node !== undefined) {
+            return node.children ?? [];
+        }
+        try {
+            const roots = await this.roots();
+            this.view.message = "";
+            return roots;
+        } catch (error) {
+            this.view.message = error instanceof Error ? error.message : String(error);
+            return [];
+        }
+    }
+
+    dispose(): void {
+        this.view.dispose();
+    }
+}
+
+/** An item with an icon, a description and a tooltip. Nodes with children start open or closed as `open` says. */
+export function makeNode(
+    id: string,
+    label: string,
+    icon: string,
+    details: { description?: string; tooltip?: string; children?: TreeNode[]; open?: boolean } = {},
+): TreeNode {
+    const state = vscode.TreeItemCollapsibleState;
+    const hasChildren = (details.children?.length ?? 0) > 0;
+    const item = new vscode.TreeItem(label, hasChildren ? (details.open ? state.Expanded : state.Collapsed) : state.None);
+    item.id = id;
+    item.iconPath = new vscode.ThemeIcon(icon);
+    item.tooltip = details.tooltip ?? [label, details.description].filter((part) => part).join("  ");
+    if (details.description !== undefined) {
+        item.description = details.description;
+    }
+    return { item, children: details.children ?? [] };
+}
