@@ -1,7 +1,7 @@
 """The agent: one client's DAP session inside the debugged program.
 
-The reader thread of the client's connection calls ``on_request``; engines call the ``Host`` methods on the program's own
-threads. There is one agent per process; clients come and go.
+The reader thread of the client's connection calls ``on_request``; engines call the ``Host`` methods on the program's
+own threads. There is one agent per process; clients come and go.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (registers the requests)
-from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.agent.binding import Binding
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.deciding import Decider
 from dynamo_dap.debuggee.agent.engine import Engine
 from dynamo_dap.debuggee.agent.frames import Frame
@@ -41,6 +42,9 @@ class Agent:
         """Set by ``configurationDone``: a launched program may run, ``wait_for_client`` returns."""
         self.on_terminate: Callable[[], None] = lambda: None
         """Ends the program; called on the reader thread when the client asks for it."""
+        self.pause_eager: Callable[[int], bool] = lambda ident: False
+        """Pauses a thread (Python's identifier) that runs ordinary Python; False when it cannot be reached there.
+        Called on the reader thread."""
         self._client: Connection | None = None
         self._engines: list[Engine] = []
         self._lock = threading.Lock()
@@ -104,7 +108,8 @@ class Agent:
             self._submit(client, request, handler, pause, arguments)
 
     def after_response(self, action: Callable[[], None]) -> None:
-        """Do ``action`` once the request being served has been answered: events follow their response. Reader thread."""
+        """Do ``action`` once the request being served has been answered: events follow their response. Reader
+        thread."""
         self._local.after_response = action
 
     def _local_after_response(self) -> None:
@@ -143,7 +148,7 @@ class Agent:
                 client.respond_error(request, text, error_id=104)
             else:
                 client.respond_error(request, "cancelled", error_id=105, message="cancelled")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (whatever it is, the client gets an answer)
             log_exception(f"serving {request.command}")
             text = f"internal error in '{request.command}': {type(error).__name__}: {error}"
             client.respond_error(request, text, error_id=199)
@@ -191,8 +196,12 @@ class Agent:
             if idents == {None}:
                 raise RequestError(f"there is no thread {thread_id}", error_id=106)
         with self._lock:
-            self._pause_requests |= {ident for ident in idents if ident is not None and ident not in self._pauses}
+            wanted = {ident for ident in idents if ident is not None and ident not in self._pauses}
+            self._pause_requests |= wanted
         self.arm_engines()
+        reached = [ident for ident in wanted if self.pause_eager(ident)]
+        if wanted and not reached:
+            self.print("dynamo-dap: will pause at the next line that Dynamo traces\n")
 
     # -- engines ---------------------------------------------------------------------------------------------------
 
@@ -201,9 +210,10 @@ class Agent:
         self._engines.append(engine)
         engine.arm()
 
-    def engine(self, name: str) -> Engine | None:
-        """Return the engine called ``name``, if what it hooks into has been imported."""
-        return next((engine for engine in self._engines if engine.name == name), None)
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The engines whose module of torch has been imported."""
+        return tuple(self._engines)
 
     def arm_engines(self) -> None:
         """Let engines install or remove hooks: something armed changed. Any thread."""
@@ -292,9 +302,11 @@ class Agent:
         with self.holding():
             return self._decider.should_stop(breakpoints, frame)
 
-    def breakpoint_changed(self, breakpoint: LineBreakpoint) -> None:
-        """Tell the client that a breakpoint is now bound elsewhere, or bound at all."""
-        self.send_event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=breakpoint.as_dap()))
+    def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
+        """Bind a function breakpoint where it was reached; see ``Host.function_found``."""
+        if entry.binding.problem is not None:
+            entry.path, entry.binding = path, Binding(line)
+            self.send_event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=entry.as_dap()))
 
     def print(self, text: str, category: str = "console") -> None:
         """Send ``text`` to the user as an ``output`` event."""

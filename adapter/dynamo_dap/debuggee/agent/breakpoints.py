@@ -1,8 +1,9 @@
 """The breakpoints of a session: where they were asked for, where they bind, and how often they were reached.
 
-Set by the agent's reader thread; read by engines on any thread. Readers see a consistent table without locks, since every
-change replaces whole tuples and dictionaries. Ids are never used again, and a breakpoint that is set again unchanged
-keeps its id and its hits, as editors re-send all breakpoints of a file at every change. Lives as long as the agent.
+Set by the agent's reader thread; read by engines on any thread. Readers see a consistent table without locks, since
+every change replaces whole tuples and dictionaries. Ids are never used again, and a breakpoint that is set again
+unchanged keeps its id and its hits, as editors re-send all breakpoints of a file at every change. Lives as long as the
+agent.
 """
 
 from __future__ import annotations
@@ -96,7 +97,12 @@ class LineBreakpoint:
         source = Source(path=self.path) if self.path else None
         line = self.binding.line if self.path else None
         return Breakpoint(
-            verified=problem is None, id=self.id, message=problem or self.binding.note, source=source, line=line, reason=reason
+            verified=problem is None,
+            id=self.id,
+            message=problem or self.binding.note,
+            source=source,
+            line=line,
+            reason=reason,
         )
 
 
@@ -163,7 +169,7 @@ class BreakpointTable:
     def set_functions(self, requested: Iterable[FunctionBreakpoint], bind: FunctionBinder) -> list[FunctionEntry]:
         """Replace the function breakpoints. ``bind`` finds the function of a name."""
         with self._write_lock:
-            kept = {_identity(old.requested): old for old in self._tables.functions}
+            kept: dict[object, FunctionEntry | None] = {_identity(old.requested): old for old in self._tables.functions}
             made = [kept.pop(_identity(one), None) or self._function_entry(one, bind) for one in requested]
             self._replace(functions=tuple(made))
         return made
@@ -195,7 +201,7 @@ class BreakpointTable:
         return next(self._ids)
 
     def _replace(self, **changes: object) -> None:
-        self._tables = _Tables(**{**self._tables.__dict__, **changes})  # type: ignore[arg-type]
+        self._tables = _Tables(**{**self._tables.__dict__, **changes})
         self._lines_of_file = {}
         self.version += 1
 
@@ -241,4 +247,11 @@ class BreakpointTable:
 def _identity(requested: SourceBreakpoint | FunctionBreakpoint) -> tuple[object, ...]:
     if isinstance(requested, FunctionBreakpoint):
         return (requested.name, requested.condition, requested.hit_condition)
-    return (requested.line, requested.column, requested.condition, requested.hit_condition, requested.log_message, requested.mode)
+    return (
+        requested.line,
+        requested.column,
+        requested.condition,
+        requested.hit_condition,
+        requested.log_message,
+        requested.mode,
+    )

@@ -59,10 +59,12 @@ class Decider:
                 return frame().is_true(condition)
         except Interrupted:
             problem = f"took longer than {self._agent.options.evaluation_timeout:g} s"
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
             problem = f"{type(error).__name__}: {error}"
         # Better to stop once too often than to miss what the user waits for without a word.
-        self._agent.print(f"Breakpoint at line {breakpoint.line}: its condition {condition!r} failed: {problem}\n", "important")
+        self._agent.print(
+            f"Breakpoint at line {breakpoint.line}: its condition {condition!r} failed: {problem}\n", "important"
+        )
         return True
 
     def _text_of(self, expression: str, frame: Callable[[], Frame]) -> str:
@@ -71,7 +73,7 @@ class Decider:
                 return frame().evaluate(expression, "repl").text
         except Interrupted:
             return f"<{expression} took longer than {self._agent.options.evaluation_timeout:g} s>"
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
             return f"<{expression}: {type(error).__name__}: {error}>"
 
     def _bounded(self) -> AbstractContextManager[None]:

@@ -6,21 +6,24 @@ Made and used on the held thread; each dies with its pause.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
-from dynamo_dap.debuggee.values.expressions import complete_in_frame, evaluate_in_frame, is_true_in_frame
-from dynamo_dap.debuggee.values.frame_scopes import scopes_of_frame
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
+from dynamo_dap.debuggee.values.python_values import globals_of, locals_of
 from dynamo_dap.protocol.types import CompletionItem
 
 
 class EagerFrame(Frame):
     """A frame of ordinary Python."""
 
-    def __init__(self, frame: types.FrameType) -> None:
+    def __init__(self, frame: types.FrameType, console: Callable[[str], None]) -> None:
+        """What expressions print goes to ``console``."""
         self._frame = frame
+        self._console = console
+        self._assigned: dict[str, object] = {}
         self.is_user_code = is_user_file(frame.f_code.co_filename)
 
     @property
@@ -41,19 +44,25 @@ class EagerFrame(Frame):
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
         """Locals and globals."""
-        return scopes_of_frame(self._frame)
+        return (
+            ScopeOfFrame("Locals", locals_of(self._frame), "locals"),
+            ScopeOfFrame("Globals", globals_of(self._frame), "globals", expensive=True),
+        )
 
     def evaluate(self, expression: str, context: str) -> Value:
         """Evaluate over the frame's names."""
-        return evaluate_in_frame(self._frame, expression, context)
+        names = dict(self._frame.f_locals) | self._assigned
+        value = evaluate_python(expression, context, self._frame.f_globals, names, self._console)
+        self._assigned.update({name: names[name] for name in names.keys() - self._frame.f_locals.keys()})
+        return value
 
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""
-        return is_true_in_frame(self._frame, expression)
+        return is_true_python(expression, self._frame.f_globals, self._frame.f_locals)
 
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
         """Complete names and attributes."""
-        return complete_in_frame(self._frame, text, column)
+        return complete_python(text, column, {**self._frame.f_globals, **self._frame.f_locals})
 
 
 def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Position:
@@ -65,9 +74,9 @@ def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Pos
     return Position(line or max(1, code.co_firstlineno))
 
 
-def eager_frames(top: types.FrameType | None) -> list[Frame]:
-    """Return the stack of ordinary Python from ``top`` down, without the debugger's own frames."""
-    return [EagerFrame(frame) for frame in walk(top) if not is_debugger_file(frame.f_code.co_filename)]
+def eager_frames(top: types.FrameType | None, console: Callable[[str], None]) -> list[Frame]:
+    """Return the stack of ordinary Python from ``top`` down, without the debugger's own frames and what started it."""
+    return [EagerFrame(frame, console) for frame in walk(top) if not is_debugger_file(frame.f_code.co_filename)]
 
 
 def walk(top: types.FrameType | None) -> Iterator[types.FrameType]:

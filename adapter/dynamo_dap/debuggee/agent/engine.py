@@ -1,15 +1,16 @@
 """What the agent asks of an engine, and what an engine may ask of the agent.
 
-An engine is one of the two modes. It installs hooks only while something is armed: it derives that, in ``arm``, from the
-agent's breakpoints, steps and pause requests, and takes every hook out again when nothing is left.
+An engine is one of the two modes. It installs hooks only while something is armed: it derives that, in ``arm``, from
+the agent's breakpoints, steps and pause requests, and takes every hook out again when nothing is left.
 """
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Protocol
 
-from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
@@ -29,6 +30,9 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Take every hook out: the client is gone. ``arm`` may be called again by a later client."""
+
+    def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
+        """Stop where ``frame`` called ``breakpoint()``, if that call is of this engine's kind; else return False."""
 
 
 class Host(Protocol):
@@ -71,6 +75,9 @@ class Host(Protocol):
         ``frame`` makes the frame in which conditions and log messages are evaluated; called only when there are any.
         Returns the ids of those that stop, empty for none.
         """
+
+    def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
+        """A function breakpoint was reached at ``line`` of ``path``: bind it there, if it was not bound yet."""
 
     def print(self, text: str, category: str = "console") -> None:
         """Send ``text`` to the user as an ``output`` event."""

@@ -1,8 +1,8 @@
 """Bounds a piece of work on a held thread in time, and lets it be cancelled from another thread.
 
-The work runs user code, which knows nothing of deadlines: when time is up, or on ``interrupt``, an exception is raised in
-its thread (``PyThreadState_SetAsyncExc``). It arrives at the next Python instruction; work stuck in C code goes on until
-it returns. One watchdog thread serves the whole process and sleeps when there is nothing to watch.
+The work runs user code, which knows nothing of deadlines: when time is up, or on ``interrupt``, an exception is raised
+in its thread (``PyThreadState_SetAsyncExc``). It arrives at the next Python instruction; work stuck in C code goes on
+until it returns. One watchdog thread serves the whole process and sleeps when there is nothing to watch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 
 class Interrupted(BaseException):
-    """Raised inside work that was cancelled or took too long. A ``BaseException``, so that user code rarely catches it."""
+    """Raised inside work that was cancelled or took too long. A ``BaseException``, so that user code rarely catches
+    it."""
 
 
 class Interruptible:

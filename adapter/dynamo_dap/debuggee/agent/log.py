@@ -20,7 +20,9 @@ def start_log() -> None:
     path = os.environ.get(LOG_VARIABLE)
     if path:
         handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-        handler.setFormatter(logging.Formatter("%(asctime)s agent %(process)d %(threadName)s %(levelname)s %(message)s"))
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s agent %(process)d %(threadName)s %(levelname)s %(message)s")
+        )
         _logger.addHandler(handler)
 
 

@@ -1,4 +1,5 @@
-"""The launch or attach options that the debuggee needs. Set when a client attaches, replaced by the next; read anywhere."""
+"""The launch or attach options that the debuggee needs. Set when a client attaches, replaced by the next; read
+anywhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The table of requests that the agent serves, and how a handler declares itself.
 
-Handlers are plain functions in ``agent/handlers``, registered once at import. A handler is served either at once, on the
-agent's reader thread, or on the held thread that owns what the request is about.
+Handlers are plain functions in ``agent/handlers``, registered once at import. A handler is served either at once, on
+the agent's reader thread, or on the held thread that owns what the request is about.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ class ThreadIds:
             return next((ident for ident, known in self._ids.items() if known == thread_id), None)
 
     def alive(self, held: set[int]) -> list[Thread]:
-        """Return the program's threads, and those in ``held`` (Python identifiers) even if ``threading`` knows them not.
+        """Return the program's threads, and those in ``held`` (Python identifiers) even if ``threading`` knows them
+        not.
 
         Threads made by C++ (autograd's) show up only while they are held.
         """

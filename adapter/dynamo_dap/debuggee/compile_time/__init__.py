@@ -1,0 +1,5 @@
+"""Pausing Dynamo's symbolic interpreter and showing its state: compile-time mode.
+
+All of it runs on the tracing thread, which holds Dynamo's compile lock; only ``arm`` and ``close`` are called by
+others.
+"""

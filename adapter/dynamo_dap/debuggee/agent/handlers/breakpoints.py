@@ -60,9 +60,7 @@ def set_exception_breakpoints(
 
 
 @handles("breakpointLocations", BreakpointLocationsArguments)
-def breakpoint_locations(
-    agent: Agent, arguments: BreakpointLocationsArguments
-) -> BreakpointLocationsResponseBody:
+def breakpoint_locations(agent: Agent, arguments: BreakpointLocationsArguments) -> BreakpointLocationsResponseBody:
     """Return the lines of a range that have code in a function."""
     if not arguments.source.path:
         return BreakpointLocationsResponseBody([])

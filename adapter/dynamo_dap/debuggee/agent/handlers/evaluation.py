@@ -81,7 +81,7 @@ def _telling_exceptions(work: Callable[[], T]) -> T:
         return work()
     except (EvaluationError, WriteRefused):
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
         text = str(error)
         name = type(error).__name__
         raise EvaluationError(f"{name}: {text}" if text else name) from None

@@ -68,7 +68,9 @@ def dap_source(
         return None
     hint = None if is_user_code else "deemphasize"
     if isinstance(source, VirtualSource):
-        return Source(name=source.name, source_reference=agent.references.number_of(source, pause), presentation_hint=hint)
+        return Source(
+            name=source.name, source_reference=agent.references.number_of(source, pause), presentation_hint=hint
+        )
     if source.startswith("<"):
         return Source(name=source, presentation_hint="deemphasize")
     return Source(name=os.path.basename(source), path=source, presentation_hint=hint)
@@ -97,7 +99,9 @@ def _scope(agent: Agent, pause: Pause, scope: ScopeOfFrame) -> Scope:
     )
 
 
-@handles_while_held("exceptionInfo", ExceptionInfoArguments, lambda agent, arguments: agent.pause_of(arguments.thread_id))
+@handles_while_held(
+    "exceptionInfo", ExceptionInfoArguments, lambda agent, arguments: agent.pause_of(arguments.thread_id)
+)
 def exception_info(agent: Agent, pause: Pause, arguments: ExceptionInfoArguments) -> ExceptionInfoResponseBody:
     """Return the exception at which a thread stopped."""
     raised = pause.stop.exception
@@ -109,5 +113,3 @@ def exception_info(agent: Agent, pause: Pause, arguments: ExceptionInfoArguments
         description=raised.description,
         details=raised.details,
     )
-
-

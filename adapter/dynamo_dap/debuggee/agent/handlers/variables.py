@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _EVERYTHING = 1_000_000
 
 
-@handles_while_held("variables", VariablesArguments, lambda agent, arguments: pause_of_variables(agent, arguments.variables_reference))
+@handles_while_held(
+    "variables", VariablesArguments, lambda agent, arguments: pause_of_variables(agent, arguments.variables_reference)
+)
 def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> VariablesResponseBody:
     """Return the children of a value or scope, or a page of them."""
     children = held_children(agent, arguments.variables_reference)
@@ -94,7 +96,11 @@ def _location_reference(agent: Agent, pause: Pause, location: object) -> int | N
     return agent.references.number_of(location, pause) if location is not None else None
 
 
-@handles_while_held("setVariable", SetVariableArguments, lambda agent, arguments: pause_of_variables(agent, arguments.variables_reference))
+@handles_while_held(
+    "setVariable",
+    SetVariableArguments,
+    lambda agent, arguments: pause_of_variables(agent, arguments.variables_reference),
+)
 def set_variable(agent: Agent, pause: Pause, arguments: SetVariableArguments) -> SetVariableResponseBody:
     """Change one child of a value or scope."""
     value = held_children(agent, arguments.variables_reference).write(arguments.name, arguments.value)

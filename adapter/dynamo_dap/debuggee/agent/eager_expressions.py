@@ -1,0 +1,132 @@
+"""Evaluates Python expressions and statements over real values: the frames of ordinary Python, and generated ones.
+
+Runs on the held thread. An expression is run as Python runs it, with whatever it does; ``evaluate`` requests are
+bounded in time by the agent.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import io
+import types
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+
+from dynamo_dap.debuggee.values.model import EvaluationError, Value
+from dynamo_dap.debuggee.values.python_values import present
+from dynamo_dap.protocol.types import CompletionItem
+
+_NOTHING = Value("", children=None)
+
+
+def evaluate_python(
+    expression: str,
+    context: str,
+    global_names: dict[str, object],
+    local_names: MutableMapping[str, object],
+    console: Callable[[str], None],
+) -> Value:
+    """Return the value of ``expression``; in the ``repl`` context statements are run as well.
+
+    What it prints goes to ``console``. ``local_names`` receives what statements assign.
+
+    Raises:
+        EvaluationError: it does not parse.
+        Exception: whatever the expression raises.
+    """
+    tree = _parse(expression, allow_statements=context == "repl")
+    with _printing_to(console):
+        if isinstance(tree, ast.Expression):
+            value = eval(_compiled(tree), *_names(global_names, local_names))
+            return present(value, expression.strip())
+        names, locals_ = _names(global_names, local_names)
+        exec(_compiled(tree), names, locals_)
+        local_names.update(locals_)
+    return _NOTHING
+
+
+def is_true_python(expression: str, global_names: dict[str, object], local_names: Mapping[str, object]) -> bool:
+    """Whether ``expression`` is true. Raises as ``evaluate_python`` does."""
+    return bool(eval(_compiled(_parse(expression, allow_statements=False)), *_names(global_names, local_names)))
+
+
+def _names(
+    global_names: dict[str, object], local_names: Mapping[str, object]
+) -> tuple[dict[str, object], dict[str, object]]:
+    # One namespace, so that comprehensions and lambdas in the expression see the frame's locals as well.
+    together = {"__builtins__": builtins, **global_names, **local_names}
+    return together, dict(local_names)
+
+
+def _parse(expression: str, *, allow_statements: bool) -> ast.Expression | ast.Module:
+    text = expression.strip()
+    try:
+        return ast.parse(text, "<expression>", "eval")
+    except SyntaxError as error:
+        if not allow_statements:
+            raise EvaluationError(f"not a Python expression: {error.msg}") from None
+    try:
+        return ast.parse(text, "<statement>", "exec")
+    except SyntaxError as error:
+        raise EvaluationError(f"not valid Python: {error.msg}") from None
+
+
+def _compiled(tree: ast.Expression | ast.Module) -> types.CodeType:
+    return compile(tree, "<expression>", "eval" if isinstance(tree, ast.Expression) else "exec")
+
+
+class _Console(io.TextIOBase):
+    """A text file that passes everything written on to a function."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+
+    def write(self, text: str) -> int:
+        self._write(text)
+        return len(text)
+
+
+@contextlib.contextmanager
+def _printing_to(console: Callable[[str], None]) -> Iterator[None]:
+    with contextlib.redirect_stdout(_Console(console)):
+        yield
+
+
+def complete_python(text: str, column: int, names: Mapping[str, object]) -> list[CompletionItem]:
+    """Return completions of the name or attribute path that ends before the 1-based ``column``.
+
+    Attributes are listed from the value's type and ``__dict__``; no property is run to find them.
+    """
+    before = text[: column - 1]
+    start = len(before)
+    while start and (before[start - 1].isalnum() or before[start - 1] in "_."):
+        start -= 1
+    path, dot, prefix = before[start:].rpartition(".")
+    if not dot:
+        candidates = [*names, *(name for name in vars(builtins) if name not in names)]
+    else:
+        candidates = _attributes_at(path, names)
+    found = [
+        name for name in candidates if name.startswith(prefix) and (prefix.startswith("_") or not name.startswith("_"))
+    ]
+    return [CompletionItem(label=name, start=column - 1 - len(prefix), length=len(prefix)) for name in found[:200]]
+
+
+def _attributes_at(path: str, names: Mapping[str, object]) -> list[str]:
+    first, *rest = path.split(".")
+    if first not in names:
+        return []
+    value = names[first]
+    for name in rest:
+        try:
+            value = object.__getattribute__(value, "__dict__")[name]
+        except (AttributeError, KeyError, TypeError):
+            return []
+    own = (
+        value.__dict__
+        if isinstance(getattr(type(value), "__dict__", None), Mapping) and hasattr(value, "__dict__")
+        else {}
+    )
+    inherited = [name for base in type(value).__mro__ for name in vars(base)]
+    return sorted({*(name for name in own if isinstance(name, str)), *inherited})

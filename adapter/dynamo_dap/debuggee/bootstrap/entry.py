@@ -1,0 +1,53 @@
+"""The script that a server runs in place of the user's program: ``PYTHON entry.py``, with ``DYNAMO_DAP_LAUNCH`` set.
+
+It runs as a plain script, so that no directory of the user's comes first on ``sys.path`` while the debugger imports
+what it needs. If this Python has no ``dynamo_dap`` installed, the package that this file belongs to is used.
+"""
+
+import importlib.util
+import os
+import sys
+
+EXIT_STATUS_UNUSABLE_PYTHON = 3
+
+
+def _import_own_package() -> None:
+    """Make ``dynamo_dap`` importable from where this file is, without adding its whole directory to ``sys.path``."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    spec = importlib.util.spec_from_file_location(
+        "dynamo_dap", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["dynamo_dap"] = module
+    spec.loader.exec_module(module)
+
+
+def main() -> None:
+    """Check that this Python can run the agent, then run the program."""
+    if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):
+        del sys.path[0]
+    if sys.version_info < (3, 10):  # noqa: UP036  (any Python may be given to us)
+        _give_up("needs Python 3.10 or newer, this is " + sys.version.split()[0])
+    try:
+        _import_own_package()
+        from dynamo_dap.debuggee.bootstrap.launch import launch
+    except ImportError as error:
+        _give_up(
+            "lacks a package that dynamo-dap needs ("
+            + str(error)
+            + "); run: "
+            + sys.executable
+            + " -m pip install dynamo-dap"
+        )
+    launch()
+
+
+def _give_up(problem: str) -> None:
+    sys.stderr.write("dynamo-dap: " + sys.executable + " " + problem + "\n")
+    sys.exit(EXIT_STATUS_UNUSABLE_PYTHON)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Runs the user's program under the agent, in a process that a server launched.
+
+Main thread of the debugged process. The agent connects back to the server, authorises itself with the token it was
+given, and waits until the client has set its breakpoints.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import threading
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.bootstrap.entry_stop import stop_on_entry
+from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
+from dynamo_dap.debuggee.bootstrap.program import Program, run
+from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.messages import Event, Request
+from dynamo_dap.protocol.streams import SocketStream
+
+LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
+_CONNECT_SECONDS = 20.0
+
+
+class LaunchDescription(msgspec.Struct, rename="camel"):
+    """What the server puts into ``DYNAMO_DAP_LAUNCH``: where to connect, and what to run."""
+
+    address: str
+    token: str
+    program: str | None = None
+    module: str | None = None
+    code: str | None = None
+    args: list[str] = []
+
+
+def launch() -> None:
+    """Connect to the server, wait for its configuration, and run the program."""
+    description = msgspec.json.decode(os.environ.pop(LAUNCH_VARIABLE), type=LaunchDescription)
+    program = Program(description.program, description.module, description.code, description.args)
+    agent = process_agent()
+    _connect(agent, description)
+    atexit.register(agent.detach_client)
+    agent.configured.wait()
+    run(program, before=lambda filename: stop_on_entry(agent, filename) if agent.options.stop_on_entry else None)
+
+
+def _connect(agent: Agent, description: LaunchDescription) -> None:
+    host, _, port = description.address.rpartition(":")
+    stream = SocketStream(socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS))
+    connection = Connection(stream, "server")
+    agent.attach_client(connection)
+    connection.start(_LaunchedReceiver(agent))
+    introduction = {"token": description.token, **msgspec.to_builtins(process_information())}
+    connection.request("dynamoAuthorize", introduction, timeout=_CONNECT_SECONDS)
+
+
+class _LaunchedReceiver:
+    """Receives for a launched program, which ends when its server is gone. Reader thread."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def on_request(self, request: Request) -> None:
+        self._agent.on_request(request)
+
+    def on_event(self, event: Event) -> None:
+        self._agent.on_event(event)
+
+    def on_invalid_message(self, problem: str) -> None:
+        self._agent.on_invalid_message(problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        if self._agent.client is None:
+            # Detached on purpose: the program runs on, or is ending.
+            self._agent.configured.set()
+            return
+        if not self._agent.configured.is_set() and threading.main_thread().is_alive():
+            sys.stderr.write("dynamo-dap: the debug server is gone before the program could start\n")
+            os._exit(1)
+        self._agent.on_terminate()

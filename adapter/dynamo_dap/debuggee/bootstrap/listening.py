@@ -1,0 +1,145 @@
+"""``dynamo_dap.listen``, ``wait_for_client`` and ``breakpoint``: debugging a program that was started without us.
+
+``listen`` starts a daemon thread that accepts one client after the other, for the life of the process. Without a client
+the program runs as if nothing were there.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+import threading
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.bootstrap.breakpoint_hook import stop_at
+from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
+from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
+from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.streams import SocketStream
+
+_listening: tuple[str, int] | None = None
+_lock = threading.Lock()
+
+
+def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -> tuple[str, int]:
+    """Let a debugger attach at ``address`` (host and port, or a port on 127.0.0.1; port 0 takes a free one).
+
+    A client proves itself by a token: ``access_token``, else a random one that is written to a file only this user can
+    read, where a debugger of the same user finds it by itself.
+
+    Returns:
+        The host and port that clients attach to.
+
+    Raises:
+        ValueError: an address beyond this machine without an ``access_token``.
+        RuntimeError: this process is listening already.
+        OSError: the address cannot be bound.
+    """
+    global _listening
+    host, port = ("127.0.0.1", address) if isinstance(address, int) else address
+    if access_token is None and not is_loopback(host):
+        raise ValueError(f"listening on {host} lets other machines run code here: give listen() an access_token")
+    with _lock:
+        if _listening is not None:
+            raise RuntimeError(f"dynamo_dap is listening already, on {_listening[0]}:{_listening[1]}")
+        listener = socket.create_server((host, port))
+        bound = listener.getsockname()
+        _listening = (bound[0], bound[1])
+    token = access_token or secrets.token_urlsafe(32)
+    write_token_file(_listening[0], _listening[1], token)
+    acceptor = _Acceptor(listener, token, process_agent())
+    threading.Thread(target=acceptor.run, name="dynamo-dap acceptor", daemon=True).start()
+    return _listening
+
+
+def wait_for_client() -> None:
+    """Block until a client has attached and set its breakpoints."""
+    if _listening is None:
+        raise RuntimeError("dynamo_dap.wait_for_client() needs dynamo_dap.listen() first")
+    process_agent().configured.wait()
+
+
+def is_client_connected() -> bool:
+    """Whether a client is attached."""
+    return process_agent().client is not None
+
+
+def breakpoint() -> None:
+    """Stop here in the attached client; nothing without one."""
+    stop_at(process_agent(), sys._getframe(1))
+
+
+class _Acceptor:
+    """Accepts clients, one at a time. Its own daemon thread."""
+
+    def __init__(self, listener: socket.socket, token: str, agent: Agent) -> None:
+        self._listener = listener
+        self._token = token
+        self._agent = agent
+
+    def run(self) -> None:
+        while True:
+            try:
+                connected, _ = self._listener.accept()
+            except OSError:
+                return
+            connection = Connection(SocketStream(connected), "server")
+            connection.start(_ListeningReceiver(connection, self._token, self._agent))
+
+
+class _ListeningReceiver:
+    """Receives from one client: first its token, then requests. The connection's reader thread."""
+
+    def __init__(self, connection: Connection, token: str, agent: Agent) -> None:
+        self._connection = connection
+        self._token = token
+        self._agent = agent
+        self._is_client = False
+
+    def on_request(self, request: Request) -> None:
+        if self._is_client:
+            self._agent.on_request(request)
+        else:
+            self._authorise(request)
+
+    def _authorise(self, request: Request) -> None:
+        problem = self._problem_with(request)
+        if problem is not None:
+            self._connection.respond_error(request, problem, error_id=120)
+            self._connection.close()
+            return
+        self._is_client = True
+        self._agent.attach_client(self._connection)
+        self._connection.respond(request, process_information())
+
+    def _problem_with(self, request: Request) -> str | None:
+        if request.command != "dynamoAuthorize":
+            return "this program wants an access token before anything else"
+        try:
+            given = decode(request.arguments, _Authorisation, "arguments of 'dynamoAuthorize'").token
+        except ProtocolError as error:
+            return str(error)
+        if not secrets.compare_digest(given.encode(), self._token.encode()):
+            return "wrong access token"
+        if self._agent.client is not None:
+            return "another debugger is attached to this program; detach it first"
+        return None
+
+    def on_event(self, event: Event) -> None:
+        self._agent.on_event(event)
+
+    def on_invalid_message(self, problem: str) -> None:
+        if self._is_client:
+            self._agent.on_invalid_message(problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        if self._is_client and self._agent.client is self._connection:
+            self._agent.detach_client()
+
+
+class _Authorisation(msgspec.Struct):
+    token: str

@@ -1,0 +1,68 @@
+"""The one agent of this process: made when first asked for, with engines that arrive as the program imports torch.
+
+Any thread; the agent lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import signal
+import sys
+import threading
+
+from msgspec import Struct
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.log import start_log
+from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
+from dynamo_dap.debuggee.bootstrap.eager_pause import pause_eager
+from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+
+_lock = threading.Lock()
+_agent: Agent | None = None
+
+
+def process_agent() -> Agent:
+    """Return the agent of this process."""
+    global _agent
+    with _lock:
+        if _agent is None:
+            start_log()
+            _agent = agent = Agent()
+            agent.on_terminate = lambda: _terminate(agent)
+            agent.pause_eager = lambda ident: pause_eager(agent, ident)
+            install_breakpoint_hook(agent)
+            when_imported("torch._dynamo.convert_frame", lambda: _add_engines(agent))
+    return _agent
+
+
+def _add_engines(agent: Agent) -> None:
+    # Imported only now: a program without Dynamo pays nothing for the engines.
+    from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
+
+    agent.add_engine(CompileTimeEngine(agent))
+
+
+def _terminate(agent: Agent) -> None:
+    """End the program as Ctrl-C's stronger sibling would: SIGTERM, which it may handle."""
+    agent.detach_client()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class ProcessInformation(Struct, rename="camel"):
+    """What the server is told about the debugged process when it connects."""
+
+    process_id: int
+    executable: str
+    python_version: str
+    torch_version: str | None
+
+
+def process_information() -> ProcessInformation:
+    """Describe this process, without importing torch."""
+    try:
+        torch_version: str | None = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch_version = None
+    return ProcessInformation(os.getpid(), sys.executable, sys.version.split()[0], torch_version)

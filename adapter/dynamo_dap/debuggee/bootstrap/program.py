@@ -1,0 +1,137 @@
+"""Runs a program as ``python`` would run it: a file, a module, or code, as ``__main__``.
+
+Main thread. The program's tracebacks show no frame of the debugger, and its exit is Python's own.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import io
+import os
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+CODE_FILENAME = "<string>"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to run: exactly one of ``program`` (a file, directory or zip file), ``module`` and ``code``."""
+
+    program: str | None
+    module: str | None
+    code: str | None
+    args: list[str]
+
+
+def run(program: Program, before: Callable[[str], None]) -> None:
+    """Run ``program``. ``before`` is told the file name of its code right before it runs.
+
+    Exceptions end the process as they would without a debugger.
+    """
+    try:
+        code = _prepare(program)
+        before(code.co_filename)
+        exec(code, sys.modules["__main__"].__dict__)
+    except Exception as error:  # noqa: BLE001  (the user's program may raise anything)
+        _end_with(error)
+    except KeyboardInterrupt as error:
+        error.__traceback__ = _without_own_frames(error.__traceback__)
+        raise
+
+
+def _end_with(error: Exception) -> NoReturn:
+    """Report an uncaught exception as the interpreter would, and exit."""
+    traceback = _without_own_frames(error.__traceback__)
+    sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+    sys.exit(1)
+
+
+def _without_own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    own = os.path.dirname(os.path.abspath(__file__))
+    while traceback is not None and _is_machinery(traceback.tb_frame.f_code.co_filename, own):
+        traceback = traceback.tb_next
+    return traceback
+
+
+def _is_machinery(filename: str, own: str) -> bool:
+    return filename.startswith((own, "<frozen importlib", "<frozen runpy"))
+
+
+def _prepare(program: Program) -> types.CodeType:
+    """Set up ``sys.argv``, ``sys.path`` and ``__main__``, and return the code to run."""
+    if program.module is not None:
+        return _prepare_module(program.module, program.args)
+    if program.code is not None:
+        sys.argv = ["-c", *program.args]
+        sys.path.insert(0, "")
+        _new_main(None, None)
+        return compile(program.code, CODE_FILENAME, "exec", dont_inherit=True)
+    assert program.program is not None
+    return _prepare_file(os.path.abspath(program.program), program.args)
+
+
+def _prepare_file(path: str, args: list[str]) -> types.CodeType:
+    sys.argv = [path, *args]
+    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
+        sys.path.insert(0, path)
+        return _code_of_module("__main__", None)
+    sys.path.insert(0, os.path.dirname(path))
+    _new_main(path, None)
+    with io.open_code(path) as file:
+        return compile(file.read(), path, "exec", dont_inherit=True)
+
+
+def _prepare_module(name: str, args: list[str]) -> types.CodeType:
+    sys.path.insert(0, os.getcwd())
+    sys.argv = ["-m", *args]
+    code = _code_of_module(name, name)
+    sys.argv[0] = code.co_filename
+    return code
+
+
+def _code_of_module(name: str, asked_for: str | None) -> types.CodeType:
+    # __main__ is this process's own entry script until now; it must not be taken for the program's.
+    sys.modules.pop("__main__", None) if name == "__main__" else None
+    spec = _find(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        name += ".__main__"
+        spec = _find(name)
+    code = _code_of(spec)
+    if spec is None or code is None:
+        _new_main(None, None)
+        sys.stderr.write(f"{sys.executable}: No module named {asked_for or name}\n")
+        sys.exit(1)
+    _new_main(spec.origin, spec)
+    return code
+
+
+def _find(name: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+
+
+def _code_of(spec: importlib.machinery.ModuleSpec | None) -> types.CodeType | None:
+    get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
+    return get_code(spec.name) if get_code is not None and spec is not None else None
+
+
+def _new_main(path: str | None, spec: importlib.machinery.ModuleSpec | None) -> None:
+    module = types.ModuleType("__main__")
+    module.__dict__["__builtins__"] = __builtins__
+    module.__spec__ = spec
+    if spec is not None:
+        module.__package__ = spec.parent
+        module.__loader__ = spec.loader
+    else:
+        module.__package__ = None
+    if path is not None:
+        module.__file__ = path
+        module.__dict__["__cached__"] = None
+    sys.modules["__main__"] = module

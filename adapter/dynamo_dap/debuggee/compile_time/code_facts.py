@@ -1,0 +1,91 @@
+"""Which instructions of a traced code object begin a line of the user's, and which begin the function.
+
+Computed once per code object from the translator's own instructions (it cleans them up, so indices differ from
+``dis``), on the tracing thread; kept, with the code object, for the life of the process.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+
+from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table
+from dynamo_dap.debuggee.torch_internals.translator import Instruction, Translator
+
+_ENTRY_MARKS = frozenset({"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "GEN_START"})
+_ENTRY_OPERATIONS = _ENTRY_MARKS | {"POP_TOP", "NOP"}
+_LOOP_HEADS = frozenset({"FOR_ITER", "SEND", "END_FOR", "POP_ITER", "END_ASYNC_FOR"})
+
+
+class CodeFacts:
+    """Facts of one code object. Indices are into ``translator.instructions``."""
+
+    def __init__(self, code: types.CodeType, instructions: Sequence[Instruction]) -> None:
+        self.code = code
+        starts = _line_starts(instructions)
+        entries = [index for index in starts if _is_entry_only(instructions, index, starts)]
+        self.line_starts = frozenset(starts) - frozenset(entries)
+        """Where a line of the user's begins, also by jumping back to it; not the hidden operations on entry."""
+        self.first_line_start = min(self.line_starts, default=-1)
+        self._first_of_line: dict[int, int] = {}
+        for index in sorted(self.line_starts, reverse=True):
+            self._first_of_line[instructions[index].starts_line] = index
+        self._depth_of_line: dict[int, int] = {}
+        self._statement_starts = _statement_starts(code)
+
+    def begins_statement(self, line: int) -> bool:
+        """Whether a statement begins on ``line``; True when the source is not there to tell."""
+        return self._statement_starts is None or line in self._statement_starts
+
+    def continues_statement(self, translator: Translator, index: int, line: int) -> bool:
+        """Whether the line at ``index`` is only returned to within a statement: the call after its arguments on lines
+        of their own, the exit of a ``with``. Then more lies on the value stack than when the line began."""
+        depth = len(translator.stack)
+        if index == self._first_of_line.get(line):
+            self._depth_of_line[line] = depth
+            return False
+        if translator.instructions[index].opname in _LOOP_HEADS:
+            return False
+        return depth > self._depth_of_line.get(line, depth)
+
+
+def _line_starts(instructions: Sequence[Instruction]) -> list[int]:
+    indices = {id(instruction): index for index, instruction in enumerate(instructions)}
+    starts: set[int] = set()
+    line: int | None = None
+    for index, instruction in enumerate(instructions):
+        if instruction.starts_line is not None and instruction.starts_line != line:
+            starts.add(index)
+        line = instruction.starts_line
+        target = indices.get(id(instruction.target)) if instruction.target is not None else None
+        if target is not None and target <= index and instructions[target].starts_line is not None:
+            starts.add(target)
+    return sorted(starts)
+
+
+def _is_entry_only(instructions: Sequence[Instruction], start: int, starts: Sequence[int]) -> bool:
+    end = next((index for index in starts if index > start), len(instructions))
+    names = {instructions[index].opname for index in range(start, end)}
+    return names <= _ENTRY_OPERATIONS and bool(names & _ENTRY_MARKS)
+
+
+def _statement_starts(code: types.CodeType) -> frozenset[int] | None:
+    try:
+        return line_table(code.co_filename).statement_starts
+    except LineTableError:
+        return None
+
+
+class CodeFactsCache:
+    """Facts by code object, found by identity: equality of code objects is by value."""
+
+    def __init__(self) -> None:
+        self._facts: dict[int, CodeFacts] = {}
+
+    def of(self, translator: Translator) -> CodeFacts:
+        """Return the facts of the translator's code."""
+        code = translator.f_code
+        facts = self._facts.get(id(code))
+        if facts is None or facts.code is not code:
+            facts = self._facts[id(code)] = CodeFacts(code, translator.instructions)
+        return facts

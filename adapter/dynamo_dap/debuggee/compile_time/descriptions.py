@@ -1,0 +1,37 @@
+"""What a stop in a trace says to the user. Tracing thread only."""
+
+from __future__ import annotations
+
+import types
+
+from dynamo_dap.debuggee.torch_internals.translator import (
+    CompileIdentity,
+    Translator,
+    ancestors,
+    restart_reasons,
+    user_function_name,
+)
+from dynamo_dap.debuggee.values.model import bounded_text
+
+_MAXIMUM_REASON = 120
+
+
+def describe(
+    reason: str, translator: Translator, identity: CompileIdentity, top: types.FrameType, *, restarted: bool
+) -> str:
+    """Return the description of a stop: ``Paused on breakpoint while Dynamo traces fn [0/0]``, and which attempt it
+    is."""
+    outermost = list(ancestors(translator))[-1]
+    text = f"Paused on {reason} while Dynamo traces {user_function_name(outermost.f_code)} [{identity.compile_id}]"
+    if identity.attempt == 0:
+        return text
+    text += f", attempt {identity.attempt + 1}"
+    if restarted:
+        text += ": the analysis was restarted, and is back where the step began"
+    reasons = [_one_line(one) for one in restart_reasons(top)]
+    return f"{text} (restarted: {'; '.join(reasons)})" if reasons else text
+
+
+def _one_line(reason: str) -> str:
+    first = next((line.strip() for line in reason.splitlines() if line.strip()), "")
+    return bounded_text(first, _MAXIMUM_REASON)

@@ -1,0 +1,183 @@
+"""The compile-time engine: stops Dynamo's interpreter at the user's lines and instructions.
+
+``arm`` runs on any thread and decides which hooks are in; everything else runs on the tracing thread, inside a hook,
+under Dynamo's compile lock. One per process, made when the program imports Dynamo. With nothing armed no hook is in.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+
+from dynamo_dap.debuggee.agent.breakpoints import COMPILE_TIME, LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.stepping import Stop
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
+from dynamo_dap.debuggee.compile_time.descriptions import describe
+from dynamo_dap.debuggee.compile_time.frames import TranslatorFrame, frames_of
+from dynamo_dap.debuggee.compile_time.progress import ProgressOfTraces, TraceProgress
+from dynamo_dap.debuggee.compile_time.stepping import Origin, Outcome, Place, outcome
+from dynamo_dap.debuggee.torch_internals.comptime import comptime_breakpoint_translator
+from dynamo_dap.debuggee.torch_internals.translator import (
+    LINES,
+    Translator,
+    TranslatorHooks,
+    instruction_at,
+    resume_function,
+)
+
+
+class CompileTimeEngine:
+    """Stops traces. See ``agent.engine.Engine``."""
+
+    name = COMPILE_TIME
+
+    def __init__(self, host: Host) -> None:
+        """``host`` is the agent."""
+        self._host = host
+        self._hooks = TranslatorHooks(self._on_line_instruction, self._on_instruction)
+        self._facts = CodeFactsCache()
+        self._traces = ProgressOfTraces()
+        self._output: object = None
+        self._progress: TraceProgress | None = None
+        self._watches_every_line = False
+        if LINES.problem is not None:
+            host.print(f"dynamo-dap: {LINES.problem}\n", "important")
+
+    # -- arming ----------------------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Have the hooks in that breakpoints, steps and pause requests need now. Any thread."""
+        host = self._host
+        wanted = host.options.compile_time
+        self._watches_every_line = host.has_steps or host.has_pause_requests or bool(host.breakpoints.functions)
+        lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
+        self._hooks.want(lines=lines, instructions=wanted and host.has_steps)
+
+    def close(self) -> None:
+        """Take the hooks out. Any thread."""
+        self._watches_every_line = False
+        self._hooks.want(lines=False, instructions=False)
+
+    # -- hooks: the tracing thread ---------------------------------------------------------------------------------
+
+    def _on_line_instruction(self, translator: Translator) -> None:
+        if translator.output is not self._output:
+            self._output = translator.output
+            self._progress = self._traces.of(translator)
+        progress = self._progress
+        assert progress is not None
+        progress.position += 1
+        lines = self._host.breakpoints.lines_in(translator.f_code.co_filename)
+        if self._watches_every_line or (lines is not None and translator.lineno in lines):
+            reached = () if lines is None else lines.get(translator.lineno, ())
+            self._guarded_visit(translator, progress, reached)
+
+    def _on_instruction(self, translator: Translator) -> None:
+        """Instructions without a line are seen only here; they matter to steps by instruction alone."""
+        index = translator.instruction_pointer
+        if index is None or translator.instructions[index].starts_line:
+            return
+        step = self._host.current_step()
+        if step is None or step.granularity != "instruction" or self._host.is_holding or self._progress is None:
+            return
+        # As ``step`` would do next; the translator stands at the instruction, for whoever looks.
+        translator.instruction_pointer = index + 1
+        try:
+            self._guarded_visit(translator, self._traces.of(translator), ())
+        finally:
+            translator.instruction_pointer = index
+
+    def _guarded_visit(
+        self, translator: Translator, progress: TraceProgress, reached: tuple[LineBreakpoint, ...]
+    ) -> None:
+        if self._host.is_holding:
+            return
+        try:
+            self._visit(self._place(translator, progress), reached)
+        except Exception:
+            # An exception of ours must never become one of the trace.
+            log_exception("looking at a traced line")
+            self._host.print("dynamo-dap: internal error while looking at a traced line; tracing goes on\n", "stderr")
+
+    def _place(self, translator: Translator, progress: TraceProgress) -> Place:
+        filename = translator.f_code.co_filename
+        is_user_code = not self._host.options.just_my_code or is_user_file(filename)
+        index = instruction_at(translator)
+        return Place(translator, index, translator.lineno, self._facts.of(translator), progress, is_user_code)
+
+    def _visit(self, place: Place, reached: tuple[LineBreakpoint, ...]) -> None:
+        hit = self._breakpoints_hit(place, reached)
+        if hit:
+            self._stop(place, "breakpoint", hit)
+        elif self._host.has_pause_requests and place.begins_line and self._host.take_pause_request():
+            self._stop(place, "pause")
+        elif (step := self._host.current_step()) is not None:
+            ended = outcome(step, place)
+            if ended is not Outcome.GO_ON:
+                self._stop(place, "step", restarted=ended is Outcome.STOP_AFTER_RESTART)
+
+    def _breakpoints_hit(self, place: Place, reached: tuple[LineBreakpoint, ...]) -> list[int]:
+        if not place.begins_line:
+            return []
+        candidates: list[LineBreakpoint] = []
+        if reached and not place.facts.continues_statement(place.translator, place.index, place.line):
+            candidates += [one for one in reached if one.applies_to(COMPILE_TIME)]
+        candidates += self._functions_entered(place)
+        first = [one for one in candidates if self._is_new(one, place)]
+        if not first:
+            return []
+        return self._host.should_stop(first, lambda: TranslatorFrame(place.translator, {}, self._host.print))
+
+    def _is_new(self, breakpoint: LineBreakpoint, place: Place) -> bool:
+        visit = (breakpoint.id, id(place.translator.f_code), place.index)
+        return place.progress.is_first_visit(visit) or self._host.options.pause_on_restart
+
+    def _functions_entered(self, place: Place) -> list[LineBreakpoint]:
+        functions = self._host.breakpoints.functions
+        code: types.CodeType = place.translator.f_code
+        if not functions or place.index != place.facts.first_line_start or resume_function(code) is not None:
+            return []
+        module = place.translator.f_globals.get("__name__")
+        name = getattr(code, "co_qualname", code.co_name)
+        entered = [one for one in functions if one.matches(name, module)]
+        if not entered or not place.progress.enters(place.translator):
+            return []
+        for one in entered:
+            self._host.function_found(one, code.co_filename, place.line)
+        return list(entered)
+
+    # -- stopping --------------------------------------------------------------------------------------------------
+
+    def _stop(self, place: Place, reason: str, hit: list[int] | None = None, *, restarted: bool = False) -> None:
+        top = sys._getframe()
+        translator = place.translator
+        progress = place.progress
+        self._host.hold(
+            Stop(
+                engine=self.name,
+                reason=reason,
+                frames=lambda: frames_of(translator, top, self._host.print),
+                description=describe(reason, translator, progress.identity, top, restarted=restarted),
+                hit_breakpoint_ids=hit or [],
+                origin=Origin(
+                    translator,
+                    place.index,
+                    place.line,
+                    progress.identity,
+                    progress.position if progress.began_at_start else -1,
+                ),
+            )
+        )
+
+    def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
+        """Stop for ``comptime.breakpoint()``; False when ``frame``, which called ``breakpoint()``, is no such call."""
+        translator = comptime_breakpoint_translator(frame)
+        if translator is None:
+            return False
+        progress = self._traces.of(translator)
+        if self._host.options.compile_time:
+            self._stop(self._place(translator, progress), "breakpoint")
+        return True

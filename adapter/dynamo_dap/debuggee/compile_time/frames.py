@@ -1,0 +1,83 @@
+"""Frames of a paused trace: the chain of inlined functions, the frame being compiled, and the eager callers below.
+
+Made on the held tracing thread; they die with the pause.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+
+from dynamo_dap.debuggee.agent.eager_frames import eager_frames
+from dynamo_dap.debuggee.agent.frames import Frame, Position
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.compile_time.completion import completions
+from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
+from dynamo_dap.debuggee.compile_time.symbolic_scopes import scopes_of
+from dynamo_dap.debuggee.torch_internals.translator import (
+    Translator,
+    ancestors,
+    frame_below_trace,
+    instruction_at,
+    user_function_name,
+)
+from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
+from dynamo_dap.protocol.types import CompletionItem
+
+
+class TranslatorFrame(Frame):
+    """A function that Dynamo is tracing."""
+
+    def __init__(self, translator: Translator, scratch: dict[str, object], console: Callable[[str], None]) -> None:
+        """``scratch`` keeps the names that statements in the debug console assign; what they print goes to
+        ``console``."""
+        self._translator = translator
+        self._scratch = scratch
+        self._console = console
+        self.is_user_code = is_user_file(translator.f_code.co_filename)
+
+    @property
+    def name(self) -> str:
+        """The user's name of the function."""
+        return user_function_name(self._translator.f_code)
+
+    @property
+    def source(self) -> str | VirtualSource | None:
+        """The user's file."""
+        return str(self._translator.f_code.co_filename)
+
+    @property
+    def position(self) -> Position:
+        """The place of the instruction being executed."""
+        instruction = self._translator.instructions[instruction_at(self._translator)]
+        positions = instruction.positions
+        line = self._translator.lineno
+        if positions is None or positions.lineno is None or positions.col_offset is None:
+            return Position(line)
+        end = positions.end_col_offset
+        return Position(
+            positions.lineno, positions.col_offset + 1, positions.end_lineno, None if end is None else end + 1
+        )
+
+    def scopes(self) -> Sequence[ScopeOfFrame]:
+        """The symbolic state."""
+        return scopes_of(self._translator)
+
+    def evaluate(self, expression: str, context: str) -> Value:
+        """Evaluate over the symbolic state."""
+        return evaluate(self._translator, expression, context, console=self._console, scratch=self._scratch)
+
+    def is_true(self, expression: str) -> bool:
+        """Evaluate a condition."""
+        return bool(evaluate_to_python(self._translator, expression))
+
+    def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
+        """Complete symbolic names."""
+        return completions(self._translator, text, column)
+
+
+def frames_of(translator: Translator, top: types.FrameType, console: Callable[[str], None]) -> list[Frame]:
+    """Return the whole stack of a thread that traces: ``top`` is the Python frame that the hook runs in."""
+    scratch: dict[str, object] = {}
+    symbolic: list[Frame] = [TranslatorFrame(one, scratch, console) for one in ancestors(translator)]
+    return symbolic + eager_frames(frame_below_trace(top), console)

@@ -1,0 +1,73 @@
+"""Tells when the program imports a module of torch, without importing it.
+
+Torch takes seconds to import, and a program may set environment variables first: the debugger waits until the program
+imports what it hooks into. A finder at the front of ``sys.meta_path`` watches for one module, and takes itself out when
+it has come. Runs on whichever thread imports.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import threading
+import types
+from collections.abc import Callable, Sequence
+
+
+def when_imported(name: str, callback: Callable[[], None]) -> None:
+    """Call ``callback`` once, as soon as the module ``name`` has been executed; at once if it was already."""
+    module = sys.modules.get(name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        callback()
+        return
+    sys.meta_path.insert(0, _Watcher(name, callback))
+
+
+class _Watcher(importlib.abc.MetaPathFinder):
+    """Finds one module as the other finders would, and has its loader tell when it is done."""
+
+    def __init__(self, name: str, callback: Callable[[], None]) -> None:
+        self._name = name
+        self._callback = callback
+        self._searching = threading.local()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Answer only for the watched module, and only once."""
+        if fullname != self._name or getattr(self._searching, "active", False):
+            return None
+        self._searching.active = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching.active = False
+        if spec is None or spec.loader is None:
+            return None
+        spec.loader = _TellingLoader(spec.loader, self._arrived)
+        return spec
+
+    def _arrived(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._callback()
+
+
+class _TellingLoader(importlib.abc.Loader):
+    """Loads with another loader, puts that one in its own place, and tells."""
+
+    def __init__(self, loader: importlib.abc.Loader, arrived: Callable[[], None]) -> None:
+        self._loader = loader
+        self._arrived = arrived
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._arrived()

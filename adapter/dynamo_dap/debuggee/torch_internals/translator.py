@@ -1,0 +1,189 @@
+"""Dynamo's symbolic interpreter: hooks into it, and the facts of a paused translator that stepping needs.
+
+torch/_dynamo/symbolic_convert.py: ``InstructionTranslatorBase.starts_line`` is called for every instruction that has a
+line, ``step`` runs one instruction; both are looked up on the class at each call, so wrappers can come and go while a
+trace runs. Hooks are called on the tracing thread, which holds Dynamo's global compile lock: only one thread at a time
+is inside a trace. Installing and removing may happen on any thread.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+
+Translator = Any
+"""A ``torch._dynamo.symbolic_convert.InstructionTranslatorBase``."""
+Instruction = Any
+"""A ``torch._dynamo.bytecode_transformation.Instruction``: opname, argval, offset, starts_line, positions, target."""
+
+_BASE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase"
+_STARTS_LINE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.starts_line"
+_STEP = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.step"
+_CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
+_CONTEXT = "torch._guards:CompileContext.try_get"
+_COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
+
+LINES = Feature("stopping while Dynamo traces", _BASE, _STARTS_LINE)
+INSTRUCTIONS = Feature("stepping by instruction while Dynamo traces", _BASE, _STEP)
+CALLERS = Feature("telling the callers of a traced function from torch's own frames", _CALLBACK)
+IDENTITY = Feature("telling attempts of a trace apart", _CONTEXT)
+RESTARTS = Feature("telling why an analysis was restarted", _COMPILE_FRAME)
+
+Hook = Callable[[Translator], None]
+
+
+class TranslatorHooks:
+    """Wrappers around two methods of the interpreter. One per process, as the methods are."""
+
+    def __init__(self, on_line_instruction: Hook, on_instruction: Hook) -> None:
+        """``on_line_instruction`` is called at every instruction that has a line, once ``lineno`` and
+        ``instruction_pointer`` tell of it; ``on_instruction`` before every instruction is fetched."""
+        self._on_line_instruction = on_line_instruction
+        self._on_instruction = on_instruction
+        self._lock = threading.Lock()
+        self._originals: dict[str, Any] = {}
+
+    def want(self, *, lines: bool, instructions: bool) -> None:
+        """Have exactly these hooks in."""
+        with self._lock:
+            self._set("starts_line", LINES, self._line_wrapper, lines)
+            self._set("step", INSTRUCTIONS, self._step_wrapper, instructions)
+
+    @property
+    def installed(self) -> tuple[str, ...]:
+        """The names of the methods that are wrapped now."""
+        return tuple(self._originals)
+
+    def _set(self, name: str, feature: Feature, wrapper: Callable[[Any], Any], wanted: bool) -> None:
+        if wanted == (name in self._originals) or feature.problem is not None:
+            return
+        base = feature.resolve(_BASE)
+        if wanted:
+            self._originals[name] = base.__dict__[name]
+            setattr(base, name, wrapper(self._originals[name]))
+        else:
+            setattr(base, name, self._originals.pop(name))
+
+    def _line_wrapper(self, original: Any) -> Any:
+        hook = self._on_line_instruction
+
+        def starts_line(self: Translator, lineno: int) -> None:
+            original(self, lineno)
+            hook(self)
+
+        return starts_line
+
+    def _step_wrapper(self, original: Any) -> Any:
+        hook = self._on_instruction
+
+        def step(self: Translator) -> Any:
+            hook(self)
+            return original(self)
+
+        return step
+
+
+def instruction_at(translator: Translator) -> int:
+    """Return the index, in ``translator.instructions``, of the instruction being executed."""
+    return int(translator.instruction_pointer) - 1
+
+
+def ancestors(translator: Translator) -> Iterator[Translator]:
+    """Yield the translator, the one that inlines it, and so on out to the frame being compiled."""
+    current = translator
+    while current is not None:
+        yield current
+        current = getattr(current, "parent", None)
+
+
+def is_in_resume_prologue(translator: Translator) -> bool:
+    """Whether a resume function is still restoring its state: none of the user's code runs there."""
+    return bool(getattr(translator, "is_tracing_resume_prologue", False))
+
+
+def is_generator(translator: Translator) -> bool:
+    """Whether the translator runs a generator, which goes on in whoever asks it for the next value."""
+    return bool(translator.f_code.co_flags & 0x20)
+
+
+@dataclass(frozen=True, slots=True)
+class CompileIdentity:
+    """Which compile a trace belongs to: ``compile_id`` such as ``0/1``, and the attempt, counted from 0."""
+
+    compile_id: str
+    attempt: int
+
+
+def compile_identity() -> CompileIdentity:
+    """Return the identity of the trace running on this thread."""
+    if IDENTITY.problem is None:
+        context = IDENTITY.resolve(_CONTEXT)()
+        if context is not None:
+            return CompileIdentity(str(context.compile_id), int(getattr(context, "attempt", 0) or 0))
+    return CompileIdentity("?", 0)
+
+
+def restart_reasons(top: types.FrameType) -> Sequence[str]:
+    """Return why earlier attempts of the trace running in the Python frame ``top`` were given up."""
+    if RESTARTS.problem is not None:
+        return ()
+    code = RESTARTS.resolve(_COMPILE_FRAME).__code__
+    frame: types.FrameType | None = top
+    while frame is not None:
+        if frame.f_code is code:
+            return sorted(str(reason) for reason in frame.f_locals.get("restart_reasons") or ())
+        frame = frame.f_back
+    return ()
+
+
+def frame_below_trace(top: types.FrameType) -> types.FrameType | None:
+    """Return the Python frame that called into Dynamo: what lies above it is the interpreter's machinery."""
+    callback = CALLERS.resolve(_CALLBACK).__code__ if CALLERS.problem is None else None
+    torch_directory = _torch_directory()
+    frame: types.FrameType | None = top
+    while frame is not None and frame.f_code is not callback:
+        frame = frame.f_back
+    if frame is not None:
+        return frame.f_back
+    frame = top
+    while frame is not None and frame.f_code.co_filename.startswith(torch_directory):
+        frame = frame.f_back
+    return frame
+
+
+def _torch_directory() -> str:
+    return str(sys.modules["torch"].__path__[0])
+
+
+_RESUME_NAME = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeFunction:
+    """What a resume function goes on with: the user's function, from a line."""
+
+    function: str
+    line: int
+
+
+def resume_function(code: types.CodeType) -> ResumeFunction | None:
+    """Tell what a code object resumes; None for one that the user wrote (torch/_dynamo/resume_execution.py)."""
+    match = _RESUME_NAME.match(code.co_name)
+    return ResumeFunction(match["function"], int(match["line"])) if match else None
+
+
+def user_function_name(code: types.CodeType) -> str:
+    """Return the user's name of a traced function: ``Model.forward``, ``fn (resumed at line 8)``."""
+    resumed = resume_function(code)
+    if resumed is not None:
+        inner = resume_function(code.replace(co_name=resumed.function))
+        function = inner.function if inner is not None else resumed.function
+        return f"{function} (resumed at line {resumed.line})"
+    return getattr(code, "co_qualname", code.co_name)
