@@ -18,7 +18,6 @@ import msgspec
 
 from dynamo_dap.protocol.framing import FrameParser, FramingError, frame
 from dynamo_dap.protocol.messages import (
-    EMPTY,
     Envelope,
     ErrorBody,
     ErrorMessage,
@@ -174,7 +173,7 @@ class Connection:
                 command=request.command,
                 success=success,
                 message=message,
-                body=body if body is not EMPTY else None,
+                body=body,
             )
         )
 

@@ -13,6 +13,7 @@ import msgspec
 T = TypeVar("T")
 
 EMPTY = msgspec.Raw(b"{}")
+_ABSENT = msgspec.Raw(b"")
 
 
 class ProtocolError(Exception):
@@ -29,8 +30,8 @@ class Envelope(msgspec.Struct, omit_defaults=True):
     request_seq: int = 0
     success: bool | None = None
     message: str | None = None
-    arguments: msgspec.Raw | None = None
-    body: msgspec.Raw | None = None
+    arguments: msgspec.Raw = _ABSENT
+    body: msgspec.Raw = _ABSENT
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -101,7 +102,7 @@ def encode(envelope: Envelope) -> bytes:
 def encode_body(body: object) -> msgspec.Raw:
     """Return ``body`` (a struct, a mapping, raw JSON, or None for no body) as raw JSON."""
     if body is None:
-        return EMPTY
+        return _ABSENT
     if isinstance(body, msgspec.Raw):
         return body
     return msgspec.Raw(_encoder.encode(body))
@@ -122,11 +123,11 @@ def parse(data: bytes) -> Request | Response | Event:
     if envelope.type == "request":
         if not envelope.command:
             raise ProtocolError("request without a 'command'")
-        return Request(envelope.seq, envelope.command, envelope.arguments or EMPTY)
+        return Request(envelope.seq, envelope.command, _or_empty(envelope.arguments))
     if envelope.type == "response":
         if envelope.success is None or not envelope.request_seq:
             raise ProtocolError("response without 'success' or 'request_seq'")
-        body = envelope.body or EMPTY
+        body = _or_empty(envelope.body)
         return Response(
             envelope.request_seq,
             envelope.command,
@@ -137,19 +138,22 @@ def parse(data: bytes) -> Request | Response | Event:
     if envelope.type == "event":
         if not envelope.event:
             raise ProtocolError("event without a name")
-        return Event(envelope.event, envelope.body or EMPTY)
+        return Event(envelope.event, _or_empty(envelope.body))
     raise ProtocolError(f"message of unknown type {envelope.type!r}")
 
 
+def _or_empty(raw: msgspec.Raw) -> msgspec.Raw:
+    return EMPTY if raw is _ABSENT or bytes(raw) == b"null" else raw
+
+
 def decode(raw: msgspec.Raw, into: type[T], what: str) -> T:
-    """Decode arguments or a body into ``into``; ``null`` counts as an empty object.
+    """Decode arguments or a body into ``into``.
 
     Raises:
         ProtocolError: a field is missing or of the wrong type; the text names ``what`` and the JSON path.
     """
-    data = bytes(raw)
     try:
-        return msgspec.json.decode(b"{}" if data == b"null" else data, type=into)
+        return msgspec.json.decode(bytes(raw), type=into)
     except msgspec.ValidationError as error:
         raise ProtocolError(f"{what}: {error}") from None
 
