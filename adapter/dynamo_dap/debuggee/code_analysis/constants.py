@@ -1,0 +1,47 @@
+"""The text of a constant of a code object: bounded, and without calling code of the constant's class.
+
+Generated code can hold any object as a constant; its ``repr`` may be slow, huge, or the user's own. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+from types import CodeType, EllipsisType, NoneType
+
+_PLAIN = (int, float, complex, bool, NoneType, EllipsisType)
+MAXIMUM_LENGTH = 60
+_MAXIMUM_ITEMS = 6
+_MAXIMUM_DEPTH = 3
+
+
+def constant_text(value: object, depth: int = 0) -> str:
+    """Return ``value`` as Python text where it is plain data, else the name of its type in angle brackets."""
+    kind = type(value)
+    if kind is CodeType:
+        assert isinstance(value, CodeType)
+        return f"<code {value.co_name} at line {value.co_firstlineno}>"
+    if kind is int:
+        return _bounded(repr(value)) if value.bit_length() < 1000 else "<a huge int>"  # type: ignore[attr-defined]
+    if kind in _PLAIN:
+        return repr(value)
+    if kind is str or kind is bytes:
+        return _bounded(repr(value[: MAXIMUM_LENGTH + 1]))  # type: ignore[index]
+    if kind in (tuple, list, frozenset, set):
+        return _bounded(_items_text(kind, value, depth))
+    return f"<{kind.__module__}.{kind.__qualname__}>" if kind.__module__ != "builtins" else f"<{kind.__qualname__}>"
+
+
+def _items_text(kind: type, values: object, depth: int) -> str:
+    opening, closing = {tuple: "()", list: "[]", set: "{}", frozenset: "{}"}[kind]
+    items = list(values)  # type: ignore[call-overload]
+    if depth >= _MAXIMUM_DEPTH and items:
+        return f"{opening}…{closing}"
+    shown = [constant_text(item, depth + 1) for item in items[:_MAXIMUM_ITEMS]]
+    if len(items) > _MAXIMUM_ITEMS:
+        shown.append("…")
+    comma = "," if kind is tuple and len(items) == 1 else ""
+    text = f"{opening}{', '.join(shown)}{comma}{closing}"
+    return f"frozenset({text})" if kind is frozenset else text
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MAXIMUM_LENGTH else text[: MAXIMUM_LENGTH - 1] + "…"
