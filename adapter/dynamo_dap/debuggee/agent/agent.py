@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import types
 from collections.abc import Callable, Iterator
 
 from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (registers the requests)
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.deciding import Decider
+from dynamo_dap.debuggee.agent.eager_frames import EagerFrame, walk
 from dynamo_dap.debuggee.agent.engine import Engine
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.interruption import Interrupted, Interruptible
@@ -24,6 +26,7 @@ from dynamo_dap.debuggee.agent.references import ReferenceTable
 from dynamo_dap.debuggee.agent.requests import HANDLERS, Handler, RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.debuggee.agent.threads import ThreadIds
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.values.model import EvaluationError, WriteRefused
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.events import BreakpointEventBody, OutputEventBody, StoppedEventBody
@@ -301,6 +304,17 @@ class Agent:
             return []
         with self.holding():
             return self._decider.should_stop(breakpoints, frame)
+
+    def python_stack(self, top: types.FrameType | None) -> list[Frame]:
+        """Return the frames of running Python code from ``top`` down; see ``Host.python_stack``."""
+        return [
+            self._presented(frame) or EagerFrame(frame, self.print)
+            for frame in walk(top)
+            if not is_debugger_file(frame.f_code.co_filename)
+        ]
+
+    def _presented(self, frame: types.FrameType) -> Frame | None:
+        return next((shown for engine in self._engines if (shown := engine.present_frame(frame)) is not None), None)
 
     def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
         """Bind a function breakpoint where it was reached; see ``Host.function_found``."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.frames import Frame, Position
-from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
+from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
 from dynamo_dap.debuggee.values.python_values import globals_of, locals_of
 from dynamo_dap.protocol.types import CompletionItem
@@ -72,11 +72,6 @@ def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Pos
             if index == offset // 2 and start is not None and column is not None:
                 return Position(start, column + 1, end, None if end_column is None else end_column + 1)
     return Position(line or max(1, code.co_firstlineno))
-
-
-def eager_frames(top: types.FrameType | None, console: Callable[[str], None]) -> list[Frame]:
-    """Return the stack of ordinary Python from ``top`` down, without the debugger's own frames and what started it."""
-    return [EagerFrame(frame, console) for frame in walk(top) if not is_debugger_file(frame.f_code.co_filename)]
 
 
 def walk(top: types.FrameType | None) -> Iterator[types.FrameType]:

@@ -31,6 +31,9 @@ class Engine(Protocol):
     def close(self) -> None:
         """Take every hook out: the client is gone. ``arm`` may be called again by a later client."""
 
+    def present_frame(self, frame: types.FrameType) -> Frame | None:
+        """Return how this engine shows a running Python frame that is its own; None for any other frame."""
+
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
         """Stop where ``frame`` called ``breakpoint()``, if that call is of this engine's kind; else return False."""
 
@@ -75,6 +78,9 @@ class Host(Protocol):
         ``frame`` makes the frame in which conditions and log messages are evaluated; called only when there are any.
         Returns the ids of those that stop, empty for none.
         """
+
+    def python_stack(self, top: types.FrameType | None) -> list[Frame]:
+        """Return the frames of running Python code from ``top`` down: ordinary ones, and those an engine presents."""
 
     def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
         """A function breakpoint was reached at ``line`` of ``path``: bind it there, if it was not bound yet."""

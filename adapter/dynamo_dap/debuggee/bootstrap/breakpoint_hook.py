@@ -11,7 +11,6 @@ import sys
 import types
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.eager_frames import eager_frames
 from dynamo_dap.debuggee.agent.stepping import Stop
 
 EAGER = "eager"
@@ -34,6 +33,6 @@ def stop_at(agent: Agent, frame: types.FrameType) -> None:
             engine=EAGER,
             reason="breakpoint",
             description="Paused on breakpoint()",
-            frames=lambda: eager_frames(frame, agent.print),
+            frames=lambda: agent.python_stack(frame),
         )
     )

@@ -12,7 +12,7 @@ import threading
 import types
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.eager_frames import eager_frames, walk
+from dynamo_dap.debuggee.agent.eager_frames import walk
 from dynamo_dap.debuggee.agent.stepping import Stop
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import EAGER
@@ -52,6 +52,6 @@ def _hold_if_asked(agent: Agent, frame: types.FrameType) -> None:
                 engine=EAGER,
                 reason="pause",
                 description="Paused in ordinary Python",
-                frames=lambda: eager_frames(frame, agent.print),
+                frames=lambda: agent.python_stack(frame),
             )
         )

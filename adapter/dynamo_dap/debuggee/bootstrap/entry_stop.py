@@ -10,7 +10,6 @@ import types
 from typing import Any
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.eager_frames import eager_frames
 from dynamo_dap.debuggee.agent.stepping import Stop
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import EAGER
 
@@ -31,7 +30,7 @@ def stop_on_entry(agent: Agent, filename: str) -> None:
                 engine=EAGER,
                 reason="entry",
                 description="Paused on entry",
-                frames=lambda: eager_frames(frame, agent.print),
+                frames=lambda: agent.python_stack(frame),
             )
         )
         return None

@@ -31,7 +31,20 @@ class CodeFacts:
         for index in sorted(self.line_starts, reverse=True):
             self._first_of_line[instructions[index].starts_line] = index
         self._depth_of_line: dict[int, int] = {}
+        self._lines = [instruction.starts_line for instruction in instructions]
+        self._targets = _jump_targets(instructions)
+        self._resume_prologue_mark = _resume_prologue_mark(instructions)
         self._statement_starts = _statement_starts(code)
+
+    def begins_line(self, index: int, came_from: int) -> bool:
+        """Whether a line of the user's begins at ``index``, coming from the instruction ``came_from`` (-1: elsewhere).
+
+        As for CPython's own line events, control that stays on a line begins it again only by jumping back.
+        """
+        if index not in self.line_starts or index <= self._resume_prologue_mark:
+            return False
+        stays = 0 <= came_from < index and self._lines[came_from] == self._lines[index]
+        return not (stays and index in (came_from + 1, self._targets[came_from]))
 
     def begins_statement(self, line: int) -> bool:
         """Whether a statement begins on ``line``; True when the source is not there to tell."""
@@ -49,18 +62,33 @@ class CodeFacts:
         return depth > self._depth_of_line.get(line, depth)
 
 
-def _line_starts(instructions: Sequence[Instruction]) -> list[int]:
+def _jump_targets(instructions: Sequence[Instruction]) -> list[int]:
+    """Return the index that each instruction may jump to, -1 for those that do not jump."""
     indices = {id(instruction): index for index, instruction in enumerate(instructions)}
+    return [indices.get(id(instruction.target), -1) if instruction.target else -1 for instruction in instructions]
+
+
+def _line_starts(instructions: Sequence[Instruction]) -> list[int]:
     starts: set[int] = set()
     line: int | None = None
-    for index, instruction in enumerate(instructions):
+    for index, (instruction, target) in enumerate(zip(instructions, _jump_targets(instructions), strict=True)):
         if instruction.starts_line is not None and instruction.starts_line != line:
             starts.add(index)
         line = instruction.starts_line
-        target = indices.get(id(instruction.target)) if instruction.target is not None else None
-        if target is not None and target <= index and instructions[target].starts_line is not None:
+        if 0 <= target <= index and instructions[target].starts_line is not None:
             starts.add(target)
     return sorted(starts)
+
+
+def _resume_prologue_mark(instructions: Sequence[Instruction]) -> int:
+    """Return where a resume function begins to restore its state, -1 in any other function.
+
+    torch/_dynamo/resume_execution.py: the flag is a local of the resume function.
+    """
+    for index, instruction in enumerate(instructions):
+        if instruction.argval == "__is_tracing_resume_prologue":
+            return index
+    return -1
 
 
 def _is_entry_only(instructions: Sequence[Instruction], start: int, starts: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ import types
 from dynamo_dap.debuggee.torch_internals.translator import (
     CompileIdentity,
     Translator,
-    ancestors,
+    outermost,
     restart_reasons,
     user_function_name,
 )
@@ -21,8 +21,8 @@ def describe(
 ) -> str:
     """Return the description of a stop: ``Paused on breakpoint while Dynamo traces fn [0/0]``, and which attempt it
     is."""
-    outermost = list(ancestors(translator))[-1]
-    text = f"Paused on {reason} while Dynamo traces {user_function_name(outermost.f_code)} [{identity.compile_id}]"
+    name = user_function_name(outermost(translator).f_code)
+    text = f"Paused on {reason} while Dynamo traces {name} [{identity.compile_id}]"
     if identity.attempt == 0:
         return text
     text += f", attempt {identity.attempt + 1}"

@@ -11,6 +11,7 @@ import types
 
 from dynamo_dap.debuggee.agent.breakpoints import COMPILE_TIME, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
@@ -24,7 +25,9 @@ from dynamo_dap.debuggee.torch_internals.translator import (
     LINES,
     Translator,
     TranslatorHooks,
+    chain_of,
     instruction_at,
+    is_in_resume_prologue,
     resume_function,
 )
 
@@ -64,16 +67,15 @@ class CompileTimeEngine:
     # -- hooks: the tracing thread ---------------------------------------------------------------------------------
 
     def _on_line_instruction(self, translator: Translator) -> None:
-        if translator.output is not self._output:
-            self._output = translator.output
-            self._progress = self._traces.of(translator)
-        progress = self._progress
-        assert progress is not None
-        progress.position += 1
-        lines = self._host.breakpoints.lines_in(translator.f_code.co_filename)
-        if self._watches_every_line or (lines is not None and translator.lineno in lines):
-            reached = () if lines is None else lines.get(translator.lineno, ())
-            self._guarded_visit(translator, progress, reached)
+        try:
+            progress = self._progress_of(translator)
+            progress.position += 1
+            line = translator.lineno
+            lines = self._host.breakpoints.lines_in(translator.f_code.co_filename)
+            if self._watches_every_line or (lines is not None and line in lines):
+                self._visit(translator, progress, () if lines is None else lines.get(line, ()))
+        except Exception:  # noqa: BLE001  (an exception of ours must never become one of the trace)
+            self._tell_failure()
 
     def _on_instruction(self, translator: Translator) -> None:
         """Instructions without a line are seen only here; they matter to steps by instruction alone."""
@@ -81,34 +83,48 @@ class CompileTimeEngine:
         if index is None or translator.instructions[index].starts_line:
             return
         step = self._host.current_step()
-        if step is None or step.granularity != "instruction" or self._host.is_holding or self._progress is None:
+        if step is None or step.granularity != "instruction":
             return
         # As ``step`` would do next; the translator stands at the instruction, for whoever looks.
         translator.instruction_pointer = index + 1
         try:
-            self._guarded_visit(translator, self._traces.of(translator), ())
+            self._visit(translator, self._progress_of(translator), ())
+        except Exception:  # noqa: BLE001  (as above)
+            self._tell_failure()
         finally:
             translator.instruction_pointer = index
 
-    def _guarded_visit(
-        self, translator: Translator, progress: TraceProgress, reached: tuple[LineBreakpoint, ...]
-    ) -> None:
-        if self._host.is_holding:
-            return
-        try:
-            self._visit(self._place(translator, progress), reached)
-        except Exception:
-            # An exception of ours must never become one of the trace.
-            log_exception("looking at a traced line")
-            self._host.print("dynamo-dap: internal error while looking at a traced line; tracing goes on\n", "stderr")
+    def _progress_of(self, translator: Translator) -> TraceProgress:
+        if translator.output is not self._output or self._progress is None:
+            self._output = translator.output
+            self._progress = self._traces.of(translator)
+        return self._progress
+
+    def _tell_failure(self) -> None:
+        log_exception("looking at a traced line")
+        self._host.print("dynamo-dap: internal error while looking at a traced line; tracing goes on\n", "stderr")
 
     def _place(self, translator: Translator, progress: TraceProgress) -> Place:
         filename = translator.f_code.co_filename
         is_user_code = not self._host.options.just_my_code or is_user_file(filename)
         index = instruction_at(translator)
-        return Place(translator, index, translator.lineno, self._facts.of(translator), progress, is_user_code)
+        facts = self._facts.of(translator)
+        begins_line = facts.begins_line(index, progress.comes_from(translator, index))
+        return Place(
+            translator=translator,
+            index=index,
+            line=translator.lineno,
+            facts=facts,
+            progress=progress,
+            begins_line=begins_line and not is_in_resume_prologue(translator),
+            chain=lambda: chain_of(translator, sys._getframe()),
+            is_user_code=is_user_code,
+        )
 
-    def _visit(self, place: Place, reached: tuple[LineBreakpoint, ...]) -> None:
+    def _visit(self, translator: Translator, progress: TraceProgress, reached: tuple[LineBreakpoint, ...]) -> None:
+        if self._host.is_holding:
+            return
+        place = self._place(translator, progress)
         hit = self._breakpoints_hit(place, reached)
         if hit:
             self._stop(place, "breakpoint", hit)
@@ -159,18 +175,23 @@ class CompileTimeEngine:
             Stop(
                 engine=self.name,
                 reason=reason,
-                frames=lambda: frames_of(translator, top, self._host.print),
+                frames=lambda: frames_of(translator, top, self._host.print, self._host.python_stack),
                 description=describe(reason, translator, progress.identity, top, restarted=restarted),
                 hit_breakpoint_ids=hit or [],
                 origin=Origin(
                     translator,
                     place.index,
                     place.line,
+                    tuple(chain_of(translator, top)[1:]),
                     progress.identity,
                     progress.position if progress.began_at_start else -1,
                 ),
             )
         )
+
+    def present_frame(self, frame: types.FrameType) -> Frame | None:
+        """Traced functions have no running frame."""
+        return None
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
         """Stop for ``comptime.breakpoint()``; False when ``frame``, which called ``breakpoint()``, is no such call."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 
-from dynamo_dap.debuggee.agent.eager_frames import eager_frames
 from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.compile_time.completion import completions
@@ -16,7 +15,7 @@ from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_py
 from dynamo_dap.debuggee.compile_time.symbolic_scopes import scopes_of
 from dynamo_dap.debuggee.torch_internals.translator import (
     Translator,
-    ancestors,
+    chain_of,
     frame_below_trace,
     instruction_at,
     user_function_name,
@@ -76,8 +75,16 @@ class TranslatorFrame(Frame):
         return completions(self._translator, text, column)
 
 
-def frames_of(translator: Translator, top: types.FrameType, console: Callable[[str], None]) -> list[Frame]:
-    """Return the whole stack of a thread that traces: ``top`` is the Python frame that the hook runs in."""
+def frames_of(
+    translator: Translator,
+    top: types.FrameType,
+    console: Callable[[str], None],
+    below: Callable[[types.FrameType | None], Sequence[Frame]],
+) -> list[Frame]:
+    """Return the whole stack of a thread that traces.
+
+    ``top`` is the Python frame that the hook runs in; ``below`` presents the Python frames that called into Dynamo.
+    """
     scratch: dict[str, object] = {}
-    symbolic: list[Frame] = [TranslatorFrame(one, scratch, console) for one in ancestors(translator)]
-    return symbolic + eager_frames(frame_below_trace(top), console)
+    symbolic: list[Frame] = [TranslatorFrame(one, scratch, console) for one in chain_of(translator, top)]
+    return symbolic + list(below(frame_below_trace(top)))

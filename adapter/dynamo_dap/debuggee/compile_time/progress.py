@@ -31,23 +31,31 @@ class TraceProgress:
     identity: CompileIdentity
     began_at_start: bool
     """Whether counting began with the attempt; not when the hook was installed in the middle of it."""
+    last: tuple[int, int] = (0, -1)
+    """The instruction looked at last: ``id`` of its translator, index."""
     position: int = 0
     """How many instructions with a line were traced, inlined functions included."""
     visits: Counter[Visit] = field(default_factory=Counter)
     earlier_visits: Counter[Visit] = field(default_factory=Counter)
-    entered: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
-    """Translators that were seen on the first line of their function."""
+    entered: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    """Translators that were seen on the first line of their function, by identity."""
 
     def is_first_visit(self, visit: Visit) -> bool:
         """Count a visit; False when an earlier attempt of this frame made the same one."""
         self.visits[visit] += 1
         return self.visits[visit] > self.earlier_visits[visit]
 
+    def comes_from(self, translator: Translator, index: int) -> int:
+        """Note that ``index`` is looked at; return the index looked at before it in the same translator, else -1."""
+        (before, came_from), self.last = self.last, (id(translator), index)
+        return came_from if before == id(translator) else -1
+
     def enters(self, translator: Translator) -> bool:
         """Whether the translator is on its function's first line for the first time."""
-        if translator in self.entered:
+        known = self.entered.get(id(translator))
+        if known is not None and known() is translator:
             return False
-        self.entered.add(translator)
+        self.entered[id(translator)] = weakref.ref(translator)
         return True
 
 
@@ -55,14 +63,19 @@ class ProgressOfTraces:
     """The progress of the trace that is running, and of those it may return to."""
 
     def __init__(self) -> None:
-        self._by_output: weakref.WeakKeyDictionary[Any, TraceProgress] = weakref.WeakKeyDictionary()
+        # By identity: Dynamo's output graphs compare by value and cannot be hashed.
+        self._by_output: dict[int, tuple[weakref.ref[Any], TraceProgress]] = {}
         self._latest_of_compile: dict[str, TraceProgress] = {}
 
     def of(self, translator: Translator) -> TraceProgress:
         """Return the progress of the attempt that the translator belongs to."""
-        progress = self._by_output.get(translator.output)
-        if progress is None:
-            progress = self._by_output[translator.output] = self._begin(translator)
+        output = translator.output
+        known = self._by_output.get(id(output))
+        if known is not None and known[0]() is output:
+            return known[1]
+        progress = self._begin(translator)
+        self._by_output = {key: entry for key, entry in self._by_output.items() if entry[0]() is not None}
+        self._by_output[id(output)] = (weakref.ref(output), progress)
         return progress
 
     def _begin(self, translator: Translator) -> TraceProgress:

@@ -15,6 +15,7 @@ stop says so.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,9 +25,7 @@ from dynamo_dap.debuggee.compile_time.progress import TraceProgress
 from dynamo_dap.debuggee.torch_internals.translator import (
     CompileIdentity,
     Translator,
-    ancestors,
-    is_generator,
-    is_in_resume_prologue,
+    outermost,
     resume_function,
 )
 
@@ -39,6 +38,8 @@ class Origin:
     index: int
     """Of the instruction that was about to be executed."""
     line: int
+    callers: tuple[Translator, ...]
+    """The functions that it was inlined into, innermost first."""
     identity: CompileIdentity
     position: int
     """``TraceProgress.position`` there, -1 when it is not known."""
@@ -53,13 +54,12 @@ class Place:
     line: int
     facts: CodeFacts
     progress: TraceProgress
+    begins_line: bool
+    """Whether a line of the user's begins here."""
+    chain: Callable[[], Sequence[Translator]]
+    """The translator and those that run it, innermost first."""
     is_user_code: bool
     """Whether steps may end here: ``justMyCode`` leaves installed packages out."""
-
-    @property
-    def begins_line(self) -> bool:
-        """Whether a line of the user's begins here."""
-        return self.index in self.facts.line_starts and not is_in_resume_prologue(self.translator)
 
     @property
     def begins_statement(self) -> bool:
@@ -114,14 +114,10 @@ def _ends(step: Step, origin: Origin, place: Place) -> bool:
         return _ends_in_other_trace(step, origin, place)
     if place.translator is origin.translator:
         return step.kind is not StepKind.OUT and _ends_in_same_frame(step, origin, place)
-    if place.translator in _strict_ancestors(origin.translator):
-        return True
-    if origin.translator in _strict_ancestors(place.translator):
-        return step.kind is StepKind.IN and _enters(step, place)
-    # Neither a caller nor called: a function that a caller called next, or whoever a generator yielded to.
-    if step.kind is StepKind.IN or is_generator(origin.translator):
-        return _enters(step, place)
-    return False
+    if place.translator in origin.callers:
+        return origin.translator not in place.chain()
+    # A function that it called, or that its caller called next.
+    return step.kind is StepKind.IN and _enters(step, place)
 
 
 def _ends_in_other_trace(step: Step, origin: Origin, place: Place) -> bool:
@@ -130,9 +126,9 @@ def _ends_in_other_trace(step: Step, origin: Origin, place: Place) -> bool:
     if step.kind is not StepKind.OUT:
         return True
     resumed = resume_function(place.translator.f_code)
-    outermost = list(ancestors(origin.translator))[-1].f_code
-    before = resume_function(outermost)
-    return resumed is None or resumed.function != (before.function if before else outermost.co_name)
+    compiled = outermost(origin.translator).f_code
+    before = resume_function(compiled)
+    return resumed is None or resumed.function != (before.function if before else compiled.co_name)
 
 
 def _enters(step: Step, place: Place) -> bool:
@@ -145,7 +141,3 @@ def _ends_in_same_frame(step: Step, origin: Origin, place: Place) -> bool:
     if place.line == origin.line and place.index > origin.index:
         return False
     return place.begins_line if step.granularity == "line" else place.begins_statement
-
-
-def _strict_ancestors(translator: Translator) -> list[Translator]:
-    return list(ancestors(translator))[1:]

@@ -25,6 +25,7 @@ Instruction = Any
 
 _BASE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase"
 _STARTS_LINE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.starts_line"
+_RUN = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.run"
 _STEP = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.step"
 _CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
 _CONTEXT = "torch._guards:CompileContext.try_get"
@@ -32,6 +33,7 @@ _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
 
 LINES = Feature("stopping while Dynamo traces", _BASE, _STARTS_LINE)
 INSTRUCTIONS = Feature("stepping by instruction while Dynamo traces", _BASE, _STEP)
+RUNNING = Feature("telling who runs a generator", _RUN)
 CALLERS = Feature("telling the callers of a traced function from torch's own frames", _CALLBACK)
 IDENTITY = Feature("telling attempts of a trace apart", _CONTEXT)
 RESTARTS = Feature("telling why an analysis was restarted", _COMPILE_FRAME)
@@ -44,7 +46,8 @@ class TranslatorHooks:
 
     def __init__(self, on_line_instruction: Hook, on_instruction: Hook) -> None:
         """``on_line_instruction`` is called at every instruction that has a line, once ``lineno`` and
-        ``instruction_pointer`` tell of it; ``on_instruction`` before every instruction is fetched."""
+        ``instruction_pointer`` tell of it; ``on_instruction`` before every instruction is fetched.
+        """
         self._on_line_instruction = on_line_instruction
         self._on_instruction = on_instruction
         self._lock = threading.Lock()
@@ -95,22 +98,40 @@ def instruction_at(translator: Translator) -> int:
     return int(translator.instruction_pointer) - 1
 
 
-def ancestors(translator: Translator) -> Iterator[Translator]:
-    """Yield the translator, the one that inlines it, and so on out to the frame being compiled."""
+def chain_of(translator: Translator, top: types.FrameType) -> list[Translator]:
+    """Return the translator, whoever runs it, and so on out to the frame being compiled.
+
+    Read off the Python frames of the interpreter above ``top``, since a generator's ``parent`` made it, and another
+    function may run it.
+    """
+    if RUNNING.problem is not None:
+        return list(_parents(translator))
+    run = RUNNING.resolve(_RUN).__code__
+    callback = CALLERS.resolve(_CALLBACK).__code__ if CALLERS.problem is None else None
+    chain: list[Translator] = []
+    frame: types.FrameType | None = top
+    while frame is not None and frame.f_code is not callback:
+        if frame.f_code is run:
+            chain.append(frame.f_locals["self"])
+        frame = frame.f_back
+    return chain[chain.index(translator) :] if translator in chain else list(_parents(translator))
+
+
+def _parents(translator: Translator) -> Iterator[Translator]:
     current = translator
     while current is not None:
         yield current
         current = getattr(current, "parent", None)
 
 
+def outermost(translator: Translator) -> Translator:
+    """Return the translator of the frame being compiled, into which the others are inlined."""
+    return list(_parents(translator))[-1]
+
+
 def is_in_resume_prologue(translator: Translator) -> bool:
     """Whether a resume function is still restoring its state: none of the user's code runs there."""
     return bool(getattr(translator, "is_tracing_resume_prologue", False))
-
-
-def is_generator(translator: Translator) -> bool:
-    """Whether the translator runs a generator, which goes on in whoever asks it for the next value."""
-    return bool(translator.f_code.co_flags & 0x20)
 
 
 @dataclass(frozen=True, slots=True)
