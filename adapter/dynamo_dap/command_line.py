@@ -1,0 +1,100 @@
+"""The command ``dynamo-dap``, the same as ``python -m dynamo_dap``. Reads the arguments and starts what they ask for.
+
+Subcommands are looked up in one table and imported only when asked for: a server started by an IDE loads nothing of the
+terminal's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_SUBCOMMANDS = {"debug": "dynamo_dap.terminal.command"}
+"""Subcommands and the modules whose ``main(arguments) -> int`` runs them."""
+
+_DESCRIPTION = """\
+A debugger for torch.compile. Without arguments it is a debug adapter for an IDE: it speaks the Debug Adapter Protocol
+over stdin and stdout.
+"""
+_SUBCOMMAND_HELP = """\
+subcommands:
+  debug       debug a program in this terminal; see: dynamo-dap debug -h
+
+environment variables:
+  DYNAMO_DAP_ACCESS_TOKEN   as --access-token
+  DYNAMO_DAP_LOG            as --log
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status: 2 for wrong usage."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0] in _SUBCOMMANDS:
+        status = importlib.import_module(_SUBCOMMANDS[given[0]]).main(given[1:])
+        return int(status)
+    return _serve(_parser().parse_args(given))
+
+
+def version() -> str:
+    """Return the installed version of the project."""
+    try:
+        return importlib.metadata.version("dynamo-dap")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap",
+        description=_DESCRIPTION,
+        epilog=_SUBCOMMAND_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"dynamo-dap {version()}")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="serve over TCP instead; port 0 is any free one")
+    parser.add_argument(
+        "--access-token",
+        metavar="TOKEN",
+        help='what TCP clients have to give as "accessToken" in launch or attach; a random one is printed without this',
+    )
+    parser.add_argument("--log", metavar="FILE", help="write a log, of every message too, to FILE")
+    return parser
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from dynamo_dap.server import log
+    from dynamo_dap.server.access import TOKEN_VARIABLE
+
+    path = options.log or os.environ.get(log.LOG_VARIABLE)
+    try:
+        log.set_up(Path(path) if path else None)
+    except OSError as error:
+        return _fail(f"cannot write the log {path}: {error.strerror or error}")
+    if options.listen is not None:
+        return _serve_tcp(options.listen, options.access_token or os.environ.get(TOKEN_VARIABLE) or None)
+    if options.access_token is not None:
+        return _fail("--access-token is for --listen; over stdin and stdout, whoever started the server is its user")
+
+    from dynamo_dap.protocol.streams import take_standard_streams
+    from dynamo_dap.server import standard_io
+
+    return standard_io.serve(take_standard_streams())
+
+
+def _serve_tcp(listen: str, access_token: str | None) -> int:
+    from dynamo_dap.server import tcp
+
+    try:
+        return tcp.serve(tcp.Address.parse(listen), access_token)
+    except tcp.CannotListen as error:
+        return _fail(str(error))
+
+
+def _fail(text: str) -> int:
+    print(f"dynamo-dap: {text}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
+    return 2

@@ -1,0 +1,134 @@
+"""How the token of a program that listens for a debugger gets to the debugger of the same user, without being typed.
+
+The listening program writes it to a file that only its user can read; a server that attaches on the same machine looks
+there. Any thread of either process; a file lives from ``listen`` to the end of the program, and is removed by whoever
+finds that the program is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_DIRECTORY_NAME = "dynamo-dap"
+
+
+def write_token_file(host: str, port: int, token: str) -> Path:
+    """Write the token of the program that listens at ``host`` and ``port``; return the file, to be removed at its end.
+
+    Raises:
+        OSError: no directory of the user's can be written to.
+    """
+    directory = _writable_directory()
+    _remove_stale_files(directory)
+    path = directory / f"{port}-{os.getpid()}.json"
+    content = {"host": host, "port": port, "token": token, "machine": socket.gethostname(), "pid": os.getpid()}
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+    return path
+
+
+def read_token_file(host: str, port: int) -> str | None:
+    """Return the token of the program of this user that listens at ``host`` and ``port``, None when there is none.
+
+    Files that are not the user's own, or that others can read, are not believed.
+    """
+    for directory in _candidates():
+        if not _is_private(directory, stat.S_ISDIR):
+            continue
+        _remove_stale_files(directory)
+        for path in directory.glob(f"{port}-*.json"):
+            content = _read(path)
+            if content is not None and _same_host(str(content.get("host")), host):
+                return str(content["token"])
+    return None
+
+
+def _candidates() -> Iterator[Path]:
+    """Yield where token files may be, best first. A reader tries all: its environment may differ from the writer's."""
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime) / _DIRECTORY_NAME
+    if state := os.environ.get("XDG_STATE_HOME"):
+        yield Path(state) / _DIRECTORY_NAME
+    with contextlib.suppress(RuntimeError):
+        yield Path.home() / ".local" / "state" / _DIRECTORY_NAME
+    yield Path(tempfile.gettempdir()) / f"{_DIRECTORY_NAME}-{os.getuid()}"
+
+
+def _writable_directory() -> Path:
+    for directory in _candidates():
+        with contextlib.suppress(OSError):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_private(directory, stat.S_ISDIR) and os.access(directory, os.W_OK):
+                return directory
+    raise OSError("found no directory that is only this user's to keep an access token in")
+
+
+def _is_private(path: Path, has_type: Any) -> bool:
+    """Whether ``path`` is of the right type, not a link, and only its owner, this user, has any right to it."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return bool(has_type(status.st_mode)) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    if not _is_private(path, stat.S_ISREG):
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and isinstance(content.get("token"), str) else None
+
+
+def _remove_stale_files(directory: Path) -> None:
+    for path in directory.glob("*.json"):
+        content = _read(path)
+        if content is not None and content.get("machine") == socket.gethostname() and not _is_alive(content.get("pid")):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _is_alive(pid: object) -> bool:
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _same_host(listening: str, wanted: str) -> bool:
+    """Whether a program listening at one address is reached by the other.
+
+    A token must never be sent to another machine, so an address for every interface only stands for loopback.
+    """
+    if listening == wanted:
+        return True
+    return is_loopback(wanted) and (is_loopback(listening) or listening in ("", "0.0.0.0", "::"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` can only be reached from this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,15 @@
+"""The DAP server: one process between the IDE and the debugged program. Never imports torch.
+
+An asyncio loop on the main thread owns all state. Reader threads (one per connection, ``protocol.connection``) post
+every message to it; nothing else runs on another thread but the wait for a child process to end.
+
+Rooms, each depending only on those above it::
+
+    errors, capabilities, agent_capabilities   facts
+    loop_connection, client, backend           the ends of connections, as the loop sees them
+    routing, breakpoint_memory                 which backend gets a request; what a restart sets again
+    launching/                                 options, the child process, the handshake with the agent
+    debuggee, session                          one life of the program; one IDE connection
+    handlers/                                  one module per request family
+    standard_io, tcp                           where sessions come from
+"""

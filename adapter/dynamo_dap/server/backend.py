@@ -1,0 +1,62 @@
+"""A backend: something in the debugged program that speaks DAP as an adapter would. Today the agent; later debugpy too.
+
+Used on the loop. Lives as long as its connection, which is never longer than the debugged process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from dynamo_dap.protocol.messages import Event, Request, Response
+from dynamo_dap.server.errors import ErrorId
+from dynamo_dap.server.loop_connection import LoopConnection
+
+_log = logging.getLogger(__name__)
+
+OnEvent = Callable[["Backend", Event], None]
+OnClosed = Callable[["Backend", "str | None"], None]
+
+
+class Backend:
+    """One backend, and whom to tell what it says."""
+
+    def __init__(self, name: str, connection: LoopConnection, on_event: OnEvent, on_closed: OnClosed) -> None:
+        """Take ``connection`` over. ``name`` tells backends apart in logs, and whose an id is."""
+        self.name = name
+        self.connection = connection
+        self.is_ready = False
+        """Whether it said ``initialized``: it takes breakpoints now."""
+        self._on_event = on_event
+        self._on_closed = on_closed
+        self._is_gone = False
+        connection.receiver = self
+        if connection.is_closed:  # before we listened, perhaps
+            asyncio.get_running_loop().call_soon(self.on_closed, None)
+
+    def send(self, command: str, arguments: object, on_response: Callable[[Response], None]) -> int:
+        """Send a request and return its ``seq`` there."""
+        return self.connection.send_request(command, arguments, on_response)
+
+    def on_event(self, event: Event) -> None:
+        """Pass an event on."""
+        self._on_event(self, event)
+
+    def on_request(self, request: Request) -> None:
+        """Refuse: backends have nothing to ask."""
+        text = f"the server answers no '{request.command}' of the {self.name}"
+        self.connection.respond_error(request, text, error_id=ErrorId.UNKNOWN_REQUEST)
+
+    def on_invalid_message(self, problem: str) -> None:
+        """Log what could not be read."""
+        _log.error("%s sent an invalid message: %s", self.name, problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        """Pass on that it is gone, once."""
+        if self._is_gone:
+            return
+        self._is_gone = True
+        self.is_ready = False
+        self.connection.close()
+        self._on_closed(self, problem)

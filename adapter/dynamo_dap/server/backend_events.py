@@ -1,0 +1,77 @@
+"""What becomes of a backend's events on their way to the client.
+
+Used on the loop; one per life of the debugged program. Most pass unread. Only those are read in which something is the
+server's: breakpoint ids, the end of the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dynamo_dap.protocol.events import StoppedEventBody, ThreadEventBody
+from dynamo_dap.protocol.messages import Event, decode
+from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.breakpoint_memory import BreakpointMemory
+from dynamo_dap.server.client import Client
+
+
+class BackendEvents:
+    """Passes events on to the client."""
+
+    def __init__(self, client: Client, breakpoints: BreakpointMemory, *, owns_end: bool) -> None:
+        """``owns_end``: the server itself sees the program end, and tells so when all its output has been passed on."""
+        self._client = client
+        self._breakpoints = breakpoints
+        self._owns_end = owns_end
+        self.is_silent = False
+        """Whether the client is to hear nothing more: the program is being replaced by a restart."""
+        self.initialized = asyncio.Event()
+        """Set when the backend takes breakpoints."""
+        self.has_said_terminated = False
+        self.stopped_threads: set[int] = set()
+        """Threads that have ever been reported stopped, and not exited."""
+        self._readers: dict[str, Callable[[Backend, Event], object]] = {
+            "initialized": self._initialized,
+            "stopped": self._stopped,
+            "breakpoint": self._breakpoint,
+            "thread": self._thread,
+            "exited": self._exited,
+            "terminated": self._terminated,
+        }
+
+    def take(self, backend: Backend, event: Event) -> None:
+        """Pass ``event`` on, or keep it."""
+        read = self._readers.get(event.event)
+        body = event.body if read is None else read(backend, event)
+        if body is not None and not self.is_silent:
+            self._client.event(event.event, body)
+
+    def _initialized(self, backend: Backend, event: Event) -> None:
+        """Keep it: the session tells the client itself, once."""
+        backend.is_ready = True
+        self.initialized.set()
+
+    def _stopped(self, backend: Backend, event: Event) -> object:
+        thread_id = decode(event.body, StoppedEventBody, "stopped event").thread_id
+        if thread_id is not None:
+            self.stopped_threads.add(thread_id)
+        return self._breakpoints.translate_stop(backend, event.body)
+
+    def _breakpoint(self, backend: Backend, event: Event) -> object:
+        return self._breakpoints.translate_event(backend, event.body)
+
+    def _thread(self, backend: Backend, event: Event) -> object:
+        body = decode(event.body, ThreadEventBody, "thread event")
+        if body.reason == "exited":
+            self.stopped_threads.discard(body.thread_id)
+        return event.body
+
+    def _exited(self, backend: Backend, event: Event) -> object:
+        return None if self._owns_end else event.body
+
+    def _terminated(self, backend: Backend, event: Event) -> object:
+        if self._owns_end or self.has_said_terminated:
+            return None
+        self.has_said_terminated = True
+        return event.body

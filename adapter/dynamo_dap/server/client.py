@@ -1,0 +1,90 @@
+"""The IDE, as the session sees it: what it can do, and what is said to it. Used on the loop; one per IDE connection."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dynamo_dap.protocol.connection import Receiver
+from dynamo_dap.protocol.events import ExitedEventBody, OutputEventBody
+from dynamo_dap.protocol.messages import Request, Response, decode
+from dynamo_dap.protocol.requests import InitializeArguments, RunInTerminalArguments, RunInTerminalResponseBody
+from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.server.errors import RequestRefused
+from dynamo_dap.server.loop_connection import LoopConnection
+
+_TERMINAL_TIMEOUT = 60.0
+"""Seconds for the IDE to open a terminal; some ask the user first."""
+
+
+class Client:
+    """The IDE's end of the session."""
+
+    def __init__(self, stream: ByteStream, receiver: Receiver) -> None:
+        self._connection = LoopConnection(stream, "IDE", receiver)
+        self.initialize_arguments = msgspec.Raw(b"{}")
+        """As the IDE gave them: backends get them too."""
+        self._information: InitializeArguments | None = None
+
+    def introduce(self, arguments: InitializeArguments) -> None:
+        """Remember what the client said of itself."""
+        self._information = arguments
+        self.initialize_arguments = msgspec.Raw(msgspec.json.encode(arguments))
+
+    @property
+    def is_introduced(self) -> bool:
+        """Whether ``initialize`` was received."""
+        return self._information is not None
+
+    @property
+    def has_terminal(self) -> bool:
+        """Whether the client takes ``runInTerminal`` requests."""
+        return self._information is not None and bool(self._information.supports_run_in_terminal_request)
+
+    async def run_in_terminal(self, arguments: RunInTerminalArguments) -> RunInTerminalResponseBody:
+        """Have the client run a command in a terminal of its own. Raises ``RequestFailed``, ``TimeoutError``."""
+        body = await self._connection.request("runInTerminal", arguments, timeout=_TERMINAL_TIMEOUT)
+        return decode(body, RunInTerminalResponseBody, "response to runInTerminal")
+
+    def output(self, text: str, category: str = "console") -> None:
+        """Show ``text``, a line or several; ``category`` is one of DAP's, such as ``important``."""
+        body = OutputEventBody(output=text if text.endswith("\n") else text + "\n", category=category)
+        self._connection.send_event("output", body)
+
+    def program_output(self, text: str, category: str) -> None:
+        """Pass on what the program wrote, exactly."""
+        self._connection.send_event("output", OutputEventBody(output=text, category=category))
+
+    def event(self, name: str, body: object = None) -> None:
+        """Send an event."""
+        self._connection.send_event(name, body)
+
+    def exited(self, exit_code: int) -> None:
+        """Tell the program's exit code."""
+        self._connection.send_event("exited", ExitedEventBody(exit_code=exit_code))
+
+    def respond(self, request: Request, body: object = None) -> None:
+        """Answer with success."""
+        self._connection.respond(request, body)
+
+    def refuse(self, request: Request, refusal: RequestRefused) -> None:
+        """Answer with a failure."""
+        self._connection.respond_error(
+            request,
+            refusal.text,
+            error_id=refusal.error_id,
+            message=refusal.message,
+            show_user=refusal.show_user,
+        )
+
+    def forward_response(self, request: Request, response: Response) -> None:
+        """Answer with what a backend answered."""
+        self._connection.forward_response(request, response)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection has ended."""
+        return self._connection.is_closed
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()

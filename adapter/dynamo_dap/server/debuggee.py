@@ -1,0 +1,237 @@
+"""One life of the debugged program: from its start, or the connection to it, to its end.
+
+Used on the loop. A session has one after another when it restarts. Who is there: a process that the server owns
+(launch), an agent in it that speaks DAP, or both; an attached program has only the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from enum import Enum
+
+import msgspec
+
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.events import ProcessEventBody
+from dynamo_dap.protocol.messages import decode
+from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.backend_events import BackendEvents
+from dynamo_dap.server.breakpoint_memory import BreakpointMemory
+from dynamo_dap.server.client import Client
+from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.launching.agent_listener import ProcessInformation
+from dynamo_dap.server.launching.options import SessionOptions, agent_arguments
+from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
+from dynamo_dap.server.loop_connection import LoopConnection
+from dynamo_dap.server.torch_versions import version_warning
+from dynamo_dap.server.waiting import until_any
+
+_log = logging.getLogger(__name__)
+
+_LAST_WORDS_TIMEOUT = 2.0
+"""Seconds between the end of the process and the end of its agent's connection; a forked child may hold that open."""
+_PROCESS_END_TIMEOUT = 5.0
+"""Seconds between the end of the agent's connection and that of its process, in an ordinary end."""
+_DISCONNECT_TIMEOUT = 2.0
+_KILL_TIMEOUT = 10.0
+TERMINATE_GRACE = 5.0
+"""Seconds for a program to end itself when asked to."""
+
+
+class StartMethod(Enum):
+    """How the program came to be debugged (DAP ``process.startMethod``)."""
+
+    LAUNCH = "launch"
+    ATTACH = "attach"
+
+
+class Debuggee:
+    """The program, as the session sees it."""
+
+    def __init__(
+        self,
+        client: Client,
+        breakpoints: BreakpointMemory,
+        start_method: StartMethod,
+        name: str,
+        on_end: Callable[[Debuggee], None],
+    ) -> None:
+        """``name`` is what the IDE calls it; ``on_end`` is called when it has ended, or is out of reach."""
+        self.start_method = start_method
+        self.process: OwnedProcess | None = None
+        self.agent: Backend | None = None
+        self.information = ProcessInformation()
+        self.events = BackendEvents(client, breakpoints, owns_end=start_method is StartMethod.LAUNCH)
+        self.agent_arrived = asyncio.Event()
+        self.has_ended = False
+        """Whether it is known to have ended, or to be out of reach."""
+        self._agent_left = asyncio.Event()
+        self._is_watched = False
+        self._end_was_told = asyncio.Event()
+        self._is_being_ended = False
+        self._client = client
+        self._name = name
+        self._on_end = on_end
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def backends(self) -> list[Backend]:
+        """Those that take requests."""
+        return [self.agent] if self.agent is not None and not self._agent_left.is_set() else []
+
+    def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
+        """Take over the connection of the authorised agent, which told ``information`` of its process."""
+        self.information = decode(information, ProcessInformation, "information about the process")
+        self.agent = Backend("agent", connection, self.events.take, self._on_agent_closed)
+        self.agent_arrived.set()
+
+    async def introduce(self, options: SessionOptions) -> None:
+        """Begin the session with the agent: it says ``initialized``, and takes breakpoints then.
+
+        Raises:
+            StartRefused: the agent refused, or did not answer in time.
+        """
+        assert self.agent is not None, "an agent is introduced when it is there"
+        connection, timeout = self.agent.connection, options.launch_timeout
+        try:
+            await connection.request("initialize", self._client.initialize_arguments, timeout=timeout)
+            await connection.request("attach", agent_arguments(options), timeout=timeout)
+        except RequestFailed as failure:
+            raise StartRefused(ErrorId.AGENT_REFUSED, f"the program's debug agent refused: {failure}") from None
+        except TimeoutError as error:
+            raise StartRefused(ErrorId.CONNECT_TIMEOUT, str(error)) from None
+        await until_any(timeout, self.events.initialized.wait(), self._agent_left.wait())
+        if not self.events.initialized.is_set():
+            problem = "closed its connection" if self._agent_left.is_set() else f"was not ready within {timeout:g} s"
+            text = f"the program's debug agent {problem} (waited for its 'initialized' event)"
+            raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
+
+    def announce(self) -> None:
+        """Tell the IDE about the process, and what it will not be able to do with its torch."""
+        body = ProcessEventBody(
+            name=self._name,
+            system_process_id=self.information.process_id,
+            is_local_process=True,
+            start_method=self.start_method.value,
+        )
+        self._client.event("process", body)
+        if self.agent is not None and (warning := version_warning(self.information)) is not None:
+            self._client.output(warning, "important")
+
+    def watch(self) -> None:
+        """From now on, tell the IDE of the end of the program."""
+        self._is_watched = True
+        if self.process is not None:
+            self._run(self._watch_process(self.process))
+        elif self._agent_left.is_set():
+            self._end_attached()
+
+    # -- ending it -------------------------------------------------------------------------------------------------
+
+    def terminate(self) -> None:
+        """Ask the program to end by itself; a process of ours is killed when it has not after some seconds."""
+        self._is_being_ended = True
+        for backend in self.backends:
+            backend.send("terminate", None, lambda response: None)
+        if self.process is not None:
+            if not self.backends:
+                self.process.terminate()
+            self._run(self._kill_after(self.process, TERMINATE_GRACE))
+
+    async def leave(self, *, kill: bool) -> None:
+        """Take leave of the agent, and of the process: end it with its whole group, or let it run on."""
+        self._is_being_ended = True
+        for backend in self.backends:
+            own_end = kill and self.process is None
+            with contextlib.suppress(RequestFailed, TimeoutError):
+                await backend.connection.request(
+                    "disconnect", {"terminateDebuggee": own_end}, timeout=_DISCONNECT_TIMEOUT
+                )
+            if own_end:
+                await until_any(TERMINATE_GRACE, self._agent_left.wait())
+        await self._leave_process(kill=kill)
+        if self.agent is not None:
+            self.agent.connection.close()
+
+    async def _leave_process(self, *, kill: bool) -> None:
+        if self.process is None:
+            return
+        if kill:
+            self.process.kill()
+            if await until_any(_KILL_TIMEOUT, self.process.exited) and self._is_watched:
+                await until_any(_KILL_TIMEOUT, self._end_was_told.wait())
+        else:
+            self.process.let_go()
+
+    def close(self) -> None:
+        """Release everything; what was launched, and not let go, is killed. The last call."""
+        for task in self._tasks:
+            task.cancel()
+        if self.agent is not None:
+            self.agent.connection.close()
+        if self.process is not None:
+            self.process.close()
+
+    # -- its end ---------------------------------------------------------------------------------------------------
+
+    async def _watch_process(self, process: OwnedProcess) -> None:
+        exit_code = await asyncio.shield(process.exited)
+        if self.agent is not None:
+            await until_any(_LAST_WORDS_TIMEOUT, self._agent_left.wait())
+        if self.events.is_silent:
+            self._end_was_told.set()
+            return
+        if exit_code is None:
+            self._client.output("The terminal is gone; how the program ended is not known.", "important")
+        else:
+            signal_name = death_by_signal(exit_code)
+            if signal_name is not None and not self._is_being_ended:
+                self._client.output(f"The program died of {signal_name}.", "important")
+            self._client.exited(exit_code)
+        self._say_terminated()
+
+    def _on_agent_closed(self, backend: Backend, problem: str | None) -> None:
+        self._agent_left.set()
+        if problem is not None:
+            _log.error("the connection to the agent broke: %s", problem)
+        if self.process is None:
+            self._end_attached()
+        else:
+            self._run(self._expect_process_end(self.process))
+
+    async def _expect_process_end(self, process: OwnedProcess) -> None:
+        """The agent is gone, in general because the process is ending."""
+        has_ended = await until_any(_PROCESS_END_TIMEOUT, process.exited)
+        if not has_ended and not self._is_being_ended and not self.events.is_silent:
+            text = (
+                "The connection to the debugger's agent in the program broke; the program runs on, without debugging."
+            )
+            self._client.output(text, "important")
+            for thread_id in sorted(self.events.stopped_threads):
+                self._client.event("continued", {"threadId": thread_id, "allThreadsContinued": True})
+
+    def _end_attached(self) -> None:
+        if not self._is_being_ended and not self.events.is_silent and not self.events.has_said_terminated:
+            self._client.output("The program has ended, or closed its connection to the debugger.")
+        self._say_terminated()
+
+    def _say_terminated(self) -> None:
+        self.has_ended = True
+        if not self.events.has_said_terminated and not self.events.is_silent:
+            self.events.has_said_terminated = True
+            self._client.event("terminated")
+        self._end_was_told.set()
+        self._on_end(self)
+
+    async def _kill_after(self, process: OwnedProcess, seconds: float) -> None:
+        if not await until_any(seconds, process.exited):
+            self._client.output(f"The program has not ended within {seconds:g} s of being asked to; it is killed.")
+            process.kill()
+
+    def _run(self, coroutine: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

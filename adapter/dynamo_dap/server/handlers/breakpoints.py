@@ -1,0 +1,64 @@
+"""Everything that arms: each request goes to every backend, and is remembered for ``restart``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dynamo_dap.protocol.requests import (
+    SetBreakpointsArguments,
+    SetExceptionBreakpointsArguments,
+    SetFunctionBreakpointsArguments,
+    SetInstructionBreakpointsArguments,
+)
+from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.server.handling import Answers, Merge, broadcasts
+
+if TYPE_CHECKING:
+    from dynamo_dap.server.session import Session
+
+
+@broadcasts("setBreakpoints", SetBreakpointsArguments)
+def set_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetBreakpointsArguments) -> Merge:
+    """Line breakpoints of one source."""
+    source = arguments.source
+    key = source.path or f"{source.name} {source.source_reference}"
+    count = len(arguments.breakpoints if arguments.breakpoints is not None else arguments.lines or [])
+    return _remember(session, "setBreakpoints", key, raw, count)
+
+
+@broadcasts(
+    "setFunctionBreakpoints", SetFunctionBreakpointsArguments, brings=Capabilities(supports_function_breakpoints=True)
+)
+def set_function_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetFunctionBreakpointsArguments) -> Merge:
+    """Breakpoints by the name of the function."""
+    return _remember(session, "setFunctionBreakpoints", "", raw, len(arguments.breakpoints))
+
+
+@broadcasts(
+    "setInstructionBreakpoints",
+    SetInstructionBreakpointsArguments,
+    brings=Capabilities(supports_instruction_breakpoints=True),
+)
+def set_instruction_breakpoints(
+    session: Session, raw: msgspec.Raw, arguments: SetInstructionBreakpointsArguments
+) -> Merge:
+    """Breakpoints on instructions of a disassembly. A new process has other addresses: they are not set again."""
+    return _remember(session, "setInstructionBreakpoints", "", raw, len(arguments.breakpoints))
+
+
+@broadcasts("setExceptionBreakpoints", SetExceptionBreakpointsArguments)
+def set_exception_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetExceptionBreakpointsArguments) -> Merge:
+    """Filters of exceptions, ours among them."""
+    count = len(arguments.filters) + len(arguments.filter_options or [])
+    return _remember(session, "setExceptionBreakpoints", "", raw, count)
+
+
+def _remember(session: Session, command: str, key: str, raw: msgspec.Raw, count: int) -> Merge:
+    remembered = session.breakpoints.remember(command, key, raw, count)
+
+    def merge(answers: Answers) -> object:
+        return session.breakpoints.merge(remembered, answers)
+
+    return merge

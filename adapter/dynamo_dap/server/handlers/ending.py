@@ -1,0 +1,29 @@
+"""``terminate`` and ``disconnect``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dynamo_dap.protocol.requests import DisconnectArguments, TerminateArguments
+from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.server.handling import handles
+
+if TYPE_CHECKING:
+    from dynamo_dap.server.session import Session
+
+
+@handles("terminate", TerminateArguments, brings=Capabilities(supports_terminate_request=True))
+def terminate(session: Session, arguments: TerminateArguments) -> None:
+    """Ask the program to end by itself."""
+    session.terminate()
+
+
+@handles(
+    "disconnect",
+    DisconnectArguments,
+    brings=Capabilities(support_terminate_debuggee=True),
+    before_initialize=True,
+)
+async def disconnect(session: Session, arguments: DisconnectArguments) -> None:
+    """End the session: kill what was launched or let go what was attached to, unless told otherwise."""
+    await session.disconnect(arguments.terminate_debuggee)

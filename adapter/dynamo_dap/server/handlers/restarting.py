@@ -1,0 +1,91 @@
+"""``restart``: the same job in a new process, with everything that was armed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.events import BreakpointEventBody, ThreadEventBody
+from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.server import starting
+from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.debuggee import Debuggee, StartMethod
+from dynamo_dap.server.errors import ErrorId, RequestRefused
+from dynamo_dap.server.handling import handles
+from dynamo_dap.server.launching.options import LaunchArguments, read_options
+from dynamo_dap.server.launching.program import Job, prepare
+from dynamo_dap.server.phases import Phase
+
+if TYPE_CHECKING:
+    from dynamo_dap.server.session import Session
+
+_NOT_FOR_NEW_PROCESSES = "setInstructionBreakpoints"
+
+
+class _RestartArguments(msgspec.Struct):
+    arguments: msgspec.Raw = msgspec.Raw(b"null")
+    """New ``launch`` arguments, if any."""
+
+
+@handles("restart", _RestartArguments, brings=Capabilities(supports_restart_request=True))
+async def restart(session: Session, arguments: _RestartArguments) -> None:
+    """Kill the program and launch it again."""
+    job = _next_job(session, arguments.arguments)
+    await _discard(session)
+    debuggee = session.new_debuggee(StartMethod.LAUNCH, job.name)
+    try:
+        await session.start(debuggee, _bring_up(session, debuggee, job))
+    except BaseException:
+        session.give_up("The program could not be started again.")
+        raise
+    session.job = job
+    if session.is_configured:
+        # Not awaited: the answer to ``restart`` is to precede the first stop.
+        for backend in debuggee.backends:
+            backend.send("configurationDone", None, lambda response: None)
+
+
+def _next_job(session: Session, raw: msgspec.Raw) -> Job:
+    if session.phase is not Phase.RUNNING:
+        raise RequestRefused(ErrorId.NOT_RESTARTABLE, "there is no running program to restart")
+    if session.job is None:
+        text = "a program that was attached to cannot be restarted from here: it was not started from here"
+        raise RequestRefused(ErrorId.NOT_RESTARTABLE, text)
+    if bytes(raw) == b"null":
+        return prepare(session.job.options)
+    options = read_options(raw, LaunchArguments, "restart")
+    return prepare(options)
+
+
+async def _discard(session: Session) -> None:
+    """End the present life silently: for the IDE, the session goes on."""
+    old = session.debuggee
+    assert old is not None
+    session.phase = Phase.STARTING
+    old.events.is_silent = True
+    for thread_id in sorted(old.events.stopped_threads):
+        session.client.event("thread", ThreadEventBody(reason="exited", thread_id=thread_id))
+    await old.leave(kill=True)
+    old.close()
+
+
+async def _bring_up(session: Session, debuggee: Debuggee, job: Job) -> None:
+    await starting.launch(debuggee, job, session.client)
+    session.breakpoints.forget_process()
+    for backend in debuggee.backends:
+        await _arm_again(session, backend, job.options.launch_timeout)
+
+
+async def _arm_again(session: Session, backend: Backend, timeout: float) -> None:
+    for remembered in session.breakpoints.in_force():
+        if remembered.command == _NOT_FOR_NEW_PROCESSES:
+            continue
+        try:
+            raw = await backend.connection.request(remembered.command, remembered.arguments, timeout=timeout)
+        except (RequestFailed, TimeoutError) as error:
+            session.client.output(f"Not armed again after the restart: {error}", "important")
+            continue
+        for breakpoint_ in session.breakpoints.merge(remembered, [(backend, raw)]).breakpoints or []:
+            session.client.event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=breakpoint_))

@@ -1,0 +1,73 @@
+"""``launch``, ``attach`` and ``configurationDone``: from nothing to a running program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.server import starting
+from dynamo_dap.server.debuggee import StartMethod
+from dynamo_dap.server.handling import Answers, Merge, NoArguments, broadcasts, handles
+from dynamo_dap.server.launching.options import (
+    AttachArguments,
+    LaunchArguments,
+    SessionOptions,
+    read_options,
+    unknown_attributes,
+)
+from dynamo_dap.server.launching.program import prepare
+
+if TYPE_CHECKING:
+    from dynamo_dap.server.session import Session
+
+
+@handles("launch", msgspec.Raw)
+async def launch(session: Session, raw: msgspec.Raw) -> None:
+    """Start the program; it waits for ``configurationDone``."""
+    session.refuse_second_start()
+    options = read_options(raw, LaunchArguments, "launch")
+    session.access.check(options.access_token)
+    job = prepare(options)
+    _warn(session, raw, LaunchArguments)
+    debuggee = session.new_debuggee(StartMethod.LAUNCH, job.name)
+    await session.start(debuggee, starting.launch(debuggee, job, session.client))
+    session.job = job
+    session.client.event("initialized")
+
+
+@handles("attach", msgspec.Raw)
+async def attach(session: Session, raw: msgspec.Raw) -> None:
+    """Connect to a program that listens."""
+    session.refuse_second_start()
+    options = read_options(raw, AttachArguments, "attach")
+    session.access.check(options.access_token)
+    target = options.target
+    _warn(session, raw, AttachArguments)
+    # Over TCP "accessToken" is this server's; the program's can then be given in "connect".
+    token = target.access_token or (options.access_token if session.access.token is None else None)
+    debuggee = session.new_debuggee(StartMethod.ATTACH, f"{target.host}:{target.port}")
+    await session.start(debuggee, starting.attach(debuggee, options, token))
+    session.client.event("initialized")
+
+
+@broadcasts(
+    "configurationDone",
+    NoArguments,
+    brings=Capabilities(supports_configuration_done_request=True),
+    after_end=True,
+)
+def configuration_done(session: Session, raw: msgspec.Raw, arguments: NoArguments) -> Merge:
+    """Let the program run."""
+    session.is_configured = True
+    return _nothing
+
+
+def _nothing(answers: Answers) -> None:
+    """The answer has no body."""
+
+
+def _warn(session: Session, raw: msgspec.Raw, known: type[SessionOptions]) -> None:
+    for warning in unknown_attributes(raw, known):
+        session.client.output(warning)

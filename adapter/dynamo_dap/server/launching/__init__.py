@@ -1,0 +1,1 @@
+"""Starting a program under the debugger: options, the child process or the terminal's, the handshake with the agent."""

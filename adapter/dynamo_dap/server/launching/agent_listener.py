@@ -1,0 +1,138 @@
+"""The loopback socket to which a started program connects, and the handshake by which the server knows who it is.
+
+Used on the loop. Lives while one program is being started. Each expected newcomer has a random token of its own;
+whoever cannot show one is answered with a failure and cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import socket
+from collections.abc import Callable
+
+import msgspec
+
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.server.errors import ErrorId
+from dynamo_dap.server.loop_connection import LoopConnection
+
+_log = logging.getLogger(__name__)
+
+AUTHORIZE = "dynamoAuthorize"
+
+_HANDSHAKE_TIMEOUT = 10.0
+
+OnArrival = Callable[[LoopConnection, msgspec.Raw], None]
+"""Gets a newcomer's connection, to set its receiver before anything else arrives, and the arguments of its request."""
+
+
+class ProcessInformation(msgspec.Struct, rename="camel"):
+    """What a program says of itself when it connects, or is connected to."""
+
+    process_id: int | None = None
+    executable: str | None = None
+    python_version: str | None = None
+    torch_version: str | None = None
+
+
+class _Authorization(msgspec.Struct):
+    token: str
+
+
+class AgentListener:
+    """Listens on 127.0.0.1, on a free port."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket.setblocking(False)
+        self._expected: list[tuple[str, OnArrival]] = []
+        self._newcomers: set[_Newcomer] = set()
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT``."""
+        host, port = self._socket.getsockname()
+        return f"{host}:{port}"
+
+    def expect(self, on_arrival: OnArrival) -> str:
+        """Expect one newcomer and return the token that it has to show."""
+        token = secrets.token_urlsafe(32)
+        self._expected.append((token, on_arrival))
+        return token
+
+    def close(self) -> None:
+        """Stop listening; newcomers that have not been recognised are cut off."""
+        self._accepting.cancel()
+        self._socket.close()
+        for newcomer in list(self._newcomers):
+            newcomer.cut_off()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connected, _ = await loop.sock_accept(self._socket)
+            self._newcomers.add(_Newcomer(connected, self._recognise, self._newcomers.discard))
+
+    def _recognise(self, token: str) -> OnArrival | None:
+        for index, (expected, on_arrival) in enumerate(self._expected):
+            if hmac.compare_digest(expected.encode(), token.encode()):
+                del self._expected[index]
+                return on_arrival
+        return None
+
+
+class _Newcomer:
+    """A connection that has yet to show its token."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        recognise: Callable[[str], OnArrival | None],
+        forget: Callable[[_Newcomer], None],
+    ) -> None:
+        self._recognise = recognise
+        self._forget = forget
+        self._connection = LoopConnection(SocketStream(connected), "agent", self)
+        self._deadline = asyncio.get_running_loop().call_later(_HANDSHAKE_TIMEOUT, self.cut_off)
+
+    def cut_off(self) -> None:
+        self._leave()
+        self._connection.close()
+
+    def on_request(self, request: Request) -> None:
+        on_arrival = self._recognised(request)
+        if on_arrival is None:
+            text = f"a connection begins with '{AUTHORIZE}' and the right token"
+            self._connection.respond_error(request, text, error_id=ErrorId.ACCESS_DENIED)
+            self.cut_off()
+            return
+        self._leave()
+        on_arrival(self._connection, request.arguments)
+        self._connection.respond(request)
+
+    def on_event(self, event: Event) -> None:
+        self.cut_off()
+
+    def on_invalid_message(self, problem: str) -> None:
+        _log.warning("a newcomer on the agent's port sent an invalid message: %s", problem)
+        self.cut_off()
+
+    def on_closed(self, problem: str | None) -> None:
+        self.cut_off()
+
+    def _recognised(self, request: Request) -> OnArrival | None:
+        if request.command != AUTHORIZE:
+            return None
+        try:
+            return self._recognise(decode(request.arguments, _Authorization, AUTHORIZE).token)
+        except ProtocolError:
+            return None
+
+    def _leave(self) -> None:
+        self._deadline.cancel()
+        self._forget(self)

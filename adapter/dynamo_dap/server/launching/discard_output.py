@@ -1,0 +1,25 @@
+"""Read the pipes given as descriptor numbers until their end, and forget what comes.
+
+Run as a process of its own, for a program that was launched, and let go with its output still going to our pipes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+
+def _discard(descriptor: int) -> None:
+    while os.read(descriptor, 65536):
+        pass
+
+
+def main() -> None:
+    """Read every pipe on a thread of its own."""
+    for argument in sys.argv[1:]:
+        threading.Thread(target=_discard, args=(int(argument),)).start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What the program writes to a pipe, as text, in order, lost nowhere.
+
+Used on the loop, one ``OutputPump`` per pipe of a child process; reading waits while the IDE is slow to take events, so
+a program that prints without end is slowed down rather than stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+from collections.abc import Callable
+
+_CHUNK_BYTES = 64 * 1024
+_DRAIN_CHUNKS = 32
+"""More than a pipe holds: a descendant that goes on writing must not keep us at it for ever."""
+_REMEMBERED_CHARACTERS = 4000
+
+
+class OutputPump:
+    """Reads one pipe and hands out its text, decoded as UTF-8 across the borders of chunks."""
+
+    def __init__(self, descriptor: int, on_text: Callable[[str], None]) -> None:
+        """Take ``descriptor`` over and begin to read it on the running loop."""
+        self.descriptor = descriptor
+        self.recent = ""
+        """The last characters read."""
+        self._on_text = on_text
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._loop = asyncio.get_running_loop()
+        self._is_reading = True
+        os.set_blocking(descriptor, False)
+        self._loop.add_reader(descriptor, self._read_chunk)
+
+    def drain(self) -> None:
+        """Hand out all that is in the pipe and stop reading.
+
+        When the process has ended, that is all it ever wrote, whoever else may still hold the pipe.
+        """
+        for _ in range(_DRAIN_CHUNKS):
+            if not self._is_reading or not self._read_chunk():
+                break
+        self.stop()
+        self._take(self._decoder.decode(b"", final=True))
+
+    def stop(self) -> None:
+        """Stop reading; what is in the pipe stays there."""
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self.descriptor)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        self.stop()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def _read_chunk(self) -> bool:
+        """Read once. False when nothing is there now, or ever again."""
+        try:
+            data = os.read(self.descriptor, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.stop()
+            return False
+        self._take(self._decoder.decode(data))
+        return True
+
+    def _take(self, text: str) -> None:
+        if text:
+            self.recent = (self.recent + text)[-_REMEMBERED_CHARACTERS:]
+            self._on_text(text)

@@ -1,0 +1,123 @@
+"""What is to be started: the ``launch`` arguments, checked against the file system, as a ``Job``.
+
+Pure but for looking at files. A ``Job`` is made per start and is as good for the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.launching import environment, interpreter
+from dynamo_dap.server.launching.options import LaunchArguments
+
+LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
+"""The environment variable that tells the bootstrap what to run and where to connect, as JSON."""
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+_ENTRY = _PACKAGE / "debuggee" / "bootstrap" / "entry.py"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A program to start. ``program``, ``module`` and ``code`` are told apart by ``kind``."""
+
+    kind: str
+    target: str
+    arguments: list[str]
+    python: list[str]
+    cwd: Path
+    environment_changes: environment.Changes
+    options: LaunchArguments
+
+    @property
+    def name(self) -> str:
+        """What the program is called in the IDE."""
+        return {"program": self.target, "module": f"-m {self.target}", "code": "<code>"}[self.kind]
+
+    def plain_command(self) -> list[str]:
+        """Return the command that runs the program without a debugger."""
+        option = {"program": [], "module": ["-m"], "code": ["-c"]}[self.kind]
+        return [*self.python, *option, self.target, *self.arguments]
+
+    def debugged_command(self) -> list[str]:
+        """Return the command that runs the program under the bootstrap, which reads ``LAUNCH_VARIABLE``."""
+        return [*self.python, str(_ENTRY)]
+
+    def launch_variable(self, address: str, token: str) -> str:
+        """Return the value of ``LAUNCH_VARIABLE``."""
+        description = {"address": address, "token": token, self.kind: self.target, "args": self.arguments}
+        return msgspec.json.encode(description).decode()
+
+
+def prepare(options: LaunchArguments) -> Job:
+    """Check the arguments and make a job of them.
+
+    Raises:
+        StartRefused: with a text that names the attribute and what is wrong with it.
+    """
+    cwd = _working_directory(options.cwd)
+    changes = environment.changes(options.env, options.env_file, cwd)
+    kind, target = _target(options, cwd)
+    return Job(
+        kind=kind,
+        target=target,
+        arguments=_arguments(options.args),
+        python=interpreter.find(options.python, cwd, environment.apply(os.environ, changes)),
+        cwd=cwd,
+        environment_changes=changes,
+        options=options,
+    )
+
+
+def _working_directory(given: str | None) -> Path:
+    if given is None:
+        return Path.cwd()
+    path = Path.cwd() / given
+    if not path.is_dir():
+        problem = "is not a directory" if path.exists() else "does not exist"
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"cwd": {path} {problem}')
+    return path
+
+
+def _target(options: LaunchArguments, cwd: Path) -> tuple[str, str]:
+    code = "\n".join(options.code) if isinstance(options.code, list) else options.code
+    given = {"program": options.program, "module": options.module, "code": code}
+    chosen = [(kind, target) for kind, target in given.items() if target is not None]
+    if len(chosen) != 1:
+        named = " and ".join(f'"{kind}"' for kind, _ in chosen) or "none of them"
+        raise StartRefused(ErrorId.INVALID_OPTION, f'launch needs one of "program", "module" and "code"; got {named}')
+    kind, target = chosen[0]
+    if kind == "program":
+        _check_program(target, cwd)
+    elif kind == "module" and not all(part.isidentifier() for part in target.split(".")):
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"module": {target!r} is not the name of a module')
+    return kind, target
+
+
+def _check_program(program: str, cwd: Path) -> None:
+    if not program:
+        raise StartRefused(ErrorId.INVALID_OPTION, '"program" is empty; give the path of a Python file')
+    path = cwd / program
+    if not path.exists():
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"program": {path} does not exist')
+    if path.is_dir() and not (path / "__main__.py").exists():
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"program": {path} is a directory without a __main__.py')
+    if not os.access(path, os.R_OK):
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"program": {path} cannot be read')
+
+
+def _arguments(given: list[str] | str) -> list[str]:
+    if isinstance(given, list):
+        return given
+    try:
+        return shlex.split(given)
+    except ValueError as error:
+        raise StartRefused(
+            ErrorId.INVALID_OPTION, f'"args": {given!r} cannot be split into arguments: {error}'
+        ) from None

@@ -1,0 +1,162 @@
+"""A debugged program in a terminal of the IDE's (consoles ``integratedTerminal`` and ``externalTerminal``).
+
+The IDE runs ``supervisor.py`` there, which starts the program and reports over a connection of its own. Used on the
+loop; lives as long as that connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.events import ExitedEventBody
+from dynamo_dap.protocol.messages import Event, Request, decode
+from dynamo_dap.protocol.requests import RunInTerminalArguments
+from dynamo_dap.server.client import Client
+from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.launching.agent_listener import AgentListener
+from dynamo_dap.server.launching.environment import Changes
+from dynamo_dap.server.loop_connection import LoopConnection
+
+_log = logging.getLogger(__name__)
+
+_SUPERVISOR = Path(__file__).resolve().parents[1] / "supervisor.py"
+
+
+@dataclass(frozen=True)
+class TerminalCommand:
+    """What to run in which terminal."""
+
+    command: Sequence[str]
+    cwd: Path
+    environment_changes: Changes
+    console: str
+    title: str
+
+
+class _Arrival(msgspec.Struct, rename="camel"):
+    process_id: int | None = None
+    problem: str | None = None
+
+
+class TerminalProcess:
+    """See ``OwnedProcess``. Everything goes through the supervisor in the terminal."""
+
+    recent_errors = ""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[int | None] = loop.create_future()
+        self._arrived: asyncio.Future[_Arrival] = loop.create_future()
+        self._supervisor: LoopConnection | None = None
+
+    async def start(self, what: TerminalCommand, client: Client, listener: AgentListener, timeout: float) -> None:
+        """Have ``client`` run the supervisor and wait until it has started the program.
+
+        Raises:
+            StartRefused: the client has no terminal, or the program did not start within ``timeout`` seconds.
+        """
+        if not client.has_terminal:
+            text = f'"console": "{what.console}" needs an IDE that supports runInTerminal; use "internalConsole"'
+            raise StartRefused(ErrorId.TERMINAL_UNSUPPORTED, text)
+        job = _write_job(what, listener.address, listener.expect(self._on_arrival))
+        try:
+            await self._run(what, client, job)
+            arrival = await asyncio.wait_for(self._arrived, timeout)
+        except asyncio.TimeoutError:
+            text = (
+                f"the terminal did not start the program within {timeout:g} s (no word from {_SUPERVISOR.name} in it)"
+            )
+            raise StartRefused(ErrorId.CONNECT_TIMEOUT, text) from None
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                job.unlink()
+        if arrival.problem is not None:
+            raise StartRefused(ErrorId.CANNOT_START, arrival.problem)
+        _log.info("process %s was started in a terminal", arrival.process_id)
+
+    async def _run(self, what: TerminalCommand, client: Client, job: Path) -> None:
+        kind = "external" if what.console == "externalTerminal" else "integrated"
+        arguments = RunInTerminalArguments(
+            cwd=str(what.cwd), args=[sys.executable, str(_SUPERVISOR), str(job)], kind=kind, title=what.title
+        )
+        try:
+            await client.run_in_terminal(arguments)
+        except (RequestFailed, TimeoutError) as error:
+            raise StartRefused(ErrorId.TERMINAL_FAILED, f"the IDE could not open a terminal: {error}") from None
+
+    def terminate(self) -> None:
+        """SIGTERM to the program's group."""
+        self._tell("terminate")
+
+    def kill(self) -> None:
+        """SIGKILL to the program's group."""
+        self._tell("disconnect", {"terminateDebuggee": True})
+
+    def let_go(self) -> None:
+        """The supervisor stays until the program ends, as the terminal is its own."""
+        self._tell("disconnect", {"terminateDebuggee": False})
+
+    def close(self) -> None:
+        """Close the connection: the supervisor kills what it has not let go."""
+        if self._supervisor is not None:
+            self._supervisor.close()
+        self._end(None)
+
+    def on_request(self, request: Request) -> None:
+        """Refuse: a supervisor has nothing to ask."""
+        if self._supervisor is not None:
+            self._supervisor.respond_error(request, "the server answers nothing", error_id=ErrorId.UNKNOWN_REQUEST)
+
+    def on_event(self, event: Event) -> None:
+        """Take the exit code."""
+        if event.event == "exited":
+            self._end(decode(event.body, ExitedEventBody, "exited event").exit_code)
+
+    def on_invalid_message(self, problem: str) -> None:
+        """Log it."""
+        _log.error("the supervisor sent an invalid message: %s", problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        """The supervisor is gone, and with it what could be known of the program."""
+        self.close()
+
+    def _on_arrival(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
+        self._supervisor = connection
+        connection.receiver = self
+        if not self._arrived.done():
+            self._arrived.set_result(decode(arguments, _Arrival, "arrival of the supervisor"))
+
+    def _tell(self, command: str, arguments: object = None) -> None:
+        if self._supervisor is not None:
+            self._supervisor.send_request(command, arguments, lambda response: None)
+
+    def _end(self, exit_code: int | None) -> None:
+        if not self.exited.done():
+            self.exited.set_result(exit_code)
+
+
+def _write_job(what: TerminalCommand, address: str, token: str) -> Path:
+    """Write what the supervisor has to do to a file that only the user can read: a command line is seen by everyone."""
+    job = {
+        "address": address,
+        "token": token,
+        "path": sys.path,
+        "command": list(what.command),
+        "cwd": str(what.cwd),
+        "environment": what.environment_changes,
+    }
+    descriptor, name = tempfile.mkstemp(prefix="dynamo-dap-", suffix=".json")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(job))
+    return Path(name)

@@ -1,0 +1,30 @@
+"""The server's log file: what a bug report needs, and the only place where tracebacks of ours go.
+
+Set up once, at the start.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+LOG_VARIABLE = "DYNAMO_DAP_LOG"
+
+_FORMAT = "%(asctime)s %(levelname)s server %(name)s: %(message)s"
+
+
+def set_up(path: Path | None) -> None:
+    """Log everything to ``path``, or nothing anywhere when it is None. Raises ``OSError``."""
+    logger = logging.getLogger("dynamo_dap")
+    logger.propagate = False
+    asyncio_logger = logging.getLogger("asyncio")
+    asyncio_logger.propagate = False
+    handler: logging.Handler = logging.NullHandler()
+    if path is not None:
+        handler = logging.FileHandler(path, encoding="utf-8")
+        handler.setFormatter(logging.Formatter(_FORMAT))
+        logger.setLevel(logging.DEBUG)
+    else:
+        logger.setLevel(logging.CRITICAL)
+    logger.addHandler(handler)
+    asyncio_logger.addHandler(handler)

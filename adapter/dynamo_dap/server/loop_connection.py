@@ -1,0 +1,157 @@
+"""A DAP connection as the asyncio loop sees it: everything received and every answer arrives on the loop, in order.
+
+The connection's reader thread only posts to the loop. All methods are for the loop's thread, which they assert. Lives
+as long as its stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from dynamo_dap.protocol.connection import Connection, OnResponse, Receiver, RequestFailed
+from dynamo_dap.protocol.messages import Event, Request, Response
+from dynamo_dap.protocol.streams import ByteStream
+
+_log = logging.getLogger(__name__)
+
+
+class LoopConnection:
+    """One end of a DAP connection, owned by the running loop."""
+
+    def __init__(self, stream: ByteStream, name: str, receiver: Receiver) -> None:
+        """Start to read. ``receiver`` is called on the running loop, and may be replaced at any time."""
+        self.receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        self._connection = Connection(stream, name)
+        self._connection.start(_Poster(self, self._loop))
+
+    @property
+    def name(self) -> str:
+        """Who is at the other end."""
+        return self._connection.name
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has ended, from either side."""
+        return self._connection.is_closed
+
+    def send_event(self, event: str, body: object = None) -> None:
+        """Send an event."""
+        self._assert_on_loop()
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("to %s: event %s %s", self.name, event, _shown(body))
+        self._connection.send_event(event, body)
+
+    def send_request(self, command: str, arguments: object, on_response: OnResponse) -> int:
+        """Send a request and return its ``seq``; ``on_response`` is called once, on the loop, before later events."""
+        self._assert_on_loop()
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("to %s: request %s %s", self.name, command, _shown(arguments))
+        return self._connection.send_request(command, arguments, lambda response: self._post(on_response, response))
+
+    async def request(self, command: str, arguments: object = None, *, timeout: float) -> msgspec.Raw:
+        """Send a request and return the body of its answer.
+
+        Raises:
+            RequestFailed: the answer was ``success: false``, or the other end is gone.
+            TimeoutError: no answer within ``timeout`` seconds.
+        """
+        answer: asyncio.Future[Response] = self._loop.create_future()
+
+        def settle(response: Response) -> None:
+            if not answer.done():
+                answer.set_result(response)
+
+        self.send_request(command, arguments, settle)
+        try:
+            response = await asyncio.wait_for(answer, timeout)
+        except asyncio.TimeoutError:
+            raise TimeoutError(f"{self.name} did not answer '{command}' within {timeout:g} s") from None
+        if not response.success:
+            raise RequestFailed(response)
+        return response.body
+
+    def respond(self, request: Request, body: object = None) -> None:
+        """Answer ``request`` with success."""
+        self._assert_on_loop()
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("to %s: response to %d %s %s", self.name, request.seq, request.command, _shown(body))
+        self._connection.respond(request, body)
+
+    def respond_error(
+        self, request: Request, text: str, *, error_id: int, message: str = "", show_user: bool = False
+    ) -> None:
+        """Answer ``request`` with a failure."""
+        self._assert_on_loop()
+        _log.debug("to %s: failure of %d %s: %d %s", self.name, request.seq, request.command, error_id, text)
+        self._connection.respond_error(request, text, error_id=error_id, message=message, show_user=show_user)
+
+    def forward_response(self, request: Request, response: Response) -> None:
+        """Answer ``request`` with what another connection answered, its body unread."""
+        self._assert_on_loop()
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("to %s: response to %d %s %s", self.name, request.seq, request.command, _shown(response.body))
+        self._connection.forward_response(request, response)
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._connection.close()
+
+    def _assert_on_loop(self) -> None:
+        assert asyncio.get_running_loop() is self._loop, "a connection of the loop is used on another thread"
+
+    def _post(self, function: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server is ending
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+
+class _Poster:
+    """Receives on the reader thread and posts to the loop. The receiver is looked up there, as it may have changed."""
+
+    def __init__(self, owner: LoopConnection, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._loop = loop
+
+    def on_request(self, request: Request) -> None:
+        self._owner._post(self._deliver_request, request)
+
+    def on_event(self, event: Event) -> None:
+        self._owner._post(self._deliver_event, event)
+
+    def on_invalid_message(self, problem: str) -> None:
+        self._owner._post(lambda: self._owner.receiver.on_invalid_message(problem))
+
+    def on_closed(self, problem: str | None) -> None:
+        self._owner._post(self._deliver_closed, problem)
+
+    def _deliver_request(self, request: Request) -> None:
+        if _log.isEnabledFor(logging.DEBUG):
+            name, arguments = self._owner.name, _shown(request.arguments)
+            _log.debug("from %s: request %d %s %s", name, request.seq, request.command, arguments)
+        self._owner.receiver.on_request(request)
+
+    def _deliver_event(self, event: Event) -> None:
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("from %s: event %s %s", self._owner.name, event.event, _shown(event.body))
+        self._owner.receiver.on_event(event)
+
+    def _deliver_closed(self, problem: str | None) -> None:
+        _log.debug("%s closed the connection%s", self._owner.name, f": {problem}" if problem else "")
+        self._owner.receiver.on_closed(problem)
+
+
+_SHOWN_CHARACTERS = 2000
+_SECRET = re.compile(r'("(?:accessToken|token)":\s*")[^"]*"')
+
+
+def _shown(body: object) -> str:
+    if body is None:
+        return ""
+    raw = bytes(body) if isinstance(body, msgspec.Raw) else msgspec.json.encode(body)
+    return _SECRET.sub(r'\1..."', raw[:_SHOWN_CHARACTERS].decode(errors="replace"))

@@ -1,0 +1,251 @@
+"""One IDE connection: its state, and where each of its requests goes.
+
+Lives on the loop from the IDE's connection to its end. Several may live at once (over TCP); they share nothing. What
+runs here: callbacks of the connections, and one task per request whose handler is a coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.server import handlers as _handlers  # noqa: F401 - registers the handlers
+from dynamo_dap.server.access import Access
+from dynamo_dap.server.agent_capabilities import CUSTOM_REQUEST_PREFIX, FORWARDED_REQUESTS
+from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.breakpoint_memory import BreakpointMemory
+from dynamo_dap.server.client import Client
+from dynamo_dap.server.debuggee import Debuggee, StartMethod
+from dynamo_dap.server.errors import ErrorId, RequestRefused
+from dynamo_dap.server.handling import Handler, handlers
+from dynamo_dap.server.launching.program import Job
+from dynamo_dap.server.phases import Phase, refusal_in
+from dynamo_dap.server.routing import Router
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """See the module."""
+
+    def __init__(self, stream: ByteStream, access: Access) -> None:
+        self.access = access
+        self.client = Client(stream, self)
+        self.router = Router(self.client, self._backends)
+        self.breakpoints = BreakpointMemory()
+        self.phase = Phase.NEW
+        self.debuggee: Debuggee | None = None
+        """The program's present life; kept after its end."""
+        self.job: Job | None = None
+        """What was launched, to be launched again by ``restart``."""
+        self.is_configured = False
+        """Whether ``configurationDone`` was received."""
+        self.closed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Done when nothing of the session is left; the exit status for a process that served only it."""
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        """The server's own work on requests, by their ``seq``."""
+        self._ending: asyncio.Task[None] | None = None
+        self._left_program = asyncio.Event()
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def on_request(self, request: Request) -> None:
+        """Serve, route or refuse a request of the IDE."""
+        try:
+            self._dispatch(request)
+        except Exception as error:  # noqa: BLE001 - turned into the response
+            self.client.refuse(request, _refusal(request, error))
+
+    def cancel_task(self, request_id: int) -> bool:
+        """Cancel the server's own work on the request ``request_id``; False when there is none."""
+        task = self._tasks.get(request_id)
+        return task is not None and task.cancel()
+
+    def _dispatch(self, request: Request) -> None:
+        if self._ending is not None:
+            raise RequestRefused(ErrorId.SESSION_ENDING, "the session is ending")
+        handler = handlers.get(request.command)
+        if not self.client.is_introduced and not (handler is not None and handler.before_initialize):
+            raise RequestRefused(ErrorId.NOT_INITIALIZED, f"send 'initialize' first, then '{request.command}'")
+        if handler is not None:
+            self._handle(request, handler)
+        elif request.command in FORWARDED_REQUESTS or request.command.startswith(CUSTOM_REQUEST_PREFIX):
+            self._require_program()
+            self.router.forward(request)
+        else:
+            raise RequestRefused(ErrorId.UNKNOWN_REQUEST, f"unknown or unsupported request '{request.command}'")
+
+    def _handle(self, request: Request, handler: Handler) -> None:
+        what = f"{request.command} arguments"
+        raw = handler.arguments is msgspec.Raw
+        arguments = request.arguments if raw else decode(request.arguments, handler.arguments, what)
+        if handler.is_broadcast:
+            if not (handler.after_end and self.phase is Phase.ENDED):
+                self._require_program()
+            self.router.broadcast(request, handler.function(self, request.arguments, arguments))
+            return
+        result = handler.function(self, arguments)
+        if inspect.isawaitable(result):
+            self._tasks[request.seq] = asyncio.get_running_loop().create_task(
+                self._finish(request, result), name=request.command
+            )
+        else:
+            self.client.respond(request, result)
+
+    async def _finish(self, request: Request, result: Awaitable[object]) -> None:
+        try:
+            body = await result
+        except asyncio.CancelledError:
+            self.client.refuse(request, RequestRefused(ErrorId.CANCELLED, "cancelled", message="cancelled"))
+        except Exception as error:  # noqa: BLE001 - turned into the response
+            self.client.refuse(request, _refusal(request, error))
+        else:
+            self.client.respond(request, body)
+        finally:
+            self._tasks.pop(request.seq, None)
+
+    def _require_program(self) -> None:
+        if (refusal := refusal_in(self.phase)) is not None:
+            raise refusal
+
+    # -- the program -----------------------------------------------------------------------------------------------
+
+    def new_debuggee(self, start_method: StartMethod, name: str) -> Debuggee:
+        """Make the program's next life."""
+        return Debuggee(self.client, self.breakpoints, start_method, name, self._on_debuggee_end)
+
+    async def start(self, debuggee: Debuggee, bring_up: Coroutine[Any, Any, None]) -> None:
+        """Bring ``debuggee`` up and make it the one that requests go to. When that fails, nothing is left of it."""
+        self.phase = Phase.STARTING
+        self.debuggee = debuggee
+        try:
+            await bring_up
+        except BaseException:
+            debuggee.events.is_silent = True
+            debuggee.close()
+            self.debuggee = None
+            self.phase = Phase.NEW
+            raise
+        self.phase = Phase.RUNNING
+        debuggee.announce()
+        debuggee.watch()
+
+    def refuse_second_start(self) -> None:
+        """Raise ``RequestRefused`` when the session has, or had, a program."""
+        if self.phase is not Phase.NEW:
+            raise RequestRefused(ErrorId.STARTED_TWICE, "this session has a program already; start another session")
+
+    def terminate(self) -> None:
+        """Ask the program to end by itself; give up starting it when it is not there yet."""
+        if self.phase is Phase.STARTING:
+            self._cancel_tasks()
+            self.give_up("The start was given up.")
+        elif self.phase is Phase.RUNNING and self.debuggee is not None:
+            self.debuggee.terminate()
+        elif self.phase is Phase.NEW:
+            self._require_program()
+
+    def give_up(self, text: str) -> None:
+        """Tell the user that there will be no program, and the IDE to end the session."""
+        if self.phase is not Phase.ENDED:
+            self.phase = Phase.ENDED
+            self.client.output(text, "important")
+            self.client.event("terminated")
+
+    def _backends(self) -> list[Backend]:
+        if self.debuggee is None or self.phase is not Phase.RUNNING:
+            return []
+        return self.debuggee.backends
+
+    def _on_debuggee_end(self, debuggee: Debuggee) -> None:
+        if debuggee is self.debuggee:
+            self.phase = Phase.ENDED
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    async def disconnect(self, kill: bool | None) -> None:
+        """Begin the end (see ``end``) and wait until leave has been taken of the program."""
+        self.end(kill=kill)
+        await self._left_program.wait()
+
+    def end(self, *, kill: bool | None = None, exit_status: int = 0) -> None:
+        """End the session: the program is killed or let run on (None: killed if launched), the IDE cut off.
+
+        Returns at once; ``closed`` is done when it has happened. Only the first call counts.
+        """
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end(kill, exit_status))
+
+    async def _end(self, kill: bool | None, exit_status: int) -> None:
+        try:
+            await self._leave_program(kill)
+        except Exception:  # noqa: BLE001 - whatever it is, the rest must be released
+            _log.exception("leaving the program failed")
+        finally:
+            await self._answer_rest()
+            if self.debuggee is not None:
+                self.debuggee.close()
+            self.client.close()
+            if not self.closed.done():
+                self.closed.set_result(exit_status)
+
+    async def _leave_program(self, kill: bool | None) -> None:
+        starting = self._cancel_tasks()
+        if starting:
+            await asyncio.wait(starting)
+        if self.debuggee is not None:
+            if kill is None:
+                kill = self.debuggee.start_method is StartMethod.LAUNCH
+            await self.debuggee.leave(kill=kill)
+
+    def _cancel_tasks(self) -> list[asyncio.Task[None]]:
+        """Cancel the server's own work on every request but ``disconnect``."""
+        tasks = [task for task in self._tasks.values() if task.get_name() != "disconnect"]
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    async def _answer_rest(self) -> None:
+        self._left_program.set()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    # -- the IDE's connection --------------------------------------------------------------------------------------
+
+    def on_event(self, event: Event) -> None:
+        """Ignore it: DAP clients send no events."""
+
+    def on_invalid_message(self, problem: str) -> None:
+        """Tell the user what could not be read, and go on."""
+        self.client.output(f"dynamo-dap received an invalid message: {problem}", "important")
+
+    def on_closed(self, problem: str | None) -> None:
+        """The IDE is gone, or cannot be understood any more: so is the session."""
+        if problem is None:
+            self.end()
+            return
+        self.client.output(
+            f"dynamo-dap cannot go on, what it received is not the debug protocol: {problem}", "important"
+        )
+        with contextlib.suppress(OSError):
+            self.client.event("terminated")
+        if self.debuggee is not None:
+            self.debuggee.events.is_silent = True
+        self.end(exit_status=1)
+
+
+def _refusal(request: Request, error: Exception) -> RequestRefused:
+    if isinstance(error, RequestRefused):
+        return error
+    if isinstance(error, ProtocolError):
+        return RequestRefused(ErrorId.INVALID_ARGUMENTS, str(error))
+    _log.error("request '%s' failed", request.command, exc_info=error)
+    return RequestRefused(ErrorId.INTERNAL, f"internal error in '{request.command}'; see log")

@@ -1,0 +1,152 @@
+"""Bringing a debuggee to life: launch a job, or connect to a program that listens. Used on the loop, as tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+from dynamo_dap.protocol.access_tokens import read_token_file
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.messages import Event, Request
+from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.server.client import Client
+from dynamo_dap.server.debuggee import Debuggee
+from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.launching.agent_listener import AUTHORIZE, AgentListener
+from dynamo_dap.server.launching.options import AttachArguments, ConnectTarget
+from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
+from dynamo_dap.server.launching.program import Job
+from dynamo_dap.server.launching.start import Starter
+from dynamo_dap.server.loop_connection import LoopConnection
+from dynamo_dap.server.waiting import until_any
+
+_log = logging.getLogger(__name__)
+
+_BOOTSTRAP_FAILED = 3
+"""Exit code of the bootstrap when it cannot run at all; its last line on stderr says why."""
+_SHOWN_LINES = 10
+_CONNECT_TIMEOUT = 10.0
+
+
+async def launch(debuggee: Debuggee, job: Job, client: Client) -> None:
+    """Start ``job`` and begin the session with its agent; nothing of it is left when that fails.
+
+    Raises:
+        StartRefused: the program cannot be started, died first, or its agent did not answer in time.
+    """
+    listener = AgentListener()
+    try:
+        debuggee.process = await Starter(job, client, listener).start(debuggee.adopt_agent)
+        if not job.options.no_debug:
+            await _until_agent_arrives(debuggee, debuggee.process, job)
+            await _introduce(debuggee, debuggee.process, job)
+    finally:
+        listener.close()
+
+
+async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None) -> None:
+    """Connect to the program that ``options`` name, and begin the session with its agent.
+
+    ``token`` is the program's access token; when None, it is looked for in the user's own files.
+
+    Raises:
+        StartRefused: nobody listens there, or it does not want us.
+    """
+    target = options.target
+    token = token or read_token_file(target.host, target.port)
+    if token is None:
+        text = (
+            f"no access token for the program at {target.host}:{target.port}: none of your programs on this machine "
+            'listens there. For another machine or user, give its token as "accessToken".'
+        )
+        raise StartRefused(ErrorId.CANNOT_ATTACH, text)
+    connection = LoopConnection(SocketStream(await _connect(target)), "agent", _Unexpected())
+    try:
+        information = await connection.request(AUTHORIZE, {"token": token}, timeout=options.launch_timeout)
+    except (RequestFailed, TimeoutError) as error:
+        connection.close()
+        text = f"the program at {target.host}:{target.port} did not accept the debugger: {error}"
+        raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
+    debuggee.adopt_agent(connection, information)
+    await debuggee.introduce(options)
+
+
+async def _until_agent_arrives(debuggee: Debuggee, process: OwnedProcess, job: Job) -> None:
+    seconds = job.options.launch_timeout
+    await until_any(seconds, debuggee.agent_arrived.wait(), process.exited)
+    if debuggee.agent_arrived.is_set():
+        return
+    if process.exited.done():
+        raise _died_before_connecting(process, job)
+    text = (
+        f"{job.python[0]} was started, but the program did not connect to the debugger within {seconds:g} s. "
+        'If starting takes longer here, raise "launchTimeout".'
+    )
+    raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
+
+
+async def _introduce(debuggee: Debuggee, process: OwnedProcess, job: Job) -> None:
+    try:
+        await debuggee.introduce(job.options)
+    except StartRefused:
+        if await until_any(1.0, process.exited):
+            raise _died_before_connecting(process, job) from None
+        raise
+
+
+def _died_before_connecting(process: OwnedProcess, job: Job) -> StartRefused:
+    exit_code = process.exited.result()
+    lines = process.recent_errors.strip().splitlines()
+    if exit_code == _BOOTSTRAP_FAILED and lines:
+        return StartRefused(ErrorId.DIED_BEFORE_CONNECTING, f"cannot debug {job.name}: {lines[-1]}")
+    if exit_code is None:
+        return StartRefused(ErrorId.DIED_BEFORE_CONNECTING, "the terminal was closed before the program had started")
+    how = f"died of {signal_name}" if (signal_name := death_by_signal(exit_code)) else f"exited with code {exit_code}"
+    said = ". It said:\n" + "\n".join(lines[-_SHOWN_LINES:]) if lines else ", and wrote nothing to stderr"
+    return StartRefused(ErrorId.DIED_BEFORE_CONNECTING, f"{job.python[0]} {how} before the program could start{said}")
+
+
+async def _connect(target: ConnectTarget) -> socket.socket:
+    where = f"{target.host}:{target.port}"
+    try:
+        return await asyncio.wait_for(_connect_to_any_address(target), _CONNECT_TIMEOUT)
+    except (ConnectionRefusedError, asyncio.TimeoutError, TimeoutError):
+        text = f"no program listens at {where}. It must be running, and have called dynamo_dap.listen() with that port."
+        raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
+    except OSError as error:
+        raise StartRefused(ErrorId.CANNOT_ATTACH, f"cannot connect to {where}: {error.strerror or error}") from None
+
+
+async def _connect_to_any_address(target: ConnectTarget) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    problem: OSError | None = None
+    for family, kind, protocol, _, address in await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM):
+        connecting = socket.socket(family, kind, protocol)
+        connecting.setblocking(False)
+        try:
+            await loop.sock_connect(connecting, address)
+            return connecting
+        except OSError as error:
+            connecting.close()
+            problem = error
+        except BaseException:
+            connecting.close()
+            raise
+    raise problem or OSError("no address")
+
+
+class _Unexpected:
+    """Receives until the agent has accepted us: it has nothing to say before."""
+
+    def on_request(self, request: Request) -> None:
+        _log.warning("request '%s' before the handshake", request.command)
+
+    def on_event(self, event: Event) -> None:
+        _log.warning("event '%s' before the handshake", event.event)
+
+    def on_invalid_message(self, problem: str) -> None:
+        _log.warning("invalid message before the handshake: %s", problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        """The request in progress fails, which says it all."""

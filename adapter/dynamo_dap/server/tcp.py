@@ -1,0 +1,118 @@
+"""Sessions over TCP: one per connection, as many as come. Runs the loop on the main thread until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ipaddress
+import logging
+import secrets
+import socket
+import sys
+from dataclasses import dataclass
+
+from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.server.access import Access
+from dynamo_dap.server.session import Session
+from dynamo_dap.server.signals import on_end_signals
+
+_log = logging.getLogger(__name__)
+
+
+class CannotListen(Exception):
+    """The address cannot be listened on; the text is for a person."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """``HOST:PORT``, as given by the user. Port 0 is any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``PORT``. Raises ``CannotListen``."""
+        host, _, port = text.rpartition(":")
+        if not port.isdecimal() or int(port) > 65535:
+            raise CannotListen(f"{text!r} is not an address: expected HOST:PORT, for instance 127.0.0.1:5678")
+        return cls(host.strip("[]") or "127.0.0.1", int(port))
+
+
+def serve(address: Address, access_token: str | None) -> int:
+    """Serve sessions until the process is told to end; return its exit status.
+
+    Raises:
+        CannotListen: the address is not to be had, or not without an access token.
+    """
+    return asyncio.run(_serve(_listen(address, access_token is not None), access_token))
+
+
+def _listen(address: Address, has_token: bool) -> socket.socket:
+    where = f"{address.host}:{address.port}"
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {where}: {error.strerror or error}") from None
+    family, _, _, _, resolved = found[0]
+    if not has_token and not ipaddress.ip_address(str(resolved[0]).partition("%")[0]).is_loopback:
+        raise CannotListen(
+            f"cannot listen on {where} without an access token: whoever reaches that address could run code as you. "
+            "Give --access-token or set DYNAMO_DAP_ACCESS_TOKEN, or listen on 127.0.0.1."
+        )
+    try:
+        return socket.create_server((str(resolved[0]), int(resolved[1])), family=family)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {where}: {error.strerror or error}") from None
+
+
+async def _serve(listening: socket.socket, access_token: str | None) -> int:
+    token = access_token if access_token is not None else secrets.token_urlsafe(32)
+    host, port = listening.getsockname()[:2]
+    _tell(f"dynamo-dap listens on {host}:{port}")
+    if access_token is None:
+        _tell(f"access token: {token}")
+    server = _Server(listening, Access(token))
+    accepting = asyncio.get_running_loop().create_task(server.accept())
+
+    def stop() -> None:
+        accepting.cancel()
+
+    with on_end_signals(stop):
+        await asyncio.wait([accepting])
+    await server.close()
+    return 0
+
+
+class _Server:
+    """The listening socket and its sessions."""
+
+    def __init__(self, listening: socket.socket, access: Access) -> None:
+        self._listening = listening
+        self._access = access
+        self._sessions: set[Session] = set()
+
+    async def accept(self) -> None:
+        self._listening.setblocking(False)
+        loop = asyncio.get_running_loop()
+        while True:
+            connected, peer = await loop.sock_accept(self._listening)
+            _log.info("session with %s", peer)
+            session = Session(SocketStream(connected), self._access)
+            self._sessions.add(session)
+            session.closed.add_done_callback(functools.partial(self._forget, session))
+
+    def _forget(self, session: Session, _: asyncio.Future[int]) -> None:
+        self._sessions.discard(session)
+
+    async def close(self) -> None:
+        self._listening.close()
+        sessions = list(self._sessions)
+        for session in sessions:
+            session.end()
+        if sessions:
+            await asyncio.wait([session.closed for session in sessions])
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the user of a terminal reads it
