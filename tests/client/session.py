@@ -466,6 +466,11 @@ class Session:
         return {"processId": program.pid}
 
     @property
+    def server_process_id(self) -> int:
+        """The server's process."""
+        return self._server.process_id
+
+    @property
     def terminal_output(self) -> str:
         """What the program that was run in a terminal has printed."""
         return (self._log.parent / "terminal.stdout").read_text(encoding="utf-8")

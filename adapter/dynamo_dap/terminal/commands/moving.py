@@ -16,13 +16,13 @@ def go_on(debugger: Debugger, argument: str) -> None:
 @command("next n")
 def step_over(debugger: Debugger, argument: str) -> None:
     """Step to the next line of this function."""
-    debugger.resume("next", "line")
+    debugger.resume("next")
 
 
 @command("step s")
 def step_in(debugger: Debugger, argument: str) -> None:
     """Step to the next line, into calls."""
-    debugger.resume("stepIn", "line")
+    debugger.resume("stepIn")
 
 
 @command("out o finish")

@@ -1,0 +1,150 @@
+"""Attaching to a program that listens, leaving it, and coming back."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client import FIXTURES, Session
+from tests.client.session import TRACEBACK
+from tests.conftest import NewSession
+
+
+class ListeningProgram:
+    """``fixtures/listening.py``, started by nobody's debugger."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", str(FIXTURES / "listening.py")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._arrived = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+        match = re.fullmatch(r"listening on (.*):(\d+)", self.wait_for_line("listening on"))
+        assert match is not None
+        self.host, self.port = match[1], int(match[2])
+
+    def wait_for_line(self, beginning: str, deadline: float = 60.0) -> str:
+        """Wait until the program has printed a line that begins so."""
+
+        def found() -> list[str]:
+            return [line for line in self.lines if line.startswith(beginning)]
+
+        with self._arrived:
+            assert self._arrived.wait_for(found, deadline), f"no line {beginning!r}, only {self.lines}"
+            return found()[0]
+
+    def end(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._arrived:
+                self.lines.append(line.rstrip("\n"))
+                self._arrived.notify_all()
+
+
+@pytest.fixture
+def program() -> Iterator[ListeningProgram]:
+    """A program that waits for a debugger."""
+    program = ListeningProgram()
+    yield program
+    program.end()
+    assert not [line for line in program.lines if TRACEBACK in line], "\n".join(program.lines)
+
+
+def test_attach_detach_and_attach_again(new_session: NewSession, program: ListeningProgram) -> None:
+    first = new_session()
+    first.attach(program.host, program.port, "listening", "compute", mode="compile-time", eager=False)
+    stop = first.wait_for_stop("breakpoint", at="compute")
+    assert program.wait_for_line("attached")
+    assert first.timeline.events[0]["event"] in ("initialized", "process", "output")
+    assert stop.frame["Locals"]["x"].text.startswith("Tensor")
+    process = next(event["body"] for event in first.timeline.events if event["event"] == "process")
+    assert process["startMethod"] == "attach"
+    assert process["systemProcessId"] == program.process.pid
+    first.disconnect()
+    assert program.process.poll() is None, "the program ended with the debugger"
+
+    second = new_session()
+    second.attach(program.host, program.port, "listening", "return", mode="compile-time", eager=False)
+    stop = second.wait_for_stop("breakpoint", at="return")
+    assert stop.frame["Locals"]["y"].text.startswith("Tensor")
+    # The program's own end, written in the debug console of a frame that calls the compiled function.
+    main = stop.frame_called("main")
+    main.evaluate("going.clear() or going.append(False)", context="repl")
+    second.set_breakpoints("listening")
+    second.resume()
+    second.timeline.expect_event("terminated")
+    assert program.wait_for_line("steps True")
+    assert program.process.wait(20) == 0
+
+
+def test_the_program_outlives_a_server_that_dies(new_session: NewSession, program: ListeningProgram) -> None:
+    session = new_session()
+    session.attach(program.host, program.port, "listening", "compute", mode="compile-time", eager=False)
+    session.wait_for_stop("breakpoint", at="compute")
+    os.kill(session.server_process_id, 9)
+    session.timeline.wait_for_end()
+
+    again = new_session()
+    again.attach(program.host, program.port, "listening", "again", "compute", mode="compile-time", eager=False)
+    again.wait_for_stop("breakpoint", at="compute")
+    again.disconnect(terminateDebuggee=False)
+    assert program.process.poll() is None
+
+
+def test_disconnect_can_end_the_program(new_session: NewSession, program: ListeningProgram) -> None:
+    session = new_session()
+    session.attach(program.host, program.port, "listening", "compute", mode="compile-time", eager=False)
+    session.wait_for_stop("breakpoint", at="compute")
+    session.disconnect(terminateDebuggee=True)
+    assert program.process.wait(20) != 0
+
+
+def test_one_debugger_at_a_time(new_session: NewSession, program: ListeningProgram) -> None:
+    first, second = new_session(), new_session()
+    first.attach(program.host, program.port, mode="compile-time", eager=False)
+    second.initialize()
+    text = second.refusal("attach", {"connect": {"host": program.host, "port": program.port}})
+    assert "attached" in text
+    assert program.wait_for_line("attached")
+
+
+def test_a_wrong_token_is_refused(new_session: NewSession, program: ListeningProgram) -> None:
+    session = new_session()
+    session.initialize()
+    text = session.refusal(
+        "attach", {"connect": {"host": program.host, "port": program.port, "accessToken": "guessed"}}
+    )
+    assert "token" in text
+
+
+def test_breakpoint_in_a_program_without_a_debugger_does_nothing(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import dynamo_dap\ndynamo_dap.breakpoint()\nprint('ran', dynamo_dap.is_client_connected())\n")
+    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "ran False\n"
+
+
+def test_breakpoint_in_a_launched_program_stops(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import dynamo_dap\nname = 'value'\ndynamo_dap.breakpoint()\nprint('ran')\n")
+    session.launch(program)
+    stop = session.wait_for_stop("breakpoint")
+    assert stop.frame.path == program
+    assert stop.frame.evaluate("name").text == "'value'"
+    assert session.run_to_end() == 0

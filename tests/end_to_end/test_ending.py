@@ -1,0 +1,82 @@
+"""Ending a session: terminate, disconnect, restart; nothing is left over."""
+
+from __future__ import annotations
+
+import re
+
+import psutil
+
+from tests.client import Session
+from tests.client.processes import marked_with
+
+
+def test_terminate_ends_the_program(session: Session) -> None:
+    session.launch("endings/runs_on")
+    session.wait_for_output("running")
+    session.request("terminate")
+    session.timeline.expect_event("terminated")
+    assert "ended by itself" not in session.output()
+
+
+def test_terminate_ends_a_program_that_does_not_want_to(session: Session) -> None:
+    session.launch("endings/runs_on", args=["--ignore-interrupt"])
+    session.wait_for_output("running")
+    session.request("terminate")
+    session.timeline.expect_event("terminated", deadline=20)
+
+
+def test_terminate_while_tracing_is_paused(session: Session) -> None:
+    session.launch("basic", "first")
+    session.wait_for_stop("breakpoint", at="first")
+    session.request("terminate")
+    session.timeline.expect_event("terminated")
+    assert "result" not in session.output("stdout")
+
+
+def test_disconnect_ends_a_launched_program_by_default(session: Session) -> None:
+    session.launch("basic", "first")
+    session.wait_for_stop("breakpoint", at="first")
+    session.disconnect()
+    session.close()
+    assert session.processes_left == []
+    assert "result" not in session.output("stdout")
+
+
+def test_disconnect_can_let_a_launched_program_run_on(session: Session) -> None:
+    session.launch("endings/runs_on")
+    session.wait_for_output("running")
+    process_id = next(e["body"]["systemProcessId"] for e in session.timeline.events if e["event"] == "process")
+    session.disconnect(terminateDebuggee=False)
+    program = psutil.Process(process_id)
+    assert program.is_running()
+    assert "runs_on" in " ".join(program.cmdline()) or program.status() != psutil.STATUS_ZOMBIE
+    program.kill()
+    psutil.wait_procs([program], timeout=10)
+
+
+def test_processes_that_the_program_started_end_with_it(session: Session) -> None:
+    session.launch("endings/leaves_child")
+    session.wait_for_output("child")
+    match = re.search(r"child (\d+)", session.output("stdout"))
+    assert match is not None
+    assert int(match[1]) in [process.pid for process in marked_with(session.mark)]
+    session.disconnect(terminateDebuggee=True)
+    session.close()
+    assert session.processes_left == []
+
+
+def test_restart_runs_the_program_again_with_its_breakpoints(session: Session) -> None:
+    session.launch("basic", "first", args=["x"])
+    session.wait_for_stop("breakpoint", at="first")
+    before = _process_ids(session)
+    session.request("restart")
+    stop = session.wait_for_stop("breakpoint", at="first")
+    assert len(_process_ids(session)) == len(before) + 1
+    assert stop.frame["Locals"]["x"].text.startswith("Tensor")
+    assert session.output("stdout") == ""
+    assert session.run_to_end() == 0
+    assert "result 87.0" in session.output("stdout")
+
+
+def _process_ids(session: Session) -> list[int]:
+    return [event["body"]["systemProcessId"] for event in session.timeline.events if event["event"] == "process"]

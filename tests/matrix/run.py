@@ -1,0 +1,148 @@
+"""Run the tests of the debuggee on every other Python that is installed: ``make test-matrix``.
+
+Makes an environment per Python in ``.matrix/`` with ``pip install torch`` (once; ``make clean`` removes them). Where
+the machine has no NVIDIA GPU and pip's torch is the CUDA build, the gigabytes of CUDA packages are left out, and
+stand-ins for the missing libraries let torch be imported on the CPU (``stand_in_libraries``); ``--with-cuda`` installs
+everything.
+
+Needs nothing but the standard library. Exits with 0 when the tests passed on every Python that was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / ".matrix"
+TESTS = ["tests", "--ignore=tests/structure", "--ignore=tests/vscode"]
+
+_CUDA_PACKAGES = ("nvidia-", "cuda-", "triton")
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A Python and the torch to try on it."""
+
+    python: str
+    torch: str
+
+
+COMBINATIONS = (Combination("3.12", "torch==2.13.0"), Combination("3.13", "torch"))
+"""The reference torch on the Python after the reference's, and the newest torch on the newest Python it is tried on."""
+
+
+class Environment:
+    """A virtual environment of the matrix."""
+
+    def __init__(self, combination: Combination) -> None:
+        self.combination = combination
+        name = f"python{combination.python}-{combination.torch.replace('==', '-')}"
+        self.folder = FOLDER / name
+        self.python = self.folder / "bin" / "python"
+        self._ready = self.folder / ".ready"
+
+    def prepare(self, interpreter: Path, *, with_cuda: bool) -> None:
+        """Make the environment unless it is there and as new as ``pyproject.toml``."""
+        if self._ready.exists() and self._ready.stat().st_mtime > (ROOT / "pyproject.toml").stat().st_mtime:
+            return
+        print(f"making {self.folder.relative_to(ROOT)}", flush=True)
+        if not self.python.exists():
+            subprocess.run([interpreter, "-m", "venv", "--clear", self.folder], check=True)
+        if with_cuda:
+            self._pip(self.combination.torch)
+        else:
+            self._install_torch_without_cuda()
+        self._pip("--editable", f"{ROOT}[dev]")
+        self._check_torch()
+        self._ready.touch()
+
+    def test(self, arguments: list[str]) -> int:
+        """Run the tests; return pytest's exit code."""
+        command = [self.python, "-m", "pytest", *(arguments or ["-n", "2", *TESTS])]
+        return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+    def _pip(self, *arguments: str) -> None:
+        subprocess.run([self.python, "-m", "pip", "install", "--quiet", *arguments], check=True)
+
+    def _install_torch_without_cuda(self) -> None:
+        self._pip("--no-deps", self.combination.torch)
+        self._pip("packaging")
+        program = (
+            "from importlib.metadata import requires\n"
+            "from packaging.requirements import Requirement\n"
+            "for one in map(Requirement, requires('torch')):\n"
+            "    if one.marker is None or one.marker.evaluate({'extra': ''}):\n"
+            "        print(f'{one.name}{one.specifier}')\n"
+        )
+        listed = subprocess.run([self.python, "-c", program], check=True, capture_output=True, text=True).stdout
+        self._pip(*(one for one in listed.split() if not one.startswith(_CUDA_PACKAGES)))
+
+    def _check_torch(self) -> None:
+        if not self._import_torch().returncode:
+            return
+        libraries = next(self.folder.glob("lib/python*/site-packages/torch/lib"))
+        subprocess.run([self.python, Path(__file__).with_name("stand_in_libraries.py"), libraries], check=True)
+        failed = self._import_torch()
+        if failed.returncode:
+            raise SystemExit(f"torch cannot be imported in {self.folder}:\n{failed.stderr}")
+
+    def _import_torch(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([self.python, "-c", "import torch"], capture_output=True, text=True, check=False)
+
+
+def find_interpreter(version: str) -> Path | None:
+    """An interpreter of that version: on the PATH, or one of pyenv's."""
+    candidates = [found] if (found := shutil.which(f"python{version}")) else []
+    if pyenv := shutil.which("pyenv"):
+        root = Path(subprocess.run([pyenv, "root"], check=True, capture_output=True, text=True).stdout.strip())
+        candidates += [str(path) for path in sorted(root.glob(f"versions/{version}.*/bin/python"), reverse=True)]
+    return next((path for one in candidates if (path := _real_interpreter(one, version))), None)
+
+
+def _real_interpreter(command: str, version: str) -> Path | None:
+    """The executable behind ``command``, which may be a shim that runs nothing."""
+    program = "import sys; print('%d.%d' % sys.version_info[:2], sys.executable)"
+    answer = subprocess.run([command, "-c", program], capture_output=True, text=True, check=False).stdout.split()
+    return Path(answer[1]) if answer[:1] == [version] else None
+
+
+def has_nvidia_gpu() -> bool:
+    """Whether this machine has a GPU that the CUDA packages are for."""
+    return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
+
+
+def main() -> int:
+    """Prepare the environments and run the tests in each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="VERSION", help="one Python, for instance 3.12")
+    parser.add_argument("--with-cuda", action="store_true", help="install the CUDA packages also without a GPU")
+    parser.add_argument("--prepare", action="store_true", help="make the environments and run nothing")
+    parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    outcomes: dict[str, str] = {}
+    for combination in COMBINATIONS:
+        if options.only not in (None, combination.python):
+            continue
+        name = f"Python {combination.python}, {combination.torch}"
+        interpreter = find_interpreter(combination.python)
+        if interpreter is None:
+            outcomes[name] = f"not run: no python{combination.python} on this machine"
+            continue
+        environment = Environment(combination)
+        environment.prepare(interpreter, with_cuda=options.with_cuda or has_nvidia_gpu())
+        if not options.prepare:
+            outcomes[name] = "passed" if environment.test(options.pytest) == 0 else "FAILED"
+    for name, outcome in outcomes.items():
+        print(f"{name}: {outcome}")
+    return int("FAILED" in outcomes.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
