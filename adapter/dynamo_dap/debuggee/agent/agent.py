@@ -111,8 +111,10 @@ class Agent:
             self._submit(client, request, handler, pause, arguments)
 
     def after_response(self, action: Callable[[], None]) -> None:
-        """Do ``action`` once the request being served has been answered: events follow their response. Reader
-        thread."""
+        """Do ``action`` once the request being served has been answered: events follow their response.
+
+        Reader thread.
+        """
         self._local.after_response = action
 
     def _local_after_response(self) -> None:

@@ -88,8 +88,11 @@ def _file_problem(path: str, options: Options) -> str | None:
 
 
 def bind_function(name: str) -> tuple[str, Binding]:
-    """Find the function called ``name`` in the user's modules; its file's path (empty if unknown) and where it
-    binds."""
+    """Find the function called ``name`` in the user's modules.
+
+    Returns:
+        Its file's path (empty if unknown) and where it binds.
+    """
     for path, module_name in _user_files():
         try:
             table = line_table(path)

@@ -53,8 +53,9 @@ class Frame(ABC):
         """The groups of variables to show, most interesting first."""
 
     def evaluate(self, expression: str, context: str) -> Value:
-        """Return the value of ``expression`` in this frame. ``context`` is DAP's: watch, hover, repl, clipboard,
-        variables.
+        """Return the value of ``expression`` in this frame.
+
+        ``context`` is DAP's: watch, hover, repl, clipboard, variables.
 
         Raises:
             EvaluationError: it has no value; the text is for a person. Anything else raised is shown as the

@@ -15,8 +15,10 @@ from collections.abc import Iterator
 
 
 class Interrupted(BaseException):
-    """Raised inside work that was cancelled or took too long. A ``BaseException``, so that user code rarely catches
-    it."""
+    """Raised inside work that was cancelled or took too long.
+
+    A ``BaseException``, so that user code rarely catches it.
+    """
 
 
 class Interruptible:

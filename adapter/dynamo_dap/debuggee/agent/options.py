@@ -1,5 +1,7 @@
-"""The launch or attach options that the debuggee needs. Set when a client attaches, replaced by the next; read
-anywhere."""
+"""The launch or attach options that the debuggee needs.
+
+Set when a client attaches, replaced by the next; read on any thread.
+"""
 
 from __future__ import annotations
 

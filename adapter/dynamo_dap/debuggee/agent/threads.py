@@ -40,8 +40,7 @@ class ThreadIds:
             return next((ident for ident, known in self._ids.items() if known == thread_id), None)
 
     def alive(self, held: set[int]) -> list[Thread]:
-        """Return the program's threads, and those in ``held`` (Python identifiers) even if ``threading`` knows them
-        not.
+        """Return the program's threads, and those in ``held`` (Python identifiers) unknown to ``threading``.
 
         Threads made by C++ (autograd's) show up only while they are held.
         """

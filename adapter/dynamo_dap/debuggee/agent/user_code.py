@@ -15,8 +15,7 @@ _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_
 
 @functools.lru_cache(maxsize=4096)
 def normalized_path(path: str) -> str:
-    """Return ``path`` absolute, with symbolic links resolved and case folded where the file system does: the key of a
-    file.
+    """Return the key of a file: absolute, symbolic links resolved, case folded where the file system does.
 
     Names in angle brackets (``<string>``, ``<frozen ...>``) are no files and come back as they are.
     """
@@ -34,8 +33,10 @@ def _library_directories() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def is_user_file(path: str) -> bool:
-    """Whether ``path`` (a ``co_filename``) is code that the user wrote: no installed package, standard library or
-    debugger."""
+    """Whether ``path`` (a ``co_filename``) is code that the user wrote.
+
+    Installed packages, the standard library and the debugger are not.
+    """
     if path.startswith("<"):
         return path == "<string>" or path.startswith("<ipython")
     real = normalized_path(path)

@@ -30,7 +30,7 @@ def pause_eager(agent: Agent, ident: int) -> bool:
     if ident != threading.main_thread().ident:
         return False
 
-    def run(argument: object) -> int:
+    def run(_argument: object) -> int:
         _waiting.remove(callback)
         _hold_if_asked(agent, sys._getframe(1))
         return 0

@@ -17,12 +17,12 @@ from dynamo_dap.debuggee.bootstrap.breakpoint_hook import EAGER
 def stop_on_entry(agent: Agent, filename: str) -> None:
     """Arrange that the calling thread stops at the first line that runs of the module code of ``filename``."""
 
-    def trace_call(frame: types.FrameType, event: str, argument: Any) -> Any:
+    def trace_call(frame: types.FrameType, _event: str, _argument: Any) -> Any:
         if frame.f_code.co_filename == filename and frame.f_code.co_name == "<module>":
             return trace_line
         return None
 
-    def trace_line(frame: types.FrameType, event: str, argument: Any) -> Any:
+    def trace_line(frame: types.FrameType, _event: str, _argument: Any) -> Any:
         sys.settrace(None)
         frame.f_trace = None
         agent.hold(

@@ -51,8 +51,11 @@ class CodeFacts:
         return self._statement_starts is None or line in self._statement_starts
 
     def continues_statement(self, translator: Translator, index: int, line: int) -> bool:
-        """Whether the line at ``index`` is only returned to within a statement: the call after its arguments on lines
-        of their own, the exit of a ``with``. Then more lies on the value stack than when the line began."""
+        """Whether the line at ``index`` is only returned to within a statement.
+
+        So it is for a call after its arguments on lines of their own, and for the exit of a ``with``. Then more lies
+        on the value stack than when the line began.
+        """
         depth = len(translator.stack)
         if index == self._first_of_line.get(line):
             self._depth_of_line[line] = depth

@@ -19,8 +19,7 @@ _MAXIMUM_REASON = 120
 def describe(
     reason: str, translator: Translator, identity: CompileIdentity, top: types.FrameType, *, restarted: bool
 ) -> str:
-    """Return the description of a stop: ``Paused on breakpoint while Dynamo traces fn [0/0]``, and which attempt it
-    is."""
+    """Return the description of a stop: ``Paused on breakpoint while Dynamo traces fn [0/0], attempt 2 (...)``."""
     name = user_function_name(outermost(translator).f_code)
     text = f"Paused on {reason} while Dynamo traces {name} [{identity.compile_id}]"
     if identity.attempt == 0:

@@ -28,8 +28,10 @@ class TranslatorFrame(Frame):
     """A function that Dynamo is tracing."""
 
     def __init__(self, translator: Translator, scratch: dict[str, object], console: Callable[[str], None]) -> None:
-        """``scratch`` keeps the names that statements in the debug console assign; what they print goes to
-        ``console``."""
+        """Show ``translator``.
+
+        ``scratch`` keeps the names that statements in the debug console assign; what they print goes to ``console``.
+        """
         self._translator = translator
         self._scratch = scratch
         self._console = console

@@ -92,8 +92,11 @@ def outcome(step: Step, place: Place) -> Outcome:
 
 
 def _outcome_of_foreign_step(step: Step, place: Place) -> Outcome:
-    """A step that began outside any trace: from ordinary Python any step ends in the next trace, since the agent cannot
-    step there; from generated code, stepping in does."""
+    """Decide on a step that began outside any trace.
+
+    From ordinary Python any step ends in the next trace, since the agent cannot step there; from generated code only
+    stepping in does.
+    """
     enters = step.engine != "run-time" or step.kind is StepKind.IN
     return Outcome.STOP if enters and place.is_user_code and place.begins_line else Outcome.GO_ON
 
@@ -125,7 +128,7 @@ def _ends_in_other_trace(step: Step, origin: Origin, place: Place) -> bool:
         return False
     if step.kind is not StepKind.OUT:
         return True
-    resumed = resume_function(place.translator.f_code)
+    resumed = resume_function(outermost(place.translator).f_code)
     compiled = outermost(origin.translator).f_code
     before = resume_function(compiled)
     return resumed is None or resumed.function != (before.function if before else compiled.co_name)

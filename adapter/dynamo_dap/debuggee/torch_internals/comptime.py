@@ -18,8 +18,7 @@ COMPTIME_BREAKPOINT = Feature("stopping at comptime.breakpoint()", _CONTEXT, _TR
 
 
 def comptime_breakpoint_translator(frame: types.FrameType) -> Translator | None:
-    """Return the translator to stop, when ``frame``, which called ``breakpoint()``, is that of
-    ``comptime.breakpoint``."""
+    """Return the translator to stop when ``frame`` is that of ``comptime.breakpoint``, else None."""
     if frame.f_globals.get("__name__") != "torch._dynamo.comptime" or COMPTIME_BREAKPOINT.problem is not None:
         return None
     context = frame.f_locals.get("ctx")

@@ -45,7 +45,9 @@ class TranslatorHooks:
     """Wrappers around two methods of the interpreter. One per process, as the methods are."""
 
     def __init__(self, on_line_instruction: Hook, on_instruction: Hook) -> None:
-        """``on_line_instruction`` is called at every instruction that has a line, once ``lineno`` and
+        """Keep the hooks to be called.
+
+        ``on_line_instruction`` is called at every instruction that has a line, once ``lineno`` and
         ``instruction_pointer`` tell of it; ``on_instruction`` before every instruction is fetched.
         """
         self._on_line_instruction = on_line_instruction
