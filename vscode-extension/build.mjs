@@ -1,11 +1,11 @@
-// Bundles the extension into out/extension.js. With --watch it rebuilds on every change.
+// Bundles the extension into out/extension.cjs. With --watch it rebuilds on every change.
 
 import { context } from "esbuild";
 
 const watch = process.argv.includes("--watch");
 const bundle = await context({
     entryPoints: ["src/extension.ts"],
-    outfile: "out/extension.js",
+    outfile: "out/extension.cjs",
     bundle: true,
     platform: "node",
     format: "cjs",

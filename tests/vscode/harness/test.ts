@@ -19,18 +19,20 @@ interface PerWorker {
     server: Server;
 }
 
+type TakePicture = (name: string) => Promise<void>;
+
 interface PerTest {
     workspace: Workspace;
     vscode: Workbench;
     /** Takes a named screenshot of success. */
-    picture: (name: string) => Promise<void>;
+    picture: TakePicture;
 }
 
 const START_MILLISECONDS = 10 * 60_000;
 
 export const test = base.extend<PerTest, PerWorker>({
     server: [
-        async ({}, use, { workerIndex }) => {
+        async ({}, use, { workerIndex }): Promise<void> => {
             const server = await Server.start({
                 installation: await codeServer(cache),
                 folder: join(cache, `run-${workerIndex}`),
@@ -52,9 +54,10 @@ export const test = base.extend<PerTest, PerWorker>({
     },
     picture: async ({ page }, use) => {
         await mkdir(output, { recursive: true });
-        await use(async (name): Promise<void> => {
+        const take: TakePicture = async (name) => {
             await page.screenshot({ path: join(output, `${name}.png`) });
-        });
+        };
+        await use(take);
     },
 });
 

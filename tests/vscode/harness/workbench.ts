@@ -57,6 +57,20 @@ export class Workbench {
         await this.quickOpen(`>${name}`, name);
     }
 
+    /** Picks an entry of the open quick input. */
+    async choose(entry: string): Promise<void> {
+        const row = this.page.locator(".quick-input-list .monaco-list-row", { hasText: entry }).first();
+        await expect(row, `the quick input offers ${entry}`).toBeVisible();
+        await row.click();
+    }
+
+    /** The dialog that is open. */
+    async dialog(): Promise<Locator> {
+        const dialog = this.page.locator(".monaco-dialog-box");
+        await expect(dialog, "a dialog opens").toBeVisible();
+        return dialog;
+    }
+
     /** Moves the cursor to a line, so that it is visible. */
     async goToLine(line: number): Promise<void> {
         await this.quickOpen(`:${line}`);
@@ -121,6 +135,8 @@ export class Workbench {
             await expect(row, `the quick input offers ${wanted}`).toContainText(wanted.replace(/^debug /, ""));
         }
         await input.press("Enter");
-        await expect(input).toBeHidden();
+        if (choice === undefined) {
+            await expect(input).toBeHidden();
+        }
     }
 }

@@ -42,4 +42,9 @@ export class Workspace {
     async write(name: string, text: string): Promise<void> {
         await writeFile(join(this.folder, name), text);
     }
+
+    /** Removes a file from the copy. */
+    async remove(name: string): Promise<void> {
+        await rm(join(this.folder, name));
+    }
 }

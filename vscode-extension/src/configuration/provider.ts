@@ -19,6 +19,8 @@ class Resolver implements vscode.DebugConfigurationProvider {
     ): DynamoConfiguration | undefined {
         const started = isEmpty(configuration) ? withoutLaunchJson() : configuration;
         if (started?.request === "launch") {
+            // The program's output is the first thing to read when it ends by itself.
+            started.internalConsoleOptions ??= "openOnSessionStart";
             started.cwd ??= folder === undefined ? "${fileDirname}" : "${workspaceFolder}";
         }
         return started;

@@ -1,0 +1,104 @@
+/** Starting: with and without launch.json, from the editor's buttons, and what is said when it cannot start. */
+
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+
+import { run } from "./harness/commands.js";
+import { cache } from "./harness/places.js";
+import { python } from "./harness/python.js";
+import { expect, test } from "./harness/test.js";
+
+const launch = (changes: object): object => ({
+    version: "0.2.0",
+    configurations: [{ name: "x", type: "dynamo", request: "launch", program: "${file}", ...changes }],
+});
+
+test("F5 without a launch.json debugs the file in the editor", async ({ vscode, workspace }) => {
+    await workspace.remove(".vscode/launch.json");
+    await vscode.openFile("basic.py");
+    await vscode.setBreakpoint(await workspace.line("basic.py", "first"));
+    await vscode.page.keyboard.press("F5");
+    const [top] = await vscode.debug.waitForStop("at the breakpoint");
+    expect(top).toContain("compute");
+});
+
+test("the button on a Python file debugs it", async ({ vscode, workspace }) => {
+    await workspace.remove(".vscode/launch.json");
+    await vscode.openFile("basic.py");
+    await vscode.setBreakpoint(await workspace.line("basic.py", "first"));
+    await vscode.page.getByRole("button", { name: "Debug with Dynamo" }).click();
+    const [top] = await vscode.debug.waitForStop("at the breakpoint");
+    expect(top).toContain("compute");
+});
+
+test("the link over a compiled function stops at its first line", async ({ vscode, workspace }) => {
+    await vscode.openFile("basic.py");
+    await vscode.editor.locator(".codelens-decoration a", { hasText: "Debug tracing" }).click();
+    const [top] = await vscode.debug.waitForStop("at the first line of the function");
+    expect(top).toMatch(new RegExp(`^compute basic.py ${await workspace.line("basic.py", "first")}\\b`));
+});
+
+test("ready-made configurations are offered", async ({ vscode }) => {
+    await vscode.openFile("basic.py");
+    await vscode.command("Debug: Select and Start Debugging");
+    await vscode.choose("torch.compile (Dynamo)");
+    const offered = vscode.page.locator(".quick-input-list .monaco-list-row");
+    for (const name of ["current file", "module", "pytest"]) {
+        await expect(offered.filter({ hasText: `Debug torch.compile: ${name}` }).first()).toBeVisible();
+    }
+});
+
+test("launch.json completes every option with its description", async ({ vscode, workspace, picture }) => {
+    await workspace.write(".vscode/launch.json", JSON.stringify(launch({}), null, 4).replace('"name": "x",', '"name": "x",\n            \n'));
+    await vscode.openFile(".vscode/launch.json");
+    await vscode.goToLine(6);
+    await vscode.page.keyboard.press("End");
+    await vscode.page.keyboard.type('"');
+    await vscode.page.keyboard.press("Control+Space");
+    const suggestions = vscode.page.locator(".suggest-widget .monaco-list-row");
+    for (const option of ["args", "evaluationTimeout", "justMyCode"]) {
+        await expect(suggestions.filter({ hasText: option }).first()).toBeVisible();
+    }
+    await vscode.page.keyboard.type("stopOnG");
+    await expect(suggestions.first()).toContainText("stopOnGeneratedCode");
+    await expect(async () => {
+        await vscode.page.keyboard.press("Control+Space");
+        const details = vscode.page.locator(".suggest-details");
+        await expect(details).toContainText("Stop on entry of every function that Dynamo generated.", { timeout: 2000 });
+    }).toPass({ timeout: 15_000 });
+    await picture("launch-json");
+});
+
+test("a wrong option is told before anything starts", async ({ vscode, workspace }) => {
+    await workspace.write(".vscode/launch.json", JSON.stringify(launch({ mode: "tracing", program: "nowhere/at/all.py" })));
+    await vscode.openFile("basic.py");
+    await vscode.page.keyboard.press("F5");
+    const dialog = await vscode.dialog();
+    await expect(dialog).toContainText('"mode" must be one of "both", "compile-time", "run-time", not "tracing".');
+    await expect(dialog.getByRole("button", { name: "Open 'launch.json'" })).toBeVisible();
+});
+
+test("a program that does not exist is told", async ({ vscode, workspace }) => {
+    await workspace.write(".vscode/launch.json", JSON.stringify(launch({ program: "${workspaceFolder}/missing.py" })));
+    await vscode.openFile("basic.py");
+    await vscode.page.keyboard.press("F5");
+    await expect(await vscode.dialog()).toContainText(`${workspace.folder}/missing.py does not exist`);
+});
+
+test("an environment without dynamo-dap is offered an installation", async ({ vscode, workspace, picture }) => {
+    const environment = join(cache, "environment-without-dynamo-dap");
+    await rm(environment, { recursive: true, force: true });
+    await mkdir(cache, { recursive: true });
+    await run(python(), ["-m", "venv", "--without-pip", environment]);
+    // "-I": what PYTHONPATH names is not in that environment.
+    const changes = { python: [join(environment, "bin/python"), "-I"] };
+    await workspace.write(".vscode/launch.json", JSON.stringify(launch(changes)));
+    await vscode.openFile("basic.py");
+    await vscode.page.keyboard.press("F5");
+    const dialog = await vscode.dialog();
+    await expect(dialog).toContainText(`needs the package dynamo-dap in the environment of ${environment}/bin/python`);
+    await picture("missing-package");
+    await dialog.getByRole("button", { name: "Install" }).click();
+    const notification = vscode.page.locator(".notification-toast", { hasText: "dynamo-dap could not be installed" });
+    await expect(notification, "a failing installation is told, with pip's reason").toContainText("No module named pip");
+});

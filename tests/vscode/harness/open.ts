@@ -1,0 +1,44 @@
+/**
+ * `make vscode`: a real VS Code with the extension on a copy of the fixtures. An installed `code` if there is one, else
+ * code-server from npm, whose address is printed; Ctrl+C ends it.
+ */
+
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+
+import { codeServer } from "./code-server.js";
+import { findExecutable, run } from "./commands.js";
+import { packagedExtension } from "./extension.js";
+import { cache } from "./places.js";
+import { python } from "./python.js";
+import { Server } from "./server.js";
+import { Workspace } from "./workspace.js";
+
+const FOLDER = join(cache, "open");
+const settings = { "dynamo.python": python() };
+
+async function openInstalled(code: string, vsix: string, workspace: Workspace): Promise<void> {
+    await writeFile(join(workspace.folder, ".vscode/settings.json"), JSON.stringify(settings, null, 4));
+    const profile = ["--user-data-dir", join(FOLDER, "user"), "--extensions-dir", join(FOLDER, "extensions")];
+    await mkdir(FOLDER, { recursive: true });
+    await run(code, [...profile, "--install-extension", vsix]);
+    await run(code, [...profile, "--disable-workspace-trust", workspace.folder, join(workspace.folder, "basic.py")]);
+    console.log(`VS Code is open on ${workspace.folder}: press F5.`);
+}
+
+async function openInBrowser(vsix: string, workspace: Workspace): Promise<void> {
+    const port = process.env.PORT === undefined ? undefined : Number(process.env.PORT);
+    const options = { installation: await codeServer(cache), folder: FOLDER, vsix, settings };
+    const server = await Server.start(port === undefined ? options : { ...options, port });
+    const stop = (): void => void server.stop();
+    process.on("SIGINT", stop);
+    process.on("SIGTERM", stop);
+    console.log(`VS Code runs at ${server.address(workspace.folder)}`);
+    console.log("Open basic.py, click left of a line number inside compute, and press F5. Ctrl+C here ends it.");
+    await server.untilEnd();
+}
+
+const vsix = await packagedExtension();
+const workspace = await Workspace.make(join(cache, "open-workspace", "fixtures"));
+const code = process.env.VSCODE === "code-server" ? undefined : findExecutable("code");
+await (code === undefined ? openInBrowser(vsix, workspace) : openInstalled(code, vsix, workspace));

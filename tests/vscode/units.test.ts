@@ -1,0 +1,101 @@
+/** The parts of the extension that need no editor: validation of configurations, and reading Python text. */
+
+import { expect, test } from "@playwright/test";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+
+import { problems, type ConfigurationSchemas } from "../../vscode-extension/src/configuration/validation.js";
+import { compiledDefinitions } from "../../vscode-extension/src/editor/compiled-functions.js";
+import { enclosingDefinition, namesBoundBy, namesIn } from "../../vscode-extension/src/editor/mentioned-names.js";
+import { extensionRoot } from "./harness/places.js";
+
+interface Manifest {
+    contributes: { debuggers: [{ configurationAttributes: ConfigurationSchemas }] };
+}
+
+async function schemas(): Promise<ConfigurationSchemas> {
+    const manifest = JSON.parse(await readFile(join(extensionRoot, "package.json"), "utf8")) as Manifest;
+    return manifest.contributes.debuggers[0].configurationAttributes;
+}
+
+test.describe("validation", () => {
+    const good = { type: "dynamo", name: "x", request: "launch", program: "a.py" };
+
+    test("accepts what the schema allows", async () => {
+        const known = await schemas();
+        expect(problems(good, known)).toEqual([]);
+        expect(problems({ ...good, args: "--size 3", env: { A: null, B: "1" }, python: ["uv", "run"] }, known)).toEqual([]);
+        expect(problems({ type: "dynamo", request: "attach", connect: { port: 5678 } }, known)).toEqual([]);
+    });
+
+    const cases: [string, object, string][] = [
+        ["a mode that does not exist", { mode: "tracing" }, '"mode" must be one of "both", "compile-time", "run-time", not "tracing".'],
+        ["a text where a flag belongs", { eager: "yes" }, '"eager" must be true or false, not "yes".'],
+        ["a time that is not above 0", { evaluationTimeout: 0 }, '"evaluationTimeout" must be a number above 0, not 0.'],
+        ["a number among the arguments", { args: ["a", 3] }, '"args[1]" must be a string, not 3.'],
+        ["a number in the environment", { env: { A: 1 } }, '"env.A" must be a string or null, not 1.'],
+        ["two targets", { module: "pytest" }, 'Give only one of "program" and "module".'],
+        ["no target", { program: "" }, 'What to debug is missing: give one of "program", "module" and "code".'],
+        ["attach without an address", { request: "attach" }, '"connect" is missing.'],
+        ["a port out of range", { request: "attach", connect: { port: 70000 } }, '"connect.port" must be a whole number from 1 to 65535, not 70000.'],
+        ["attach without a port", { request: "attach", connect: {} }, '"connect.port" is missing.'],
+        ["an unknown request", { request: "run" }, '"request" must be "launch" or "attach".'],
+    ];
+    for (const [what, change, message] of cases) {
+        test(`says what is wrong with ${what}`, async () => {
+            expect(problems({ ...good, ...change }, await schemas())).toEqual([message]);
+        });
+    }
+});
+
+test.describe("functions under torch.compile", () => {
+    const found = (text: string): [string, number, number | undefined][] =>
+        compiledDefinitions(text).map(({ name, line, bodyLine }) => [name, line, bodyLine]);
+
+    test("decorated, plain or with arguments over several lines", () => {
+        expect(found("@torch.compile\ndef f(x):\n    return x")).toEqual([["f", 1, 2]]);
+        expect(found('@torch.compile(\n    backend="eager",\n)\n@other\nasync def f(\n    x,\n):\n    return x')).toEqual([["f", 4, 7]]);
+        expect(found("@partial(torch.compile, dynamic=True)\ndef f(x): \n    return x")).toEqual([["f", 1, 2]]);
+    });
+
+    test("a bare name only where it is torch's", () => {
+        expect(found("from torch import nn, compile\n@compile\ndef f(x):\n    pass")).toEqual([["f", 2, 3]]);
+        expect(found("@compile\ndef f(x):\n    pass")).toEqual([]);
+    });
+
+    test("passed to torch.compile, each once", () => {
+        expect(found("def f(x):\n    return x\n\ng = torch.compile(f, dynamic=True)\nh = torch.compile(f)")).toEqual([["f", 0, 1]]);
+        expect(found("# torch.compile(f)\ndef f(x):\n    return x")).toEqual([]);
+        expect(found("torch.compile(model.forward)")).toEqual([]);
+    });
+
+    test("the body begins after the docstring and comments", () => {
+        expect(found('@torch.compile\ndef f(x):\n    """One.\n\n    Two.\n    """\n    # why\n    return x')).toEqual([["f", 1, 7]]);
+        expect(found('@torch.compile\ndef f(x):\n    """One."""\n    return x')).toEqual([["f", 1, 3]]);
+    });
+});
+
+test.describe("names of a line", () => {
+    test("alone, not in strings, comments or as attributes", () => {
+        expect(namesIn('total = z.sum() + d["key"]  # by hand')).toEqual(["total", "z", "d"]);
+    });
+
+    test("bound by assignments, loops, parameters and walrus", () => {
+        expect(namesBoundBy("    z = x + y")).toEqual(["z"]);
+        expect(namesBoundBy("    a, (b, *c) = x")).toEqual(["a", "b", "c"]);
+        expect(namesBoundBy("    total += x")).toEqual(["total"]);
+        expect(namesBoundBy("    n: int = x")).toEqual(["n"]);
+        expect(namesBoundBy("    for i, row in enumerate(rows):")).toEqual(["i", "row"]);
+        expect(namesBoundBy("    if (n := len(x)) > 3:")).toEqual(["n"]);
+        expect(namesBoundBy('    if mode == "add":')).toEqual([]);
+        expect(namesBoundBy("    return x")).toEqual([]);
+        expect(namesBoundBy("def f(x, y):")).toEqual(["x", "y"]);
+    });
+
+    test("the definition around a line", () => {
+        const lines = ["def f(x):", "    for i in x:", "        y = i", "", "    return y", "z = 1"];
+        expect(enclosingDefinition(lines, 2)).toBe(0);
+        expect(enclosingDefinition(lines, 4)).toBe(0);
+        expect(enclosingDefinition(lines, 5)).toBe(5);
+    });
+});
