@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.variable_trackers import source_name
+
 _CHAIN = 16
 """Replacements followed at most; a longer chain would be a cycle."""
 
@@ -57,3 +59,33 @@ def size_text(value: Any) -> str:
         return str(expression_of(value))
     except AttributeError:
         return str(value)
+
+
+def ranges_of(value: Any) -> list[tuple[str, str]]:
+    """Return each symbol of a symbolic number with the range it is known to lie in: ``2 … ∞``."""
+    shape_env = getattr(value.node, "shape_env", None)
+    ranges = getattr(shape_env, "var_to_range", {})
+    return [(str(symbol), range_text(ranges[symbol])) for symbol in symbols_of(value) if symbol in ranges]
+
+
+def range_text(bounds: Any) -> str:
+    """Return a value range as text."""
+    return f"{_bound_text(bounds.lower)} … {_bound_text(bounds.upper)}"
+
+
+def _bound_text(bound: Any) -> str:
+    return str(bound).replace("int_oo", "∞").replace("oo", "∞")
+
+
+def sources_of(value: Any) -> list[tuple[str, str]]:
+    """Return each symbol with the sizes or numbers of the inputs that it stands for, as guards write them."""
+    shape_env = getattr(value.node, "shape_env", None)
+    known = getattr(shape_env, "var_to_sources", {})
+    named = [(str(symbol), [source_name(source) for source in known.get(symbol, ())]) for symbol in symbols_of(value)]
+    return [(symbol, ", ".join(filter(None, names))) for symbol, names in named if names]
+
+
+def symbols_of(value: Any) -> list[Any]:
+    """Return the symbols in a symbolic number's expression, by name."""
+    expression = expression_of(value)
+    return sorted(getattr(expression, "free_symbols", ()), key=str)

@@ -39,7 +39,7 @@ def facts_of(tensor: Any, kind: str | None = None) -> TensorFacts:
     with metadata_reading():
         strided = str(tensor.layout) == "torch.strided"
         return TensorFacts(
-            kind=kind or kind_of(tensor),
+            kind=kind_of(tensor) if kind is None else kind,
             dtype=str(tensor.dtype),
             shape=tuple(size_text(size) for size in tensor.size()),
             stride=tuple(size_text(stride) for stride in tensor.stride()) if strided else None,

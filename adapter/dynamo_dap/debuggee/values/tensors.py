@@ -88,8 +88,10 @@ class TensorChildren(Children):
         return unique_names([*variables, *self._own_attributes()])
 
     def _own_attributes(self) -> list[Variable]:
-        hidden = _FAKE_ATTRIBUTES if self._fake else frozenset[str]()
-        return [each for each in attributes_of(self._tensor, self._expression, self._view) if each.name not in hidden]
+        attributes = attributes_of(self._tensor, self._expression, self._view)
+        if not self._fake:
+            return attributes
+        return [each for each in attributes if each.name not in _FAKE_ATTRIBUTES and "_memo" not in each.name]
 
     def indexed(self, start: int, count: int) -> Sequence[Variable]:
         """Return one page of rows: numbers of a vector, else smaller tensors."""
@@ -138,21 +140,9 @@ class TensorChildren(Children):
 
 
 _FAKE_ATTRIBUTES = frozenset(
-    {
-        "fake_mode",
-        "fake_device",
-        "constant",
-        "real_tensor",
-        "nonzero_memo",
-        "item_memo",
-        "unique_memo",
-        "unique_consecutive_memo",
-        "nested_int_memo",
-        "pytype",
-        "dispatch_keys",
-        "_nonzero_memo",
-    }
+    {"fake_mode", "fake_device", "constant", "real_tensor", "pytype", "dispatch_keys", "_is_param"}
 )
+"""What a FakeTensor stores for torch's own use."""
 
 
 def lazy_variable(name: str, compute: Callable[[], Value]) -> Variable:

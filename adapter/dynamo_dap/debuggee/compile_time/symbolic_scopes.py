@@ -1,0 +1,56 @@
+"""The scopes of a frame that Dynamo is tracing. Made on the held tracing thread; children are computed when opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.compile_time.compile_view import compile_children
+from dynamo_dap.debuggee.compile_time.graph_view import graph_children, graph_source
+from dynamo_dap.debuggee.compile_time.guards_view import guard_children
+from dynamo_dap.debuggee.compile_time.names import cell_names, cells_of, globals_used, locals_of
+from dynamo_dap.debuggee.compile_time.side_effects_view import side_effect_children
+from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
+from dynamo_dap.debuggee.values.model import Children, Deferred, ScopeOfFrame, Value, Variable
+
+__all__ = ["graph_source", "scopes_of"]
+
+
+def scopes_of(tx: Any) -> list[ScopeOfFrame]:
+    """Return the scopes of ``tx``, a paused ``InstructionTranslatorBase``, most interesting first.
+
+    An inlined function shows ``Graph``, ``Guards``, ``Side Effects`` and ``Compile`` of the frame being compiled.
+    """
+    view = TracedView(tx)
+    scopes = [
+        ScopeOfFrame("Locals", Deferred(lambda: _variables(locals_of(tx), view)), "locals"),
+        ScopeOfFrame("Value Stack", Deferred(lambda: _stack(tx, view)), "registers"),
+    ]
+    if cell_names(tx):
+        scopes.append(ScopeOfFrame("Cells", Deferred(lambda: _variables(cells_of(tx), view))))
+    scopes.append(ScopeOfFrame("Globals", Deferred(lambda: _variables(globals_used(tx), view)), expensive=True))
+    scopes += [
+        ScopeOfFrame("Graph", _when_opened(lambda: graph_children(tx, view)), expensive=True),
+        ScopeOfFrame("Guards", _when_opened(lambda: guard_children(tx)), expensive=True),
+        ScopeOfFrame("Side Effects", _when_opened(lambda: side_effect_children(view)), expensive=True),
+        ScopeOfFrame("Compile", _when_opened(lambda: compile_children(tx)), expensive=True),
+    ]
+    return scopes
+
+
+def _when_opened(make: Callable[[], Children]) -> Children:
+    return Deferred(lambda: make().named())
+
+
+def _variables(named: Sequence[tuple[str, Any]], view: TracedView) -> list[Variable]:
+    return [Variable(name, view.value(value, name), name) for name, value in named]
+
+
+def _stack(tx: Any, view: TracedView) -> list[Variable]:
+    top = len(tx.stack) - 1
+    variables: list[Variable] = []
+    for number, tracker in enumerate(list(tx.stack)):
+        variables.append(Variable(f"{number} (top)" if number == top else str(number), view.value(tracker)))
+    if not variables:
+        variables.append(Variable("(empty)", Value("", kind="virtual")))
+    return variables

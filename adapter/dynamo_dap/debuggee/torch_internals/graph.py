@@ -1,0 +1,76 @@
+"""The FX graph that Dynamo has written so far: nodes, and the user's lines they came from.
+
+Read only; tracing thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
+
+
+def graphs_of(tx: Any) -> list[Any]:
+    """Return the graph being written, then those around it: a higher-order operator's body is written by itself."""
+    tracers = list(getattr(tx.output, "tracers", ()))
+    if not tracers:
+        return [tx.output.graph]
+    return [tracer.graph for tracer in reversed(tracers)]
+
+
+def nodes_of(graph: Any) -> list[Any]:
+    """Return the nodes in order."""
+    return list(graph.nodes)
+
+
+def example_of(node: Any) -> Any:
+    """Return the FakeTensor or number that stands for the node's result; None when there is none yet."""
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
+def target_name(node: Any) -> str:
+    """Return what the node calls, as one would write it: ``torch.nn.functional.relu``, ``x.add_``."""
+    target = node.target
+    if isinstance(target, str):
+        return target
+    module = str(getattr(target, "__module__", None) or "")
+    if module.startswith("torch._ops"):
+        return f"torch.ops.{target}"
+    name = str(getattr(target, "__name__", None) or target)
+    module = _SHORT_MODULES.get(module, module)
+    return f"{module}.{name}" if module else name
+
+
+_SHORT_MODULES = {"_operator": "operator", "builtins": ""}
+
+
+_FRAME = re.compile(r'^\s*File "(?P<path>.+)", line (?P<line>\d+), in (?P<function>.+)$')
+
+
+def user_places(node: Any) -> Iterator[tuple[Place, str]]:
+    """Yield the user's frames that made the node, the innermost last: place and function."""
+    text = node.meta.get("stack_trace") or getattr(node, "stack_trace", None) or ""
+    for line in text.splitlines():
+        match = _FRAME.match(line)
+        if match is not None:
+            yield Place(match["path"], int(match["line"]), 1), match["function"]
+
+
+def user_place(node: Any) -> tuple[Place, str] | None:
+    """Return the innermost frame of the user's code that made the node."""
+    found = None
+    for found in user_places(node):  # noqa: B007  (the last one is wanted)
+        pass
+    return found
+
+
+def operands_of(node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the node's positional and keyword operands: nodes, constants, and containers of them."""
+    return tuple(node.args), dict(node.kwargs)
+
+
+def is_node(value: object) -> bool:
+    """Whether ``value`` is an FX node, by its class's name: torch.fx is not imported for asking."""
+    return type(value).__name__ == "Node" and type(value).__module__ == "torch.fx.node"

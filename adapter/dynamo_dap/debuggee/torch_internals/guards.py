@@ -1,0 +1,150 @@
+"""The guards that a trace has asked for so far, and what the shape environment will add to them. Read only.
+
+A ``Guard`` names a check of ``GuardBuilder`` and the source it is about; its expression is made only when tracing is
+over. Here it is written from the check's name and the real object, where that can be had without the user's code.
+Tracing thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.symbols import range_text
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_name, users_frame
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFacts:
+    """One guard as asked for."""
+
+    check: str
+    """The method of ``GuardBuilder``: ``TYPE_MATCH``, ``CONSTANT_MATCH`` ..."""
+    name: str
+    """The expression of what is checked: ``L['x']``; empty for global state."""
+    source: Any
+    argument: Any
+    """What the check is given besides: an attribute's name, a key, another source; None for most."""
+    place: Place | None
+    """The user's line that caused it."""
+    function: str
+    """The function of that line."""
+    inside: Place | None
+    """The line of torch or another library that asked for it, when the user's line called into one."""
+
+
+def guards_of(tx: Any) -> list[GuardFacts]:
+    """Return the guards of the frame being compiled, in the order in which they were asked for."""
+    return [_facts(guard) for guard in list(tx.output.guards)]
+
+
+def _facts(guard: Any) -> GuardFacts:
+    create = guard.create_fn
+    keywords: dict[str, Any] = dict(getattr(create, "keywords", None) or {})
+    positional = tuple(getattr(create, "args", None) or ())
+    argument = next(iter((*positional, *keywords.values())), None)
+    function = getattr(create, "func", create)
+    stack = getattr(guard, "user_stack", None)
+    place, name, inside = users_frame(stack) if stack else (None, "", None)
+    return GuardFacts(
+        check=str(getattr(function, "__name__", function)),
+        name=source_name(guard.originating_source) or "",
+        source=guard.originating_source,
+        argument=argument,
+        place=place,
+        function=name,
+        inside=inside,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeGuardFacts:
+    """A condition on sizes that the shape environment will check."""
+
+    expression: str
+    """In terms of the inputs: ``L['x'].size()[0] > 4``."""
+    symbolic: str
+    """In terms of symbols: ``s77 > 4``."""
+    place: Place | None
+    reason: str
+
+
+def shape_guards_of(tx: Any) -> list[ShapeGuardFacts]:
+    """Return the conditions on sizes: those that comparisons caused, then the ranges and equalities of symbols."""
+    shape_env = tx.output.shape_env
+    names = _symbol_names(shape_env)
+    found = [_shape_guard(guard, names) for guard in list(getattr(shape_env, "guards", ()))]
+    return [*found, *_replacements(shape_env, names), *_same_symbol(shape_env), *_ranges(shape_env, names)]
+
+
+def _symbol_names(shape_env: Any) -> dict[str, str]:
+    known = getattr(shape_env, "var_to_sources", {})
+    return {str(symbol): source_name(sources[0]) or str(symbol) for symbol, sources in known.items() if sources}
+
+
+def _shape_guard(guard: Any, names: dict[str, str]) -> ShapeGuardFacts:
+    symbolic = relation_text(guard.expr)
+    location = getattr(getattr(guard, "sloc", None), "maybe_user_loc", None)
+    return ShapeGuardFacts(in_inputs(symbolic, names), symbolic, _parsed_place(location), "compared by the traced code")
+
+
+_RELATIONS = {
+    "Equality": "==",
+    "Unequality": "!=",
+    "StrictLessThan": "<",
+    "LessThan": "<=",
+    "StrictGreaterThan": ">",
+    "GreaterThan": ">=",
+}
+
+
+def relation_text(expression: Any) -> str:
+    """Return a relation as Python writes it: sympy prints ``Eq(s77, 3)``."""
+    symbol = _RELATIONS.get(type(expression).__name__)
+    if symbol is not None:
+        return f"{expression.lhs} {symbol} {expression.rhs}"
+    if type(expression).__name__ == "Not":
+        return f"not ({relation_text(expression.args[0])})"
+    if type(expression).__name__ in ("And", "Or"):
+        word = f" {type(expression).__name__.lower()} "
+        return word.join(f"({relation_text(argument)})" for argument in expression.args)
+    return str(expression)
+
+
+def in_inputs(symbolic: str, names: dict[str, str]) -> str:
+    """Return an expression over symbols with the inputs that they stand for in their place."""
+    return re.sub(r"\b[A-Za-z_]\w*\b", lambda match: names.get(match[0], match[0]), symbolic)
+
+
+_LOCATION = re.compile(r"^(?P<path>.+):(?P<line>\d+) in ")
+
+
+def _parsed_place(location: Any) -> Place | None:
+    match = _LOCATION.match(str(location)) if location else None
+    return Place(match["path"], int(match["line"]), 1) if match else None
+
+
+def _replacements(shape_env: Any, names: dict[str, str]) -> Iterator[ShapeGuardFacts]:
+    for symbol, value in list(getattr(shape_env, "replacements", {}).items()):
+        symbolic = f"{symbol} == {value}"
+        sloc = getattr(shape_env, "replacements_slocs", {}).get(symbol)
+        place = _parsed_place(getattr(sloc, "maybe_user_loc", None))
+        reason = "specialized" if getattr(value, "is_number", False) else "found equal"
+        yield ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, reason)
+
+
+def _same_symbol(shape_env: Any) -> Iterator[ShapeGuardFacts]:
+    for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
+        first, *others = dict.fromkeys(filter(None, (source_name(source) for source in sources))) or [""]
+        for other in others:
+            yield ShapeGuardFacts(f"{other} == {first}", str(symbol), None, "the same symbol")
+
+
+def _ranges(shape_env: Any, names: dict[str, str]) -> Iterator[ShapeGuardFacts]:
+    replaced = getattr(shape_env, "replacements", {})
+    for symbol, bounds in list(getattr(shape_env, "var_to_range", {}).items()):
+        if symbol not in replaced and str(symbol) in names:
+            text = f"{names[str(symbol)]} in {range_text(bounds)}"
+            yield ShapeGuardFacts(text, f"{symbol} in {range_text(bounds)}", None, "range of the symbol")

@@ -1,0 +1,138 @@
+"""What a VariableTracker stands for, in a few forms that know nothing of Dynamo's two hundred classes.
+
+``form_of`` reads a tracker into a form. Whatever holds parts holds them as they are: trackers, or real objects where
+Dynamo keeps those. Runs on the tracing thread; forms live as long as the pause.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The tracker stands for this very object: a constant, a module, a class, a function that exists."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Unrealized:
+    """The traced code has not touched the object yet."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TensorForm:
+    """A tensor, known by its metadata."""
+
+    example: Any
+    """The FakeTensor that stands for it; None while it has none."""
+    node: Any
+    """The FX node that computes it."""
+    kind: str = "Tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberForm:
+    """A symbolic number: ``SymInt``, ``SymFloat``, ``SymBool``."""
+
+    number: Any
+    node: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceForm:
+    """Items by number."""
+
+    items: Sequence[Any]
+    type_name: str = "list"
+    opening: str = "["
+    closing: str = "]"
+    names: tuple[str, ...] = ()
+    """Fields of a named tuple."""
+
+
+def tuple_form(items: Sequence[Any]) -> SequenceForm:
+    """Return the form of a tuple."""
+    return SequenceForm(items, "tuple", "(", ",)" if len(items) == 1 else ")")
+
+
+@dataclass(frozen=True, slots=True)
+class SetForm:
+    """Items without number."""
+
+    items: Sequence[Any]
+    type_name: str = "set"
+
+
+@dataclass(frozen=True, slots=True)
+class MappingForm:
+    """Keys and values."""
+
+    pairs: Sequence[tuple[Any, Any]]
+    type_name: str = "dict"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceForm:
+    """An object of a class: what it stores, with the changes of the traced code laid over."""
+
+    value: Any
+    """The real object; for one made by the traced code, an empty stand-in that only has the class."""
+    cls: type
+    contents: Any = None
+    """The form of what it contains, for a subclass of a builtin container."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionForm:
+    """A function that the traced code made, or a method."""
+
+    name: str
+    code: types.CodeType
+    bound_to: Any = None
+    defaults: Any = None
+    keyword_defaults: Any = None
+    closure: tuple[tuple[str, Any], ...] = ()
+    function: types.FunctionType | None = None
+    """The real function, where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellForm:
+    """A cell of a closure, shown as what it holds."""
+
+    contents: Any
+    """A tracker; None for an empty cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """Anything else: a title, and its parts by name."""
+
+    title: str
+    parts: tuple[tuple[str, Any], ...] = ()
+    type_name: str | None = None
+    code: types.CodeType | None = None
+    after: tuple[Any, ...] = ()
+    """Parts whose text belongs in the title, in parentheses behind it."""
+
+
+Form = (
+    Known
+    | Unrealized
+    | TensorForm
+    | NumberForm
+    | SequenceForm
+    | SetForm
+    | MappingForm
+    | InstanceForm
+    | FunctionForm
+    | CellForm
+    | Composite
+)

@@ -1,0 +1,86 @@
+"""Reading each class of VariableTracker into a form: a table by class name, looked up along the MRO.
+
+By name, so that another version of torch, with other classes, degrades to a base class's reading, and in the end to
+``read_unknown``: the class's name in words, with every tracker its fields hold. Runs on the tracing thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.trackers.forms import (
+    Composite,
+    Form,
+    Unrealized,
+)
+from dynamo_dap.debuggee.torch_internals.variable_trackers import (
+    class_names,
+    field,
+    fields_of,
+    held_trackers,
+    held_value,
+    is_unrealized,
+    unwrapped,
+)
+
+Reader = Callable[[Any, Any], Form]
+"""``reader(tx, tracker)``; the tracker is unwrapped and realized."""
+
+_readers: dict[str, Reader] = {}
+
+
+def reads(*names: str) -> Callable[[Reader], Reader]:
+    """Register a reader for classes of these names and their subclasses."""
+
+    def register(reader: Reader) -> Reader:
+        for name in names:
+            _readers[name] = reader
+        return reader
+
+    return register
+
+
+def form_of(tx: Any, tracker: Any) -> Form:
+    """Return what the tracker stands for. Nothing is realized, guarded or added to the graph."""
+    tracker = unwrapped(tracker)
+    if is_unrealized(tracker):
+        return Unrealized(held_value(tracker))
+    for name in class_names(tracker):
+        reader = _readers.get(name)
+        if reader is not None:
+            try:
+                return reader(tx, tracker)
+            except (AttributeError, KeyError, TypeError):  # a field of another version: read it as an unknown class
+                break
+    return read_unknown(tx, tracker)
+
+
+def has_reader(cls: type) -> bool:
+    """Whether a class of trackers is read by more than its name."""
+    return any(base.__name__ in _readers for base in cls.__mro__)
+
+
+def in_words(class_name: str) -> str:
+    """Return the name of a tracker class as words: ``GradModeVariable`` -> ``grad mode``."""
+    stem = re.sub(r"(Variable|VariableTracker)$", "", class_name)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", stem).replace("_", " ").lower()
+
+
+def read_unknown(_tx: Any, tracker: Any) -> Form:
+    """Return a form that says the class, with the trackers it holds as parts."""
+    value = field(tracker, "value", _NOTHING)
+    parts = held_trackers(tracker)
+    if value is not _NOTHING:
+        parts.insert(0, ("value", value))
+    return Composite(in_words(type(tracker).__name__), tuple(parts))
+
+
+_NOTHING = object()
+
+
+def constant_in(value: Any) -> Any:
+    """Return the constant of a ConstantVariable, or ``value`` when it is no tracker."""
+    value = unwrapped(value) if "_cache" in getattr(value, "__dict__", ()) else value
+    return fields_of(value)["value"] if type(value).__name__ == "ConstantVariable" else value

@@ -1,0 +1,151 @@
+"""Reading Dynamo's VariableTrackers without waking them.
+
+``isinstance`` on a lazy tracker realizes it (adds guards and graph inputs), and so does almost any attribute: its class
+forwards what it does not have. So trackers are read through their ``__dict__`` alone, and told apart by ``type``. Runs
+on the tracing thread.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+_dictionary = object.__getattribute__
+
+
+def is_tracker(value: object) -> bool:
+    """Whether ``value`` is a VariableTracker, lazy or not."""
+    module: Any = sys.modules.get("torch._dynamo.variables.base")
+    return module is not None and module.VariableTracker in type.__dict__["__mro__"].__get__(type(value))
+
+
+def fields_of(tracker: object) -> dict[str, Any]:
+    """Return the tracker's own fields. Not a copy: read only."""
+    fields: dict[str, Any] = _dictionary(tracker, "__dict__")
+    return fields
+
+
+def field(tracker: object, name: str, default: Any = None) -> Any:
+    """Return one field of the tracker, ``default`` when this version has none of the name."""
+    return fields_of(tracker).get(name, default)
+
+
+def class_names(tracker: object) -> tuple[str, ...]:
+    """Return the names of the tracker's class and its bases, most derived first."""
+    return tuple(base.__name__ for base in type.__dict__["__mro__"].__get__(type(tracker)))
+
+
+def unwrapped(tracker: Any) -> Any:
+    """Return the real tracker behind a lazy one that is realized already, else the tracker itself."""
+    for _ in range(_WRAPPERS):
+        cache = fields_of(tracker).get("_cache")
+        behind = getattr(cache, "vt", None)
+        if behind is None:
+            return tracker
+        tracker = behind
+    return tracker
+
+
+_WRAPPERS = 8
+"""Lazy trackers around each other at most; torch makes one."""
+
+
+def is_unrealized(tracker: object) -> bool:
+    """Whether this is a lazy tracker whose object the traced code has not touched yet."""
+    return "_cache" in fields_of(tracker) and getattr(fields_of(tracker)["_cache"], "vt", None) is None
+
+
+def held_value(tracker: object) -> Any:
+    """Return the real object that an unrealized tracker holds."""
+    return fields_of(tracker)["_cache"].value
+
+
+def source_of(tracker: object) -> Any:
+    """Return where the value came from (a torch ``Source``); None for what the traced code made."""
+    source = fields_of(tracker).get("source")
+    if source is None and is_unrealized(tracker):
+        return getattr(fields_of(tracker)["_cache"], "source", None)
+    return source
+
+
+def source_name(source: Any) -> str | None:
+    """Return the expression of a source, as guards write it: ``L['x']``; None for one that has none."""
+    if source is None:
+        return None
+    try:
+        name = source.name
+        return str(name() if callable(name) else name) or None
+    except (NotImplementedError, AttributeError):
+        return type(source).__name__
+
+
+class Place(NamedTuple):
+    """A place in the user's code: 1-based line and column."""
+
+    path: str
+    line: int
+    column: int
+
+
+def users_frame(stack: Any) -> tuple[Place, str, Place | None]:
+    """Return the innermost frame of a traceback summary that is not torch's: place, function, and the innermost of all.
+
+    The last is None when it is the same. A library function of torch's stands for the line that called it.
+    """
+    directory = str(sys.modules["torch"].__path__[0])
+    frames = list(stack)
+    own = [frame for frame in frames if not frame.filename.startswith(directory)]
+    innermost, user = frames[-1], (own or frames)[-1]
+    return _place_of(user), str(user.name), None if innermost is user else _place_of(innermost)
+
+
+def _place_of(frame: Any) -> Place:
+    return Place(frame.filename, frame.lineno or 1, (getattr(frame, "colno", None) or 0) + 1)
+
+
+def created_at(tracker: object) -> Place | None:
+    """Return the place of the instruction that made the tracker, where this version of torch notes it."""
+    place = fields_of(tracker).get("source_location")
+    if place is None:
+        return None
+    return Place(place.filename, place.lineno, (place.col_offset or 0) + 1)
+
+
+def mutation_state(tracker: object) -> str:
+    """Return what Dynamo may do to the value, and has done: ``new``, ``modified``, ``immutable`` ..."""
+    mutation = fields_of(tracker).get("mutation_type")
+    if mutation is None:
+        return "immutable"
+    kind = type(mutation).__name__
+    if kind == "ValueMutationExisting":
+        return "existed before, modified" if mutation.is_modified else "existed before, not modified"
+    return _MUTATIONS.get(kind, kind)
+
+
+_MUTATIONS = {
+    "ValueMutationNew": "new",
+    "AttributeMutationNew": "new",
+    "AttributeMutationExisting": "existed before",
+}
+
+
+def nodes_name(tracker: object) -> Any:
+    """Return the FX node that computes the value; None for what is not in the graph."""
+    return getattr(fields_of(tracker).get("proxy"), "node", None)
+
+
+def held_trackers(tracker: object) -> list[tuple[str, Any]]:
+    """Return every tracker that ``tracker`` holds, with the field's name: what an unknown class is made of."""
+    own = fields_of(tracker)
+    return [(name, value) for name, value in own.items() if name not in _BOOKKEEPING and _holds(value)]
+
+
+_BOOKKEEPING = frozenset({"mutation_type", "source", "source_location", "parents_tracker", "user_code_variable_name"})
+
+
+def _holds(value: object) -> bool:
+    if is_tracker(value):
+        return True
+    if type(value) in (list, tuple):
+        return any(is_tracker(item) for item in value)  # type: ignore[attr-defined]
+    return type(value) is dict and any(is_tracker(item) for item in value.values())
