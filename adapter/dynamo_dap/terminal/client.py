@@ -84,7 +84,7 @@ class PendingResponse:
         return self._answered.is_set()
 
     def result(self, timeout: float = DEFAULT_TIMEOUT) -> msgspec.Raw:
-        """Wait for the answer and return its body; once.
+        """Wait for the answer and return its body.
 
         Raises:
             RequestFailed: the answer was ``success: false``.
@@ -94,6 +94,7 @@ class PendingResponse:
             response = self._answers.get(timeout=timeout)
         except queue.Empty:
             raise TimeoutError(f"the server did not answer '{self.command}' within {timeout:g} s") from None
+        self._answers.put(response)  # whoever asks again gets it again
         if not response.success:
             raise RequestFailed(response)
         return response.body
