@@ -233,6 +233,7 @@ class Session:
             **os.environ,
             **(environment or {}),
             processes.MARK: self.mark,
+            "DYNAMO_DAP_ACCESS_TOKEN": self.mark,
             "DYNAMO_DAP_LOG": str(self._log),
         }
         self._reverse_requests = {"runInTerminal": self._run_in_terminal, **(reverse_requests or {})}
@@ -240,6 +241,7 @@ class Session:
         self._beginning: PendingResponse | None = None
         self._last_stop: Stop | None = None
         self._closed = False
+        self._proof_of_access = {"accessToken": self.mark} if transport == "tcp" else {}
         if transport == "stdio":
             self._start_over_stdio()
         else:
@@ -262,7 +264,7 @@ class Session:
         """Launch or attach; breakpoints are set in the body of the ``with``, after which the program runs."""
         if not self.client.capabilities.supports_configuration_done_request:
             self.initialize()
-        beginning = self.client.begin(request, configuration)
+        beginning = self.client.begin(request, {**configuration, **self._proof_of_access})
         yield
         self.client.configuration_done()
         beginning.result(self.client.timeout)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-DEADLINE = 60.0
+DEADLINE = 30.0
 """Seconds a wait may take: the slowest thing to wait for is torch's import on a busy machine."""
 
 
@@ -41,6 +41,24 @@ class Entry:
         text = text if len(text) <= 600 else text[:599] + "…"
         kind = self.message.get("type", "?")
         return f"{self.at:8.3f} {'-->' if self.sent else '<--'} {kind:8} {text}"
+
+
+def _folded(entries: list[Entry]) -> list[Entry]:
+    """The entries with output that came in pieces put together."""
+    folded: list[Entry] = []
+    for entry in entries:
+        before = folded[-1].message if folded else {}
+        body, body_before = entry.message.get("body"), before.get("body")
+        if (
+            entry.message.get("event") == before.get("event") == "output"
+            and body.get("category") == body_before.get("category")
+            and len(body_before["output"]) < 400
+        ):
+            together = {**body, "output": body_before["output"] + body["output"]}
+            folded[-1] = Entry(folded[-1].at, False, {**before, "body": together})
+        else:
+            folded.append(entry)
+    return folded
 
 
 class Timeline:
@@ -126,10 +144,10 @@ class Timeline:
 
     def transcript(self, last: int = 80) -> str:
         """The last messages as text."""
-        entries = self.entries[-last:]
-        omitted = len(self.entries) - len(entries)
+        entries = _folded(self.entries)
+        omitted = max(len(entries) - last, 0)
         lines = [f"... {omitted} messages before"] if omitted else []
-        return "\n".join([*lines, *(str(entry) for entry in entries)])
+        return "\n".join([*lines, *(str(entry) for entry in entries[omitted:])])
 
     def _failure(self, text: str) -> ExpectationError:
         return ExpectationError(f"{text}\n{self.transcript()}")

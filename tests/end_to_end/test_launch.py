@@ -6,6 +6,7 @@ import sys
 import venv
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.client import FIXTURES, Session
@@ -58,11 +59,17 @@ def test_code_runs_as_python_c_does(session: Session) -> None:
 
 
 def test_another_interpreter_runs_the_program(session: Session, tmp_path: Path) -> None:
-    """An environment without the debugger installed, and without torch."""
+    """An environment of its own, that lacks a package the debugger needs, and then has it."""
     venv.create(tmp_path / "environment", with_pip=False)
     python = tmp_path / "environment" / "bin" / "python"
     configuration = launch_configuration("plain", code="import sys; print(sys.prefix)", python=str(python))
     del configuration["program"]
+    session.initialize()
+    text = session.refusal("launch", configuration)
+    assert f"{python} -m pip install dynamo-dap" in text
+
+    packages = next((tmp_path / "environment").glob("lib/python*/site-packages"))
+    (packages / "shared.pth").write_text(f"{Path(msgspec.__file__).parents[1]}\n")
     with session.configuring("launch", configuration):
         pass
     assert session.wait_for_exit() == 0

@@ -8,7 +8,6 @@ client lives as long as its connection.
 from __future__ import annotations
 
 import os
-import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -70,18 +69,18 @@ class PendingResponse:
 
     def __init__(self, command: str) -> None:
         self.command = command
-        self._answers: queue.SimpleQueue[Response] = queue.SimpleQueue()
+        self._response: Response | None = None
         self._answered = threading.Event()
 
     def settle(self, response: Response) -> None:
         """Take the answer; called by the reader thread."""
-        self._answers.put(response)
+        self._response = response
         self._answered.set()
 
     @property
-    def is_answered(self) -> bool:
-        """Whether the answer has come."""
-        return self._answered.is_set()
+    def has_failed(self) -> bool:
+        """Whether the answer has come and is a failure."""
+        return self._response is not None and not self._response.success
 
     def result(self, timeout: float = DEFAULT_TIMEOUT) -> msgspec.Raw:
         """Wait for the answer and return its body.
@@ -90,14 +89,11 @@ class PendingResponse:
             RequestFailed: the answer was ``success: false``.
             TimeoutError: there was none within ``timeout`` seconds.
         """
-        try:
-            response = self._answers.get(timeout=timeout)
-        except queue.Empty:
-            raise TimeoutError(f"the server did not answer '{self.command}' within {timeout:g} s") from None
-        self._answers.put(response)  # whoever asks again gets it again
-        if not response.success:
-            raise RequestFailed(response)
-        return response.body
+        if not self._answered.wait(timeout) or self._response is None:
+            raise TimeoutError(f"the server did not answer '{self.command}' within {timeout:g} s")
+        if not self._response.success:
+            raise RequestFailed(self._response)
+        return self._response.body
 
 
 class Client:
@@ -118,7 +114,8 @@ class Client:
         self._on_event = on_event
         self._on_closed = on_closed
         self._reverse_requests = dict(reverse_requests or {})
-        self._can_configure = threading.Event()
+        self._is_decided = threading.Event()
+        """Whether a launch or attach came so far that breakpoints can be set, or failed."""
         self.connection = Connection(stream, "server")
         self.connection.start(self)
 
@@ -141,7 +138,7 @@ class Client:
         """Hand an event on."""
         self._on_event(event)
         if event.event == "initialized":
-            self._can_configure.set()
+            self._is_decided.set()
 
     def on_invalid_message(self, problem: str) -> None:
         """The server sent something that is no DAP message."""
@@ -149,7 +146,7 @@ class Client:
 
     def on_closed(self, problem: str | None) -> None:
         """The connection has ended."""
-        self._can_configure.set()
+        self._is_decided.set()
         self._on_closed(problem)
 
     # -- requests of any kind --------------------------------------------------------------------------------------
@@ -189,24 +186,19 @@ class Client:
             RequestFailed: the program cannot be started or reached.
             TimeoutError: nothing happened in time.
         """
-        ready = threading.Event()
         pending = PendingResponse(request)
 
         def settle(response: Response) -> None:
             pending.settle(response)
             if not response.success:
-                ready.set()
+                self._is_decided.set()
 
-        def await_initialized() -> None:
-            self._can_configure.wait(self.timeout)
-            ready.set()
-
+        self._is_decided.clear()
         self.connection.send_request(request, dict(configuration), settle)
-        threading.Thread(target=await_initialized, name="dynamo-dap initialized", daemon=True).start()
-        ready.wait(self.timeout)
-        if pending.is_answered:
-            pending.result(0)
-        if not self._can_configure.is_set():
+        is_decided = self._is_decided.wait(self.timeout)
+        if pending.has_failed:
+            pending.result()
+        if not is_decided:
             raise TimeoutError(f"no 'initialized' event within {self.timeout:g} s of '{request}'")
         return pending
 
