@@ -9,6 +9,7 @@ from dynamo_dap.protocol.events import ExitedEventBody, OutputEventBody
 from dynamo_dap.protocol.messages import Request, Response, decode
 from dynamo_dap.protocol.requests import InitializeArguments, RunInTerminalArguments, RunInTerminalResponseBody
 from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.server.dialect import Dialect
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.loop_connection import LoopConnection
 
@@ -21,14 +22,27 @@ class Client:
 
     def __init__(self, stream: ByteStream, receiver: Receiver) -> None:
         self._connection = LoopConnection(stream, "IDE", receiver)
-        self.initialize_arguments = msgspec.Raw(b"{}")
-        """As the IDE gave them: backends get them too."""
         self._information: InitializeArguments | None = None
+        self._dialect = Dialect()
 
     def introduce(self, arguments: InitializeArguments) -> None:
         """Remember what the client said of itself."""
         self._information = arguments
-        self.initialize_arguments = msgspec.Raw(msgspec.json.encode(arguments))
+        self._dialect = Dialect.of(arguments)
+
+    @property
+    def initialize_arguments(self) -> InitializeArguments:
+        """What backends are told of the client; places are translated for them."""
+        assert self._information is not None, "nothing is started before 'initialize'"
+        return msgspec.structs.replace(
+            self._information, lines_start_at1=True, columns_start_at1=True, path_format="path"
+        )
+
+    def normalise(self, request: Request) -> Request:
+        """Return ``request`` with places as backends write them."""
+        if self._dialect.is_common:
+            return request
+        return Request(request.seq, request.command, self._dialect.to_backend(request.arguments))
 
     @property
     def is_introduced(self) -> bool:
@@ -52,11 +66,11 @@ class Client:
 
     def program_output(self, text: str, category: str) -> None:
         """Pass on what the program wrote, exactly."""
-        self._connection.send_event("output", OutputEventBody(output=text, category=category))
+        self._connection.send_event("output", OutputEventBody(output=text, category=category), is_private=True)
 
     def event(self, name: str, body: object = None) -> None:
         """Send an event."""
-        self._connection.send_event(name, body)
+        self._connection.send_event(name, self._dialect.to_client(body))
 
     def exited(self, exit_code: int) -> None:
         """Tell the program's exit code."""
@@ -64,7 +78,7 @@ class Client:
 
     def respond(self, request: Request, body: object = None) -> None:
         """Answer with success."""
-        self._connection.respond(request, body)
+        self._connection.respond(request, self._dialect.to_client(body))
 
     def refuse(self, request: Request, refusal: RequestRefused) -> None:
         """Answer with a failure."""
@@ -78,6 +92,9 @@ class Client:
 
     def forward_response(self, request: Request, response: Response) -> None:
         """Answer with what a backend answered."""
+        if not self._dialect.is_common and response.success:
+            self.respond(request, response.body)
+            return
         self._connection.forward_response(request, response)
 
     @property

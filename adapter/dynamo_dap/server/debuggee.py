@@ -16,7 +16,7 @@ import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.events import ProcessEventBody
-from dynamo_dap.protocol.messages import decode
+from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
@@ -85,7 +85,7 @@ class Debuggee:
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
         """Take over the connection of the authorised agent, which told ``information`` of its process."""
         self.information = decode(information, ProcessInformation, "information about the process")
-        self.agent = Backend("agent", connection, self.events.take, self._on_agent_closed)
+        self.agent = Backend("agent", connection, self._on_agent_event, self._on_agent_closed)
         self.agent_arrived.set()
 
     async def introduce(self, options: SessionOptions) -> None:
@@ -192,6 +192,11 @@ class Debuggee:
                 self._client.output(f"The program died of {signal_name}.", "important")
             self._client.exited(exit_code)
         self._say_terminated()
+
+    def _on_agent_event(self, backend: Backend, event: Event) -> None:
+        if self.process is not None:
+            self.process.flush_output()  # what was printed before a stop is seen before it
+        self.events.take(backend, event)
 
     def _on_agent_closed(self, backend: Backend, problem: str | None) -> None:
         self._agent_left.set()

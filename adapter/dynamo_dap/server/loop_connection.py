@@ -41,11 +41,11 @@ class LoopConnection:
         """Whether the connection has ended, from either side."""
         return self._connection.is_closed
 
-    def send_event(self, event: str, body: object = None) -> None:
-        """Send an event."""
+    def send_event(self, event: str, body: object = None, *, is_private: bool = False) -> None:
+        """Send an event; ``is_private`` keeps its body out of the log."""
         self._assert_on_loop()
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("to %s: event %s %s", self.name, event, _shown(body))
+            _log.debug("to %s: event %s %s", self.name, event, "(not logged)" if is_private else _shown(body))
         self._connection.send_event(event, body)
 
     def send_request(self, command: str, arguments: object, on_response: OnResponse) -> int:

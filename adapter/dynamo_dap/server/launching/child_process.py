@@ -70,6 +70,11 @@ class ChildProcess:
         """The last lines on stderr."""
         return self._errors.recent
 
+    def flush_output(self) -> None:
+        """Pass on what is in the pipes."""
+        self._outputs.flush()
+        self._errors.flush()
+
     def terminate(self) -> None:
         """SIGTERM to the group."""
         self._signal_group(signal.SIGTERM)

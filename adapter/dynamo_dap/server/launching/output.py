@@ -17,6 +17,10 @@ _DRAIN_CHUNKS = 32
 _REMEMBERED_CHARACTERS = 4000
 
 
+_GATHER_SECONDS = 0.003
+"""Without a buffer, a program writes small pieces, each ``^`` of a traceback by itself: they are gathered."""
+
+
 class OutputPump:
     """Reads one pipe and hands out its text, decoded as UTF-8 across the borders of chunks."""
 
@@ -29,8 +33,14 @@ class OutputPump:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._loop = asyncio.get_running_loop()
         self._is_reading = True
+        self._gathering: asyncio.TimerHandle | None = None
         os.set_blocking(descriptor, False)
-        self._loop.add_reader(descriptor, self._read_chunk)
+        self._loop.add_reader(descriptor, self._gather)
+
+    def flush(self) -> None:
+        """Hand out what has been written so far: it precedes what is said next by other ways."""
+        if self._is_reading:
+            self._read_chunk()
 
     def drain(self) -> None:
         """Hand out all that is in the pipe and stop reading.
@@ -48,6 +58,8 @@ class OutputPump:
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self.descriptor)
+            if self._gathering is not None:
+                self._gathering.cancel()
 
     def close(self) -> None:
         """Close the pipe."""
@@ -55,6 +67,17 @@ class OutputPump:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+    def _gather(self) -> None:
+        self._loop.remove_reader(self.descriptor)
+        self._gathering = self._loop.call_later(_GATHER_SECONDS, self._read_gathered)
+
+    def _read_gathered(self) -> None:
+        self._gathering = None
+        if self._is_reading:
+            self._read_chunk()
+        if self._is_reading:
+            self._loop.add_reader(self.descriptor, self._gather)
 
     def _read_chunk(self) -> bool:
         """Read once. False when nothing is there now, or ever again."""

@@ -17,6 +17,9 @@ class OwnedProcess(Protocol):
     def recent_errors(self) -> str:
         """The last lines that it wrote to stderr, empty when they went elsewhere."""
 
+    def flush_output(self) -> None:
+        """Pass on what it has written so far."""
+
     def terminate(self) -> None:
         """Ask it to end: SIGTERM to its whole group."""
 

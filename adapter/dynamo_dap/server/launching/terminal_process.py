@@ -95,6 +95,9 @@ class TerminalProcess:
         except (RequestFailed, TimeoutError) as error:
             raise StartRefused(ErrorId.TERMINAL_FAILED, f"the IDE could not open a terminal: {error}") from None
 
+    def flush_output(self) -> None:
+        """Nothing: it goes to the terminal."""
+
     def terminate(self) -> None:
         """SIGTERM to the program's group."""
         self._tell("terminate")

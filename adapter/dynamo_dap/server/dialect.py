@@ -1,0 +1,114 @@
+"""The client's way to write places: lines and columns from 0 or 1, paths or URIs.
+
+Backends always get lines and columns from 1, and paths. Pure functions on raw JSON, used on the loop. Clients that
+write places as backends do, as all the common ones, pay nothing: their messages are not even read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from dynamo_dap.protocol.messages import encode_body
+from dynamo_dap.protocol.requests import InitializeArguments
+
+_LINES = frozenset({"line", "endLine"})
+_COLUMNS = frozenset({"column", "endColumn"})
+_SOURCES = frozenset({"source", "location"})
+"""Where DAP keeps a ``Source``; lists of them are called ``sources``."""
+_OPAQUE = frozenset({"adapterData", "data", "variables", "env"})
+"""What has members of other meanings under these names."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one client writes places."""
+
+    first_line: int = 1
+    first_column: int = 1
+    has_uris: bool = False
+
+    @classmethod
+    def of(cls, client: InitializeArguments) -> Dialect:
+        """Return the dialect that ``client`` told of in ``initialize``."""
+        return cls(
+            first_line=0 if client.lines_start_at1 is False else 1,
+            first_column=0 if client.columns_start_at1 is False else 1,
+            has_uris=client.path_format == "uri",
+        )
+
+    @property
+    def is_common(self) -> bool:
+        """Whether nothing has to be translated."""
+        return self == _COMMON
+
+    def to_backend(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """Return arguments of the client's as backends want them."""
+        if self.is_common:
+            return raw
+        translation = _Translation(1 - self.first_line, 1 - self.first_column, _path_of_uri if self.has_uris else None)
+        return translation.of(raw)
+
+    def to_client(self, body: object) -> object:
+        """Return a body for the client, from a backend or our own, as it wants it."""
+        if self.is_common or body is None:
+            return body
+        translation = _Translation(self.first_line - 1, self.first_column - 1, _uri_of_path if self.has_uris else None)
+        return translation.of(encode_body(body))
+
+
+_COMMON = Dialect()
+
+
+@dataclass(frozen=True)
+class _Translation:
+    """One direction of it: what is added to lines and columns, what is done to paths."""
+
+    lines: int
+    columns: int
+    path: Any
+
+    def of(self, raw: msgspec.Raw) -> msgspec.Raw:
+        decoded = msgspec.json.decode(bytes(raw))
+        return encode_body(self._value(decoded)) if decoded is not None else raw
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._value(item) for item in value]
+        if isinstance(value, dict):
+            return {name: self._member(name, item) for name, item in value.items()}
+        return value
+
+    def _member(self, name: str, value: Any) -> Any:
+        if name in _OPAQUE:
+            return value
+        if name in _LINES and isinstance(value, int):
+            return value + self.lines
+        if name in _COLUMNS and isinstance(value, int):
+            return value + self.columns
+        if name == "lines" and isinstance(value, list):
+            return [line + self.lines if isinstance(line, int) else line for line in value]
+        if name in _SOURCES and isinstance(value, dict):
+            return self._source(value)
+        if name == "sources" and isinstance(value, list):
+            return [self._source(source) for source in value]
+        return self._value(value)
+
+    def _source(self, source: Any) -> Any:
+        if self.path is None or not isinstance(source, dict):
+            return source
+        path = source.get("path")
+        return {**source, "path": self.path(path)} if isinstance(path, str) else source
+
+
+def _path_of_uri(uri: str) -> str:
+    parts = urlsplit(uri)
+    return unquote(parts.path) if parts.scheme == "file" else uri
+
+
+def _uri_of_path(path: str) -> str:
+    return PurePosixPath(path).as_uri() if PurePosixPath(path).is_absolute() else path
