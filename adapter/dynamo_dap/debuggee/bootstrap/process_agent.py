@@ -14,7 +14,7 @@ import threading
 from msgspec import Struct
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.log import start_log
+from dynamo_dap.debuggee.agent.log import log_exception, start_log
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
 from dynamo_dap.debuggee.bootstrap.eager_pause import pause_eager
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
@@ -39,9 +39,13 @@ def process_agent() -> Agent:
 
 def _add_engines(agent: Agent) -> None:
     # Imported only now: a program without Dynamo pays nothing for the engines.
-    from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
+    try:
+        from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
 
-    agent.add_engine(CompileTimeEngine(agent))
+        agent.add_engine(CompileTimeEngine(agent))
+    except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
+        log_exception("hooking into Dynamo")
+        agent.print(f"dynamo-dap: cannot debug this torch: {type(error).__name__}: {error}\n", "important")
 
 
 def _terminate(agent: Agent) -> None:
