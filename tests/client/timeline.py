@@ -1,7 +1,7 @@
 """Everything one session sent and received, in order, and waiting for what is still to come.
 
 Written by the connection's reader and by every thread that sends; waited on by the test. A wait ends with what it
-waited for, or with an ``ExpectationError`` that says so and carries the transcript.
+waited for, or with an ``ExpectationError`` that says so; the report of the failure then carries the transcript.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Entry:
     def __str__(self) -> str:
         shown = {name: value for name, value in self.message.items() if name not in ("seq", "type")}
         text = json.dumps(shown, ensure_ascii=False)
-        text = text if len(text) <= 600 else text[:599] + "…"
+        text = text if len(text) <= 500 else text[:499] + "…"
         kind = self.message.get("type", "?")
         return f"{self.at:8.3f} {'-->' if self.sent else '<--'} {kind:8} {text}"
 
@@ -117,12 +117,12 @@ class Timeline:
                         self._consumed = position
                         return body
                     if entry.message["event"] in unless:
-                        raise self._failure(f"waited for '{name}', but '{entry.message['event']}' came: {body}")
+                        raise ExpectationError(f"waited for '{name}', but '{entry.message['event']}' came: {body}")
                 left = until - time.monotonic()
                 if self.ended:
-                    raise self._failure(f"waited for '{name}', but the connection has ended")
+                    raise ExpectationError(f"waited for '{name}', but the connection has ended")
                 if left <= 0 or not self._changed.wait(left):
-                    raise self._failure(f"no '{name}' event as expected within {deadline:g} s")
+                    raise ExpectationError(f"no '{name}' event as expected within {deadline:g} s")
 
     def wait_until(self, condition: Callable[[], bool], what: str, *, deadline: float = DEADLINE) -> None:
         """Wait until ``condition``, looked at after every message, holds; ``what`` is for the failure."""
@@ -134,13 +134,13 @@ class Timeline:
                     if condition():
                         return
                     ending = "before the connection ended" if self.ended else f"within {deadline:g} s"
-                    raise self._failure(f"no {what} {ending}")
+                    raise ExpectationError(f"no {what} {ending}")
 
     def wait_for_end(self, *, deadline: float = DEADLINE) -> None:
         """Wait until the server has closed the connection."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.ended, deadline):
-                raise self._failure(f"the server did not close the connection within {deadline:g} s")
+                raise ExpectationError(f"the server did not close the connection within {deadline:g} s")
 
     def transcript(self, last: int = 80) -> str:
         """The last messages as text."""
@@ -148,6 +148,3 @@ class Timeline:
         omitted = max(len(entries) - last, 0)
         lines = [f"... {omitted} messages before"] if omitted else []
         return "\n".join([*lines, *(str(entry) for entry in entries[omitted:])])
-
-    def _failure(self, text: str) -> ExpectationError:
-        return ExpectationError(f"{text}\n{self.transcript()}")

@@ -14,6 +14,7 @@ from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.framing import frame
 from dynamo_dap.protocol.requests import InitializeArguments
 from tests.client import FIXTURES, Fixture, Session
+from tests.client.environments import VirtualEnvironment
 from tests.client.session import launch_configuration
 from tests.conftest import NewSession
 
@@ -165,29 +166,27 @@ def test_a_program_that_does_not_parse(session: Session) -> None:
 
 
 def test_a_python_without_torch(session: Session, tmp_path: Path) -> None:
-    """The program's own ``ImportError``, nothing of ours: the debugger needs no torch before the program does."""
+    """The user is told, and gets the program's own ``ImportError``, with nothing of ours in it."""
     session.expects_program_traceback = True
-    program = tmp_path / "program.py"
-    program.write_text("import sys\nsys.modules['torch'] = None\nimport torch\n")
-    session.launch(program)
+    environment = VirtualEnvironment(tmp_path / "environment", "msgspec")
+    session.launch("basic", "first", python=str(environment.python))
     assert session.wait_for_exit() == 1
     text = session.output("stderr")
-    assert "import of torch halted" in text
+    assert "No module named 'torch'" in text
     assert "dynamo_dap" not in text
+    assert "torch" in session.output("important")
 
 
 def test_a_torch_that_is_too_old(session: Session, tmp_path: Path) -> None:
-    """The program runs, and the user is told once what cannot work."""
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("__version__ = '2.1.0'\n")
-    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.1.0'\n")
+    """The program runs, and the user is told what cannot work."""
+    environment = VirtualEnvironment(tmp_path / "environment", "msgspec")
+    environment.add_package("torch", "1.13.1", "__version__ = '1.13.1'\n")
     program = tmp_path / "program.py"
     program.write_text("import torch\nprint('torch', torch.__version__)\n")
-    session.launch(program)
+    session.launch(program, python=str(environment.python))
     assert session.wait_for_exit() == 0
-    assert "torch 2.1.0" in session.output("stdout")
-    told = session.output("important") + session.output("console")
-    assert "2.1.0" in told, "nothing was said about a torch that is too old"
+    assert "torch 1.13.1" in session.output("stdout")
+    assert "1.13.1" in session.output("important")
 
 
 def test_an_interpreter_that_is_none(session: Session, tmp_path: Path) -> None:

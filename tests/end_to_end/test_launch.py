@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import venv
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.client import FIXTURES, Session
+from tests.client.environments import VirtualEnvironment
 from tests.client.session import launch_configuration
 from tests.conftest import NewSession
 
@@ -60,20 +59,19 @@ def test_code_runs_as_python_c_does(session: Session) -> None:
 
 def test_another_interpreter_runs_the_program(session: Session, tmp_path: Path) -> None:
     """An environment of its own, that lacks a package the debugger needs, and then has it."""
-    venv.create(tmp_path / "environment", with_pip=False)
-    python = tmp_path / "environment" / "bin" / "python"
-    configuration = launch_configuration("plain", code="import sys; print(sys.prefix)", python=str(python))
+    environment = VirtualEnvironment(tmp_path / "environment")
+    python = str(environment.python)
+    configuration = launch_configuration("plain", code="import sys; print(sys.prefix)", python=python)
     del configuration["program"]
     session.initialize()
     text = session.refusal("launch", configuration)
     assert f"{python} -m pip install dynamo-dap" in text
 
-    packages = next((tmp_path / "environment").glob("lib/python*/site-packages"))
-    (packages / "shared.pth").write_text(f"{Path(msgspec.__file__).parents[1]}\n")
+    environment.add_all_packages()
     with session.configuring("launch", configuration):
         pass
     assert session.wait_for_exit() == 0
-    assert session.output("stdout").strip() == str(tmp_path / "environment")
+    assert session.output("stdout").strip() == str(environment.folder)
 
 
 def test_imports_come_from_the_directory_of_the_program(session: Session, tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""Virtual environments that tests make: with the few packages they say, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import venv
+from pathlib import Path
+
+
+class VirtualEnvironment:
+    """A new environment with the packages that the debugger needs, linked from the one that runs the tests."""
+
+    def __init__(self, folder: Path, *packages: str) -> None:
+        """``packages`` are importable names; none are installed by themselves."""
+        venv.create(folder, with_pip=False)
+        self.folder = folder
+        self.python = folder / "bin" / "python"
+        self.site_packages = next(folder.glob("lib/python*/site-packages"))
+        for name in packages:
+            found = importlib.import_module(name).__file__
+            assert found is not None, f"{name} is no package with a file"
+            source = Path(found)
+            source = source.parent if source.name == "__init__.py" else source
+            (self.site_packages / source.name).symlink_to(source)
+
+    def add_all_packages(self) -> None:
+        """Let it import whatever the environment of the tests has, after its own."""
+        shared = Path(importlib.import_module("msgspec").__file__ or "").parents[1]
+        (self.site_packages / "shared.pth").write_text(f"{shared}\n", encoding="utf-8")
+
+    def add_package(self, name: str, version: str, text: str) -> None:
+        """Install a package of one module, as pip would leave it."""
+        package, information = self.site_packages / name, self.site_packages / f"{name}-{version}.dist-info"
+        package.mkdir()
+        (package / "__init__.py").write_text(text, encoding="utf-8")
+        information.mkdir()
+        (information / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8"
+        )
