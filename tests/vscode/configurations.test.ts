@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { run } from "./harness/commands.js";
 import { cache } from "./harness/places.js";
 import { python } from "./harness/python.js";
+import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
 
 const launch = (changes: object): object => ({
@@ -18,8 +19,7 @@ test("F5 without a launch.json debugs the file in the editor", async ({ vscode, 
     await vscode.openFile("basic.py");
     await vscode.setBreakpoint(await workspace.line("basic.py", "first"));
     await vscode.page.keyboard.press("F5");
-    const [top] = await vscode.debug.waitForStop("at the breakpoint");
-    expect(top).toContain("compute");
+    await vscode.debug.waitForStop(/^compute basic.py/);
 });
 
 test("the button on a Python file debugs it", async ({ vscode, workspace }) => {
@@ -27,15 +27,13 @@ test("the button on a Python file debugs it", async ({ vscode, workspace }) => {
     await vscode.openFile("basic.py");
     await vscode.setBreakpoint(await workspace.line("basic.py", "first"));
     await vscode.page.getByRole("button", { name: "Debug with Dynamo" }).click();
-    const [top] = await vscode.debug.waitForStop("at the breakpoint");
-    expect(top).toContain("compute");
+    await vscode.debug.waitForStop(/^compute basic.py/);
 });
 
 test("the link over a compiled function stops at its first line", async ({ vscode, workspace }) => {
     await vscode.openFile("basic.py");
     await vscode.editor.locator(".codelens-decoration a", { hasText: "Debug tracing" }).click();
-    const [top] = await vscode.debug.waitForStop("at the first line of the function");
-    expect(top).toMatch(new RegExp(`^compute basic.py ${await workspace.line("basic.py", "first")}\\b`));
+    await vscode.debug.waitForStop(at("compute", "basic.py", await workspace.line("basic.py", "first")));
 });
 
 test("ready-made configurations are offered", async ({ vscode }) => {

@@ -1,5 +1,7 @@
 /** The Run and Debug view as a person reads it: call stack, variables, watches, breakpoints, the Debug Console. */
 
+import { setTimeout as sleep } from "node:timers/promises";
+
 import { expect, type Locator, type Page } from "@playwright/test";
 
 /** A stop may come after torch was imported and compiled something. */
@@ -19,12 +21,27 @@ export class DebugPanes {
         return texts.reduce((rows, text) => rows.filter({ hasText: text }), this.rows(pane)).first();
     }
 
-    /** Waits until a frame is shown in the editor, and returns the call stack, a text per frame. */
-    async waitForStop(what: string): Promise<string[]> {
-        const pointer = this.page.locator(".codicon-debug-stackframe, .codicon-debug-stackframe-focused");
-        await expect(pointer.first(), `the program stops: ${what}`).toBeVisible({ timeout: STOP_MILLISECONDS });
-        await expect(this.rows("call-stack").first()).toBeVisible();
-        return this.texts("call-stack");
+    /** Waits until the top frame's row reads like `top` ("name file line:column"), and returns the call stack. */
+    async waitForStop(top: RegExp): Promise<string[]> {
+        const dialog = this.page.locator(".monaco-dialog-box");
+        const deadline = Date.now() + STOP_MILLISECONDS;
+        let stack: string[] = [];
+        while (Date.now() < deadline) {
+            stack = await this.texts("call-stack");
+            if (stack.some((row) => top.test(row)) && !(await this.isRunning())) {
+                return stack;
+            }
+            if (await dialog.isVisible()) {
+                throw new Error(`expected a stop at ${top}, got a dialog: ${await dialog.innerText()}`);
+            }
+            await sleep(100);
+        }
+        const console = (await this.consoleRows().allInnerTexts()).join("\n");
+        throw new Error(`expected a stop at ${top}, got the call stack ${JSON.stringify(stack)} and the output ${console}`);
+    }
+
+    private async isRunning(): Promise<boolean> {
+        return (await this.page.locator(".debug-call-stack .codicon-debug-pause").count()) > 0;
     }
 
     /** Waits until the debug toolbar is gone: the session is over. */
@@ -48,14 +65,27 @@ export class DebugPanes {
         }
     }
 
+    /** Opens or closes a pane of the Run and Debug view by its title. */
+    async foldPane(title: string, open: boolean): Promise<void> {
+        const header = this.page.locator(".pane-header", { hasText: title });
+        if ((await header.getAttribute("aria-expanded")) !== String(open)) {
+            await header.click({ position: { x: 40, y: 10 } });
+        }
+        await expect(header).toHaveAttribute("aria-expanded", String(open));
+    }
+
+    /** Rows of one of the torch.compile views. */
+    treeRow(view: "Compiles" | "Graph" | "Guards", text: string): Locator {
+        const pane = this.page.locator(".pane", { has: this.page.locator(".pane-header", { hasText: `torch.compile: ${view}` }) });
+        return pane.locator(".monaco-list-row", { hasText: text });
+    }
+
     /** Adds a watch expression. */
     async watch(expression: string): Promise<Locator> {
+        await this.foldPane("Watch", true);
         const header = this.page.locator(".pane-header", { hasText: "Watch" });
-        if ((await header.getAttribute("aria-expanded")) === "false") {
-            await header.click();
-        }
         await header.hover();
-        await this.page.locator(".pane-header", { hasText: "Watch" }).getByRole("button", { name: "Add Expression" }).click();
+        await header.getByRole("button", { name: "Add Expression" }).click();
         const input = this.page.locator(".debug-watch input, .debug-watch textarea").first();
         await input.fill(expression);
         await input.press("Enter");
@@ -86,4 +116,10 @@ export class DebugPanes {
         await expect(input, "the Debug Console opens").toBeVisible();
         return input;
     }
+}
+
+/** How the call stack shows a frame. */
+export function at(name: string, file: string, line: number): RegExp {
+    const escape = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+    return new RegExp(`^${escape(name)} ${escape(file)} ${line}:`);
 }

@@ -29,6 +29,7 @@ const QUIET = {
     "extensions.autoUpdate": false,
     "extensions.ignoreRecommendations": true,
     "git.enabled": false,
+    "remote.autoForwardPorts": false,
     "files.hotExit": "off",
     "editor.minimap.enabled": false,
     "debug.openDebug": "openOnDebugBreak",

@@ -41,6 +41,18 @@ export class Workbench {
         return lines.join("\n");
     }
 
+    /** The text of one line, with what is shown at its end. */
+    async lineText(line: number): Promise<string> {
+        const { y } = await this.gutterSpot(line);
+        return this.editor.locator(".view-line").evaluateAll((lines, middle) => {
+            const found = lines.find((element) => {
+                const { top, bottom } = element.getBoundingClientRect();
+                return top < middle && middle < bottom;
+            });
+            return (found?.textContent ?? "").replace(/\u00a0/g, " ");
+        }, y);
+    }
+
     /** Opens a file of the workspace by its path. */
     async openFile(path: string): Promise<void> {
         const name = path.split("/").at(-1) ?? path;
@@ -86,14 +98,28 @@ export class Workbench {
         }, `a click sets a breakpoint at line ${line}`).toPass({ timeout: 30_000 });
     }
 
-    /** Opens the box that edits the breakpoint at a line: a condition, a hit count, a log message or a mode. */
-    async editBreakpoint(line: number): Promise<Locator> {
-        const spot = await this.gutterSpot(line);
-        await this.page.mouse.click(spot.x, spot.y, { button: "right" });
-        await this.page.locator(".context-view .action-label", { hasText: /^Edit (Breakpoint|Condition)/ }).click();
+    /** Gives the breakpoint at a line a condition ("Expression"), a "Log Message", a "Hit Count" or a "Mode". */
+    async editBreakpoint(line: number, kind: string, value: string): Promise<void> {
         const box = this.page.locator(".breakpoint-widget");
-        await expect(box, "the box that edits a breakpoint").toBeVisible();
-        return box;
+        await expect(async () => {
+            const spot = await this.gutterSpot(line);
+            await this.page.mouse.click(spot.x, spot.y, { button: "right" });
+            const entry = this.page.locator(".monaco-menu .action-item", { hasText: /^Edit Breakpoint/ });
+            // A menu ignores a click right after it opened: that may be the release of the right button.
+            await entry.hover();
+            await entry.click({ delay: 200 });
+            await expect(box).toBeVisible({ timeout: 2000 });
+        }, "the box that edits a breakpoint opens").toPass({ timeout: 30_000 });
+        const [kinds, modes] = [box.locator("select").nth(0), box.locator("select").nth(1)];
+        if (kind === "Mode") {
+            await modes.selectOption({ label: value });
+        } else {
+            await kinds.selectOption({ label: kind });
+            await box.locator(".monaco-editor").click();
+            await this.page.keyboard.type(value);
+        }
+        await this.page.keyboard.press("Enter");
+        await expect(box).toBeHidden();
     }
 
     /** The classes of the icons in the gutter of a line: `codicon-debug-breakpoint`, `codicon-debug-stackframe` ... */
@@ -110,6 +136,42 @@ export class Workbench {
                     .join(" "),
             y,
         );
+    }
+
+    /** Rests the pointer on a word of a line and returns the debug hover. */
+    async hover(line: number, word: string): Promise<Locator> {
+        const { y } = await this.gutterSpot(line);
+        const spot = await this.editor.locator(".view-line").evaluateAll(
+            (lines, [middle, wanted]) => {
+                const found = lines.find((element) => {
+                    const { top, bottom } = element.getBoundingClientRect();
+                    return top < middle && middle < bottom;
+                });
+                const walker = document.createTreeWalker(found ?? document.body, NodeFilter.SHOW_TEXT);
+                for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+                    const start = new RegExp(`\\b${wanted}\\b`).exec(node.textContent ?? "")?.index;
+                    if (start !== undefined) {
+                        const range = document.createRange();
+                        range.setStart(node, start);
+                        range.setEnd(node, start + wanted.length);
+                        const box = range.getBoundingClientRect();
+                        return { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+                    }
+                }
+                return undefined;
+            },
+            [y, word] as const,
+        );
+        if (spot === undefined) {
+            throw new Error(`line ${line} does not show ${word}`);
+        }
+        const hover = this.page.locator(".debug-hover-widget");
+        await expect(async () => {
+            await this.page.mouse.move(spot.x, spot.y + 100);
+            await this.page.mouse.move(spot.x, spot.y, { steps: 4 });
+            await expect(hover).toBeVisible({ timeout: 3000 });
+        }, `the debug hover of ${word} opens`).toPass({ timeout: 20_000 });
+        return hover;
     }
 
     private async gutterSpot(line: number): Promise<{ x: number; y: number }> {
