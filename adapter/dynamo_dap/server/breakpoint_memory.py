@@ -26,12 +26,17 @@ class _BreakpointsBody(msgspec.Struct, omit_defaults=True):
 
 @dataclass
 class Remembered:
-    """One request that armed something. ``ids`` are the client's, by the position of the breakpoint in the request."""
+    """One request that armed something, in place of an earlier one of the same ``command`` and ``key`` (a source).
+
+    ``count`` is how many breakpoints it sets; ``ids`` are the client's, by their position in the request, None for one
+    that has none.
+    """
 
     command: str
+    key: str
     arguments: msgspec.Raw
     count: int
-    ids: list[int] = field(default_factory=list)
+    ids: list[int | None] = field(default_factory=list)
 
 
 class BreakpointMemory:
@@ -42,15 +47,6 @@ class BreakpointMemory:
         self._next_id = itertools.count(1)
         self._client_ids: dict[tuple[str, int], int] = {}
 
-    def remember(self, command: str, key: str, arguments: msgspec.Raw, count: int) -> Remembered:
-        """Remember a request in place of the one of the same ``command`` and ``key`` (a source, for instance).
-
-        ``count`` is how many breakpoints it sets.
-        """
-        remembered = Remembered(command, arguments, count)
-        self._remembered[command, key] = remembered
-        return remembered
-
     def in_force(self) -> list[Remembered]:
         """Return what has to be set again in a new process, in the order in which it was first set."""
         return list(self._remembered.values())
@@ -60,11 +56,12 @@ class BreakpointMemory:
         self._client_ids.clear()
 
     def merge(self, remembered: Remembered, answers: Sequence[tuple[Backend, msgspec.Raw]]) -> _BreakpointsBody:
-        """Make the client's answer of the backends' answers to ``remembered``.
+        """Remember what the backends accepted, and make the client's answer of theirs.
 
         A breakpoint is verified when some backend verified it. When ``remembered`` has ids already (it was set in an
         earlier process), its breakpoints keep them.
         """
+        self._remembered[remembered.command, remembered.key] = remembered
         bodies = [(backend, decode(raw, _BreakpointsBody, "breakpoints").breakpoints) for backend, raw in answers]
         given = [(backend, breakpoints) for backend, breakpoints in bodies if breakpoints is not None]
         if answers and not given:
@@ -76,7 +73,7 @@ class BreakpointMemory:
             )
             for position in range(remembered.count)
         ]
-        remembered.ids = [breakpoint.id for breakpoint in merged if breakpoint.id is not None]
+        remembered.ids = [breakpoint.id for breakpoint in merged]
         return _BreakpointsBody(merged)
 
     def translate_event(self, backend: Backend, raw: msgspec.Raw) -> BreakpointEventBody:

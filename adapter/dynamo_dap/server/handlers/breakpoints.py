@@ -13,6 +13,7 @@ from dynamo_dap.protocol.requests import (
     SetInstructionBreakpointsArguments,
 )
 from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.server.breakpoint_memory import Remembered
 from dynamo_dap.server.handling import Answers, Merge, broadcasts
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def set_exception_breakpoints(session: Session, raw: msgspec.Raw, arguments: Set
 
 
 def _remember(session: Session, command: str, key: str, raw: msgspec.Raw, count: int) -> Merge:
-    remembered = session.breakpoints.remember(command, key, raw, count)
+    remembered = Remembered(command, key, raw, count)
 
     def merge(answers: Answers) -> object:
         return session.breakpoints.merge(remembered, answers)

@@ -1,0 +1,64 @@
+"""Clients that write places in another way get the same places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.protocol.messages import encode_body, to_builtins
+from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.server.dialect import Dialect
+
+ZERO = Dialect.of(InitializeArguments("x", lines_start_at1=False, columns_start_at1=False, path_format="uri"))
+
+
+def _backend(arguments: Any) -> Any:
+    return to_builtins(ZERO.to_backend(encode_body(arguments)))
+
+
+def _client(body: Any) -> Any:
+    translated = ZERO.to_client(encode_body(body))
+    assert isinstance(translated, msgspec.Raw)
+    return to_builtins(translated)
+
+
+def test_common_clients_are_not_read() -> None:
+    raw = msgspec.Raw(b"not even JSON")
+    for arguments in (InitializeArguments("x"), InitializeArguments("x", lines_start_at1=True, path_format="path")):
+        dialect = Dialect.of(arguments)
+        assert dialect.to_backend(raw) is raw
+        assert dialect.to_client(raw) is raw
+
+
+def test_requests_count_from_one_and_name_paths() -> None:
+    given = {
+        "source": {"path": "file:///a%20b/c.py", "adapterData": {"line": 3}},
+        "breakpoints": [{"line": 0, "column": 4, "condition": "line == 3"}],
+        "lines": [0, 7],
+        "threadId": 0,
+        "sourceModified": True,
+    }
+    assert _backend(given) == {
+        "source": {"path": "/a b/c.py", "adapterData": {"line": 3}},
+        "breakpoints": [{"line": 1, "column": 5, "condition": "line == 3"}],
+        "lines": [1, 8],
+        "threadId": 0,
+        "sourceModified": True,
+    }
+
+
+def test_answers_count_from_zero_and_name_uris() -> None:
+    frame = {"id": 1, "line": 1, "endLine": 2, "column": 1, "source": {"path": "/a b/c.py"}}
+    virtual = {"id": 2, "line": 5, "column": 1, "source": {"name": "graph", "sourceReference": 9}}
+    assert _client({"stackFrames": [frame, virtual]}) == {
+        "stackFrames": [
+            {"id": 1, "line": 0, "endLine": 1, "column": 0, "source": {"path": "file:///a%20b/c.py"}},
+            {"id": 2, "line": 4, "column": 0, "source": {"name": "graph", "sourceReference": 9}},
+        ]
+    }
+
+
+def test_there_and_back() -> None:
+    place = {"location": {"path": "file:///tmp/x%23y.py"}, "line": 11, "column": 0}
+    assert _client(_backend(place)) == place
