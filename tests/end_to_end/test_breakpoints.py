@@ -1,0 +1,220 @@
+"""Breakpoints of every kind, while Dynamo traces."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from dynamo_dap.protocol.types import FunctionBreakpoint, SourceBreakpoint
+from tests.client import FIXTURES, Fixture, Session
+from tests.client.environments import VirtualEnvironment
+from tests.client.session import lines_of
+
+
+def test_lines_in_a_compiled_function_and_in_one_that_it_calls(session: Session) -> None:
+    with session.launching("basic"):
+        answers = session.set_breakpoints("basic", "first", "in_helper", "return")
+        assert [answer.verified for answer in answers] == [True, True, True]
+        assert [answer.line for answer in answers] == [
+            Fixture("basic").line(m) for m in ("first", "in_helper", "return")
+        ]
+        assert len({answer.id for answer in answers}) == 3
+    first = session.wait_for_stop("breakpoint", at="first")
+    assert first.body["hitBreakpointIds"] == [answers[0].id]
+    helper = session.go_on(at="in_helper")
+    assert helper.body["hitBreakpointIds"] == [answers[1].id]
+    session.go_on(at="return")
+    # The second call hits the cache: nothing is traced, so nothing stops.
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "result 87.0\nagain 87.0\n"
+
+
+def test_a_breakpoint_without_code_moves_down_or_says_why_not(session: Session) -> None:
+    loops = Fixture("loops")
+    end_of_file = len(loops.path.read_text().splitlines())
+    with session.launching("loops"):
+        below_loop, at_blank, past_end = session.set_breakpoints(
+            "loops", loops.line("third_line") + 1, loops.line("return") - 1, end_of_file + 10
+        )
+        assert (below_loop.verified, below_loop.line) == (True, loops.line("return"))
+        assert (at_blank.verified, at_blank.line) == (True, loops.line("return"))
+        assert not past_end.verified
+        assert past_end.message
+        (no_python,) = session.set_breakpoints(FIXTURES.parent / "LICENSE", 3)
+        assert not no_python.verified
+        assert no_python.message
+        (no_file,) = session.set_breakpoints(FIXTURES / "nowhere.py", 3)
+        assert not no_file.verified
+        assert no_file.message
+    session.wait_for_stop("breakpoint", at="return")
+    assert session.run_to_end() == 0
+
+
+def test_breakpoint_locations_are_the_lines_with_code(session: Session) -> None:
+    loops = Fixture("loops")
+    session.launch("loops", "return")
+    session.wait_for_stop("breakpoint", at="return")
+    body = session.request(
+        "breakpointLocations",
+        {"source": {"path": str(loops.path)}, "line": loops.line("loop"), "endLine": loops.line("return")},
+    )
+    lines = sorted({location["line"] for location in body["breakpoints"]})
+    assert lines == [loops.line(m) for m in ("loop", "first_line", "second_line", "third_line", "return")]
+    assert session.run_to_end() == 0
+
+
+def test_hit_counts(session: Session) -> None:
+    """``5`` is the fifth time, ``>= 3`` from the third on, ``% 2`` every second; each counts for itself."""
+    loops = Fixture("loops")
+    with session.launching("loops"):
+        session.set_breakpoints(
+            "loops",
+            SourceBreakpoint(line=loops.line("first_line"), hit_condition="5"),
+            SourceBreakpoint(line=loops.line("second_line"), hit_condition=">= 5"),
+            SourceBreakpoint(line=loops.line("third_line"), hit_condition="% 3"),
+        )
+    seen = []
+    for _ in range(5):
+        stop = session.wait_for_stop("breakpoint")
+        seen.append((stop.marker, int(stop.frame["Locals"]["index"].text)))
+        session.resume()
+    assert seen == [
+        ("third_line", 2),
+        ("first_line", 4),
+        ("second_line", 4),
+        ("second_line", 5),
+        ("third_line", 5),
+    ]
+    assert session.wait_for_exit() == 0
+
+
+def test_conditions_over_symbolic_locals(session: Session) -> None:
+    loops = Fixture("loops")
+    with session.launching("loops"):
+        session.set_breakpoints(
+            "loops",
+            SourceBreakpoint(line=loops.line("first_line"), condition="index == 3 and x.shape[0] == 2"),
+            SourceBreakpoint(line=loops.line("second_line"), condition="index > 100"),
+            SourceBreakpoint(line=loops.line("third_line"), condition="no_such_name > 1"),
+        )
+    stop = session.wait_for_stop("breakpoint")
+    while stop.marker == "third_line":
+        # Stopping at a condition that has no value is as good as going on, when it is said why.
+        stop = session.go_on()
+    assert stop.marker == "first_line"
+    assert stop.frame["Locals"]["index"].text == "3"
+    session.set_breakpoints("loops")
+    assert session.run_to_end() == 0
+    assert "no_such_name" in session.output("console") + session.output("important") + session.output("stderr")
+
+
+def test_log_messages_print_and_do_not_stop(session: Session) -> None:
+    with session.launching("loops"):
+        session.set_breakpoints(
+            "loops",
+            SourceBreakpoint(
+                line=Fixture("loops").line("first_line"), log_message="index {index}, shape {x.shape[0]}!"
+            ),
+        )
+    assert session.wait_for_exit() == 0
+    logged = session.output("console") or session.output("stdout")
+    assert [f"index {index}, shape 2!" in logged for index in range(6)] == [True] * 6
+
+
+def test_function_breakpoints(session: Session) -> None:
+    with session.launching("containers"):
+        answers = session.client.set_function_breakpoints(
+            [
+                FunctionBreakpoint(name="gather"),
+                FunctionBreakpoint(name="Account.deposit", condition="amount > 1"),
+                FunctionBreakpoint(name="no_such_function"),
+            ]
+        )
+        assert len(answers) == 3
+    stop = session.wait_for_stop("function breakpoint")
+    assert stop.frame.name == "gather"
+    assert stop.body["hitBreakpointIds"] == [answers[0].id]
+    stop = session.go_on(at="deposit")
+    assert stop.frame.name.endswith("deposit")
+    assert session.run_to_end() == 0
+
+
+def test_breakpoints_set_while_stopped_and_taken_away(session: Session) -> None:
+    session.launch("basic", "first", "branch")
+    session.wait_for_stop("breakpoint", at="first")
+    session.set_breakpoints("basic", "total")
+    stop = session.go_on(at="total")
+    assert lines_of(stop.frames)[0] == f"compute:{Fixture('basic').line('total')}"
+    assert session.run_to_end() == 0
+
+
+def test_a_library_is_left_alone_unless_asked_for(session: Session, tmp_path: Path) -> None:
+    environment = VirtualEnvironment(tmp_path / "environment")
+    environment.add_all_packages()
+    shutil.copytree(FIXTURES / "library" / "scaling", environment.site_packages / "scaling")
+    library = Fixture(environment.site_packages / "scaling" / "factors.py")
+    with session.launching("uses_library", python=str(environment.python), justMyCode=False):
+        (answer,) = session.set_breakpoints(library, "in_library")
+        assert answer.verified, answer.message
+    stop = session.wait_for_stop("breakpoint", at="in_library")
+    assert [frame.name for frame in stop.frames][:3] == ["rescale", "compute", "main"]
+    session.request("restart")
+    session.wait_for_stop("breakpoint", at="in_library")
+    assert session.run_to_end() == 0
+
+
+def test_just_my_code_says_why_a_breakpoint_in_a_library_is_not_hit(session: Session, tmp_path: Path) -> None:
+    environment = VirtualEnvironment(tmp_path / "environment")
+    environment.add_all_packages()
+    shutil.copytree(FIXTURES / "library" / "scaling", environment.site_packages / "scaling")
+    library = Fixture(environment.site_packages / "scaling" / "factors.py")
+    with session.launching("uses_library", python=str(environment.python)):
+        (answer,) = session.set_breakpoints(library, "in_library")
+        assert not answer.verified
+        assert "justMyCode" in (answer.message or "")
+        session.set_breakpoints("uses_library", "call_library")
+    session.wait_for_stop("breakpoint", at="call_library")
+    session.step_in(at="after")
+    assert session.run_to_end() == 0
+
+
+def test_a_breakpoint_in_torch_itself(session: Session) -> None:
+    """A module that Dynamo inlines, of an installed package; set before torch is imported."""
+    import torch.nn.modules.linear as linear  # noqa: PLR0402  only for the path of its file
+
+    lines = Path(linear.__file__).read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, start=1) if "return F.linear(" in text)
+    with session.launching("model", justMyCode=False):
+        (answer,) = session.set_breakpoints(Path(linear.__file__), line)
+        assert answer.verified, answer.message
+    stop = session.wait_for_stop("breakpoint")
+    assert stop.frame.name == "Linear.forward"
+    assert stop.frame.line == line
+    assert stop.frame["Locals"]["input"].text.startswith("Tensor f32[3, 4]")
+    session.set_breakpoints(Path(linear.__file__))
+    assert session.run_to_end() == 0
+
+
+def test_comptime_breakpoint_stops_here_and_not_in_pdb(session: Session) -> None:
+    session.launch("comptime_breakpoint")
+    stop = session.wait_for_stop("breakpoint")
+    assert stop.frame.name == "compute"
+    assert stop.marker in ("comptime", "after")
+    assert stop.frame["Locals"]["y"].text.startswith("Tensor f32[2]")
+    session.next(at="after")
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "[4.0, 4.0]\n"
+
+
+def test_a_breakpoint_of_another_mode_is_not_verified(session: Session) -> None:
+    with session.launching("basic", mode="compile-time"):
+        compile_time, run_time = session.set_breakpoints(
+            "basic",
+            SourceBreakpoint(line=Fixture("basic").line("first"), mode="compile-time"),
+            SourceBreakpoint(line=Fixture("basic").line("total"), mode="run-time"),
+        )
+        assert compile_time.verified
+        assert not run_time.verified
+        assert "compile-time" in (run_time.message or "")
+    session.wait_for_stop("breakpoint", at="first")
+    assert session.run_to_end() == 0

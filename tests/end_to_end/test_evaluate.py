@@ -1,0 +1,89 @@
+"""Watches, hovers and the debug console over a paused trace."""
+
+from __future__ import annotations
+
+from tests.client import Session
+
+
+def test_expressions_over_symbolic_values(session: Session) -> None:
+    session.launch("containers", "total")
+    stop = session.wait_for_stop("breakpoint", at="total")
+    frame = stop.frame
+    for expression, text in {
+        "x.shape[0]": "4",
+        "len(items)": "4",
+        "items[3]": "'four'",
+        "text == 'a' * 1000": "True",
+        "local.rate * 4": "2.0",
+        "account.balance > 1": "True",
+        "table['nested']['deep'][1]": "2.5",
+        "color is Color.RED": "True",
+        "x.dtype": "torch.float32",
+        "pair.right + 1": "8",
+        "counts['seen']": "1",
+        "[n for n in span if n > 3]": None,
+    }.items():
+        value = frame.evaluate(expression)
+        if text is not None:
+            assert value.text == text, expression
+    table = frame.evaluate("table")
+    assert table.children, "the answer's tree opens"
+    assert frame.evaluate("items[0]").text == "Tensor f32[4, 2] cpu"
+    assert frame.evaluate("items[0]", context="hover").text == "Tensor f32[4, 2] cpu"
+    assert "no_such_name" in frame.refusal("no_such_name")
+    assert frame.refusal("table['missing']")
+    assert frame.refusal("items[")
+    # Side effects of the traced program never come from looking.
+    assert frame.evaluate("len(items)").text == "4"
+    # The frame below is another world.
+    main = stop.frame_called("main")
+    assert main.evaluate("config['unused']['never'][1]").text == "'at'"
+    assert session.run_to_end() == 0
+    assert "total 1366.5 balance 12.0 ['deposit']" in session.output("stdout")
+
+
+def test_the_debug_console_has_the_comptime_api(session: Session) -> None:
+    session.launch("basic", "return")
+    stop = session.wait_for_stop("breakpoint", at="return")
+    frame = stop.frame
+    frame.evaluate("ctx.print_graph()", context="repl")
+    session.wait_for_output("def forward")
+    assert "InstructionTranslator" in frame.evaluate("type(tx).__name__", context="repl").text
+    frame.evaluate("saved = 1 + 1", context="repl")
+    assert frame.evaluate("saved", context="repl").text == "2"
+    assert frame.evaluate("ctx.graph()", context="repl").text
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "result 87.0\nagain 87.0\n", (
+        "what the console prints is not the program's output"
+    )
+
+
+def test_completions(session: Session) -> None:
+    session.launch("basic", "return")
+    stop = session.wait_for_stop("breakpoint", at="return")
+    identifier = stop.frame.data.id
+
+    def labels(text: str) -> list[str]:
+        return [item.text or item.label for item in session.client.completions(text, len(text) + 1, identifier)]
+
+    assert "shape" in labels("sha")
+    assert any(label.endswith("print_graph") for label in labels("ctx.print_g"))
+    assert any(label.endswith("requires_grad") for label in labels("z.req"))
+    assert labels("no_such_name.") == []
+    assert session.run_to_end() == 0
+
+
+def test_an_evaluation_that_does_not_end_is_ended(session: Session) -> None:
+    session.launch("basic", "return", evaluationTimeout=1.0)
+    stop = session.wait_for_stop("breakpoint", at="return")
+    assert "1" in stop.frame.refusal("[n for n in iter(int, 1)]", context="repl")
+    # ... and one that the user cancels.
+    pending = session.client.send(
+        "evaluate",
+        {"expression": "[n for n in iter(int, 1)]", "frameId": stop.frame.data.id, "context": "repl"},
+    )
+    request = [entry for entry in session.timeline.entries if entry.sent][-1].message
+    session.request("cancel", {"requestId": request["seq"]})
+    session.timeline.wait_until(lambda: pending.has_failed, "answer to the cancelled evaluation")
+    assert stop.frame.evaluate("x.shape[1]").text == "4", "the session goes on"
+    assert session.run_to_end() == 0

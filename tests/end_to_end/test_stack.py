@@ -1,0 +1,86 @@
+"""The call stack: inlined functions, the frame being compiled, the eager callers; and several threads."""
+
+from __future__ import annotations
+
+from tests.client import FIXTURES, Fixture, Session
+
+
+def test_inlined_functions_then_the_compiled_one_then_the_callers(session: Session) -> None:
+    session.launch("basic", "in_helper")
+    stop = session.wait_for_stop("breakpoint", at="in_helper")
+    shown = [frame for frame in stop.frames if frame.data.presentation_hint not in ("subtle", "label")]
+    assert [(frame.name, frame.marker) for frame in shown[:3]] == [
+        ("scale", "in_helper"),
+        ("compute", "call"),
+        ("main", "eager_call"),
+    ]
+    assert shown[3].name == "<module>"
+    assert len(shown) == 4
+    assert all(frame.path == FIXTURES / "basic.py" for frame in shown)
+    # `doubled = tensor * factor`: the columns are those of an expression on the line, not of the whole line.
+    text = Fixture("basic").path.read_text().splitlines()[shown[0].line - 1]
+    assert text[shown[0].data.column - 1] != " "
+    assert shown[0].data.end_column is not None
+    call = shown[1].data
+    line = Fixture("basic").path.read_text().splitlines()[call.line - 1]
+    assert call.end_column is not None
+    assert line[call.column - 1 : call.end_column - 1] == "scale(z, 2)"
+    # The callers' own locals are real values.
+    main = shown[2]
+    assert main["Locals"]["x"].text.startswith("Tensor f32[3, 4]")
+    assert main.evaluate("y.requires_grad").text == "True"
+    assert not [frame for frame in shown if frame.path and "torch" in frame.path.parts]
+    assert session.run_to_end() == 0
+
+
+def test_paging(session: Session) -> None:
+    session.launch("basic", "in_helper", justMyCode=False)
+    stop = session.wait_for_stop("breakpoint", at="in_helper")
+    everything = session.client.stack_trace(stop.thread_id)
+    total = everything.total_frames
+    assert total == len(everything.stack_frames)
+    pages = []
+    for start in range(0, total, 3):
+        page = session.client.stack_trace(stop.thread_id, start=start, levels=3)
+        assert page.total_frames == total or len(page.stack_frames) == 3
+        pages += page.stack_frames
+    assert [(frame.id, frame.name) for frame in pages] == [(frame.id, frame.name) for frame in everything.stack_frames]
+    # With justMyCode off, torch's own frames are there, and marked as not the user's.
+    torch_frames = [frame for frame in everything.stack_frames if frame.source and "torch" in (frame.source.path or "")]
+    assert all(frame.presentation_hint == "subtle" for frame in torch_frames)
+    assert session.client.stack_trace(stop.thread_id, start=total + 5, levels=3).stack_frames == []
+    assert session.run_to_end() == 0
+
+
+def test_modules_by_qualified_names(session: Session) -> None:
+    session.launch("model", "block_return")
+    stop = session.wait_for_stop("breakpoint", at="block_return")
+    names = [frame.name for frame in stop.frames if frame.data.presentation_hint not in ("subtle", "label")]
+    assert names == ["Block.forward", "Model.forward", "main", "<module>"]
+    assert "_call_impl" not in str(names)
+    session.set_breakpoints("model")
+    assert session.run_to_end() == 0
+
+
+def test_threads_stop_one_by_one(session: Session) -> None:
+    """One thread is paused in its trace; another that does not compile runs on."""
+    session.launch("threads", "first", "second")
+    stop = session.wait_for_stop("breakpoint")
+    first_marker = stop.marker
+    threads = {thread.id: thread.name for thread in session.client.threads()}
+    assert "busy" in threads.values()
+    assert "MainThread" in threads.values()
+    assert threads[stop.thread_id] == f"worker-{first_marker}"
+    assert stop.body.get("allThreadsStopped") is not True
+    busy = next(ident for ident, name in threads.items() if name == "busy")
+    session.client.pause(busy)
+    other = session.wait_for_stop("pause")
+    assert other.thread_id == busy
+    assert "counted" in other.frame_called("count_until")["Locals"]
+    session.resume("continue", thread_id=busy)
+    session.resume("continue", thread_id=stop.thread_id)
+    second = session.wait_for_stop("breakpoint")
+    assert {first_marker, second.marker} == {"first", "second"}
+    assert threads.get(second.thread_id, second.marker).endswith(second.marker or "")
+    assert session.run_to_end() == 0
+    assert "counted True" in session.output("stdout")

@@ -1,0 +1,179 @@
+"""Stepping the symbolic interpreter: over, in, out, by line and by instruction, and pausing."""
+
+from __future__ import annotations
+
+from tests.client import Fixture, Session
+
+
+def test_over_in_and_out_of_a_call(session: Session) -> None:
+    session.launch("basic", "first")
+    session.wait_for_stop("breakpoint", at="first")
+    session.next(at="branch")
+    session.next(at="call")
+    session.step_in(at="in_helper")
+    session.next(at="helper_return")
+    session.step_out(at="after_call")
+    session.request("restart")
+    session.wait_for_stop("breakpoint", at="first")
+    session.set_breakpoints("basic")
+    session.next(at="branch")
+    session.next(at="call")
+    stop = session.next(at="after_call")
+    assert stop.frame["Locals"]["z"].text.startswith("Tensor f32[3, 4]")
+    session.next(at="total")
+    session.next(at="return")
+    session.resume("next")
+    # Nothing more is traced: the program runs to its end.
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "result 87.0\nagain 87.0\n"
+
+
+def test_by_instruction(session: Session) -> None:
+    """``z = x + y`` is at least: load both, add, store. The value stack grows and shrinks on the way."""
+    session.launch("basic", "first", "call")
+    stop = session.wait_for_stop("breakpoint", at="first")
+    depths = []
+    while stop.marker == "first":
+        depths.append(len(stop.frame["Value Stack"].children))
+        assert stop.frame["Locals"]["x"].text.startswith("Tensor") or depths == [0]
+        stop = session.next("instruction")
+    assert depths[0] == 0
+    assert max(depths) == 2
+    assert depths[-1] == 1, "before STORE_FAST the sum lies on the stack"
+    assert stop.marker == "branch"
+    stop = session.go_on(at="call")
+    while stop.marker == "call":
+        stop = session.step_in("instruction")
+    assert stop.marker is None or stop.marker == "in_helper"
+    assert stop.frame.name == "scale"
+    stop = session.step_out("instruction")
+    assert (stop.frame.name, stop.marker) == ("compute", "call"), "just after the call, before its result is stored"
+    assert len(stop.frame["Value Stack"].children) == 1
+    session.set_breakpoints("basic")
+    assert session.run_to_end() == 0
+
+
+def test_a_loop_line_by_line(session: Session) -> None:
+    session.launch("loops", "loop")
+    session.wait_for_stop("breakpoint", at="loop")
+    session.set_breakpoints("loops")
+    seen = [session.next().marker for _ in range(8)]
+    assert seen == ["first_line", "second_line", "third_line", "loop"] * 2
+    session.set_breakpoints("loops", "return")
+    session.go_on(at="return")
+    assert session.run_to_end() == 0
+
+
+def test_comprehensions_and_generators(session: Session) -> None:
+    session.launch("control_flow", "list_comprehension", "generators_first", "inner")
+    session.wait_for_stop("breakpoint", at="list_comprehension")
+    session.next(at="dict_comprehension")
+    session.next(at="generator_expression")
+    session.next(at="comprehensions_return")
+
+    session.go_on(at="generators_first")
+    session.next(at="generator_loop")
+    stop = session.step_in()
+    assert stop.frame.name == "pieces"
+    while stop.marker != "yield":
+        stop = session.next()
+    assert [frame.name for frame in stop.frames][:2] == ["pieces", "generators"]
+    stop = session.step_out()
+    assert stop.frame.name == "generators"
+    assert stop.marker in ("generator_loop", "generator_body")
+    if stop.marker == "generator_loop":
+        session.next(at="generator_body")
+    session.next(at="generator_loop")
+    session.next(at="generator_body")
+
+    stop = session.go_on(at="inner")
+    assert [frame.name for frame in stop.frames][:2] in (
+        ["functions.<locals>.inner", "functions"],
+        ["inner", "functions"],
+    )
+    assert stop.frame["Locals"]["value"].text.startswith("Tensor f32[2]")
+    stop = session.step_in(at="lambda")
+    assert "<lambda>" in stop.frame.name
+    session.step_out()
+    session.set_breakpoints("control_flow")
+    assert session.run_to_end() == 0
+
+
+def test_with_and_try(session: Session) -> None:
+    session.launch("control_flow", "with_no_grad")
+    session.wait_for_stop("breakpoint", at="with_no_grad")
+    for marker in ("in_no_grad", "with_user"):
+        _next_to(session, marker)
+    stop = session.step_in()
+    while stop.marker != "enter":
+        assert stop.marker == "with_user", "into the constructor, or into __enter__"
+        stop = session.step_in()
+    assert stop.frame.name == "Doubler.__enter__"
+    session.step_out()
+    _next_to(session, "in_user")
+    for marker in (
+        "try",
+        "in_try",
+        "raise",
+        "except",
+        "in_except",
+        "finally",
+        "suppress",
+        "in_suppress",
+        "blocks_return",
+    ):
+        _next_to(session, marker)
+    assert session.run_to_end() == 0
+    assert "[30.0, 30.0]" in session.output("stdout")
+
+
+def test_into_a_module_without_torch_in_between(session: Session) -> None:
+    session.launch("model", "model_call")
+    session.wait_for_stop("breakpoint", at="model_call")
+    stop = session.step_in(at="block_first")
+    assert [frame.name for frame in stop.frames][:2] == ["Block.forward", "Model.forward"]
+    assert stop.frame["Locals"]["hidden"].text.startswith("Tensor f32[3, 4]")
+    session.next(at="block_linear")
+    # Into Linear, LayerNorm and relu: installed code, so the next line of the program's own is next.
+    session.step_in(at="block_return")
+    stop = session.step_out()
+    assert stop.frame.name == "Model.forward"
+    assert stop.marker == "model_loop"
+    session.set_breakpoints("model", "model_count")
+    session.go_on(at="model_count")
+    assert session.run_to_end() == 0
+
+
+def test_into_the_next_function_that_is_compiled(session: Session) -> None:
+    """Stepping past the end of a trace goes on in the next one."""
+    session.launch("control_flow", "comprehensions_return")
+    session.wait_for_stop("breakpoint", at="comprehensions_return")
+    stop = session.next()
+    assert stop.marker == "generators_first"
+    assert session.run_to_end() == 0
+
+
+def test_pause_and_go_on(session: Session) -> None:
+    session.launch("endings/runs_on")
+    session.wait_for_output("running")
+    thread = session.client.threads()[0]
+    session.client.pause(thread.id)
+    stop = session.wait_for_stop("pause")
+    assert stop.thread_id == thread.id
+    assert any(frame.path == Fixture("endings/runs_on").path for frame in stop.frames)
+    session.resume()
+    session.client.pause(thread.id)
+    session.wait_for_stop("pause")
+    session.request("terminate")
+    session.timeline.expect_event("terminated")
+
+
+def _next_to(session: Session, marker: str) -> None:
+    """Step over to the marker; a ``with`` may be passed once more, on its way out."""
+    stop = session.next()
+    for _ in range(3):
+        if stop.marker == marker:
+            return
+        assert stop.marker in ("with_no_grad", "with_user", "suppress", "try", "enter", "exit"), stop.frame
+        stop = session.next()
+    raise AssertionError(f"not at {marker} but at {stop.frame}")
