@@ -63,9 +63,17 @@ def lookup(tx: Any, name: str) -> Any:
     for cell, contents in cells_of(tx):
         if cell == name:
             return contents
+    if is_declared(tx, name):
+        return MISSING  # a local variable without a value hides the global of the same name
     pending = pending_globals(tx)
     if name in pending:
         return pending[name]
     if name in tx.f_globals:
         return tx.f_globals[name]
     return tx.f_builtins.get(name, MISSING)
+
+
+def is_declared(tx: Any, name: str) -> bool:
+    """Whether the frame's code has a local, cell or free variable of this name, with a value or without."""
+    code: types.CodeType = tx.f_code
+    return name in code.co_varnames or name in code.co_cellvars or name in code.co_freevars

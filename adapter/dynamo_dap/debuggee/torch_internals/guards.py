@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.symbols import range_text
+from dynamo_dap.debuggee.torch_internals.symbols import range_text, relation_text
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_name, users_frame
 
 
@@ -88,29 +88,6 @@ def _shape_guard(guard: Any, names: dict[str, str]) -> ShapeGuardFacts:
     symbolic = relation_text(guard.expr)
     location = getattr(getattr(guard, "sloc", None), "maybe_user_loc", None)
     return ShapeGuardFacts(in_inputs(symbolic, names), symbolic, _parsed_place(location), "compared by the traced code")
-
-
-_RELATIONS = {
-    "Equality": "==",
-    "Unequality": "!=",
-    "StrictLessThan": "<",
-    "LessThan": "<=",
-    "StrictGreaterThan": ">",
-    "GreaterThan": ">=",
-}
-
-
-def relation_text(expression: Any) -> str:
-    """Return a relation as Python writes it: sympy prints ``Eq(s77, 3)``."""
-    symbol = _RELATIONS.get(type(expression).__name__)
-    if symbol is not None:
-        return f"{expression.lhs} {symbol} {expression.rhs}"
-    if type(expression).__name__ == "Not":
-        return f"not ({relation_text(expression.args[0])})"
-    if type(expression).__name__ in ("And", "Or"):
-        word = f" {type(expression).__name__.lower()} "
-        return word.join(f"({relation_text(argument)})" for argument in expression.args)
-    return str(expression)
 
 
 def in_inputs(symbolic: str, names: dict[str, str]) -> str:

@@ -78,3 +78,14 @@ def last_change(tx: Any, tracker: Any) -> Place | None:
     """Return the user's line that changed ``tracker`` last, where this version of torch notes it."""
     stacks = getattr(tx.output.side_effects, "mutation_user_stacks", {}).get(unwrapped(tracker))
     return users_frame(stacks[-1])[0] if stacks and stacks[-1] else None
+
+
+def changed_objects(tx: Any) -> frozenset[int]:
+    """Return the ids of the real objects that the traced code changed, or made and stored somewhere."""
+    effects = tx.output.side_effects
+    stored = {id(tracker) for tracker in effects.store_attr_mutations}
+    modified = {id(tracker) for tracker in modified_containers(tx)}
+    changed = stored | modified
+    return frozenset(
+        identifier for identifier, tracker in effects.id_to_variable.items() if id(unwrapped(tracker)) in changed
+    )

@@ -56,7 +56,7 @@ def size_text(value: Any) -> str:
     if type(value) is int:
         return str(value)
     try:
-        return str(expression_of(value))
+        return relation_text(expression_of(value))
     except AttributeError:
         return str(value)
 
@@ -89,3 +89,26 @@ def symbols_of(value: Any) -> list[Any]:
     """Return the symbols in a symbolic number's expression, by name."""
     expression = expression_of(value)
     return sorted(getattr(expression, "free_symbols", ()), key=str)
+
+
+_RELATIONS = {
+    "Equality": "==",
+    "Unequality": "!=",
+    "StrictLessThan": "<",
+    "LessThan": "<=",
+    "StrictGreaterThan": ">",
+    "GreaterThan": ">=",
+}
+
+
+def relation_text(expression: Any) -> str:
+    """Return a relation as Python writes it: sympy prints ``Eq(s77, 3)``."""
+    symbol = _RELATIONS.get(type(expression).__name__)
+    if symbol is not None:
+        return f"{expression.lhs} {symbol} {expression.rhs}"
+    if type(expression).__name__ == "Not":
+        return f"not ({relation_text(expression.args[0])})"
+    if type(expression).__name__ in ("And", "Or"):
+        word = f" {type(expression).__name__.lower()} "
+        return word.join(f"({relation_text(argument)})" for argument in expression.args)
+    return str(expression)

@@ -50,18 +50,24 @@ def facts_of(tensor: Any, kind: str | None = None) -> TensorFacts:
 
 
 def kind_of(tensor: Any) -> str:
-    """Return the class's name; that of a fake parameter is ``Parameter``."""
-    torch: Any = sys.modules["torch"]
-    parameter = torch.nn.Parameter
-    if type(tensor) is not parameter and getattr(tensor, "_is_param", False) is True:
-        return "Parameter"
-    return type(tensor).__name__
+    """Return the class's name; a FakeTensor is a ``Tensor`` or ``Parameter`` like the one it stands for."""
+    name = type(tensor).__name__
+    fake = is_fake_tensor(tensor)
+    if fake or name == "Tensor":
+        is_parameter = getattr(tensor, "_is_param", False) is True
+        return "Parameter" if is_parameter else "Tensor"
+    return name
+
+
+def is_fake_tensor(value: object) -> bool:
+    """Whether ``value`` is a FakeTensor, told by its class: a tensor subclass may redefine what an instance is."""
+    fake: Any = sys.modules.get("torch._subclasses.fake_tensor")
+    return fake is not None and issubclass(type(value), fake.FakeTensor)
 
 
 def is_fake(tensor: Any) -> bool:
     """Whether the tensor has no data: a FakeTensor, or one on the meta device."""
-    fake = sys.modules.get("torch._subclasses.fake_tensor")
-    if fake is not None and isinstance(tensor, fake.FakeTensor):
+    if is_fake_tensor(tensor):
         return True
     with metadata_reading():
         return str(tensor.device) == "meta"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo_dap.debuggee.compile_time.trackers.form_texts import is_tensor
 from dynamo_dap.debuggee.torch_internals.side_effects import is_deleted, pending_attributes
-from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of, ranges_of, sources_of
+from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of, ranges_of, relation_text, sources_of
 from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of
 from dynamo_dap.debuggee.torch_internals.trackers.containers import constant_of
 from dynamo_dap.debuggee.torch_internals.trackers.forms import (
@@ -168,7 +168,7 @@ def _number(form: NumberForm) -> list[Variable]:
     expression = expression_of(number)
     hint = hint_of(number)
     variables = [
-        Variable("expression", Value(str(expression))),
+        Variable("expression", Value(relation_text(expression))),
         Variable("hint", Value("none: it depends on the data of a tensor" if hint is None else str(hint))),
     ]
     variables += [Variable(f"range of {symbol}", Value(text)) for symbol, text in ranges_of(number)]

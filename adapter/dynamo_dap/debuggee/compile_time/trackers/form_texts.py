@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of
+from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of, relation_text
 from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of
 from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     CellForm,
@@ -71,7 +71,7 @@ def number_text(form: NumberForm) -> str:
     if not hasattr(number, "node"):
         return repr(number)
     hint = hint_of(number)
-    expression = str(expression_of(number))
+    expression = relation_text(expression_of(number))
     return expression if hint is None or str(hint) == expression else f"{expression} ({hint} in this call)"
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from dynamo_dap.debuggee.compile_time.trackers import form_children, form_texts
 from dynamo_dap.debuggee.compile_time.trackers.tracker_facts import tracker_facts
 from dynamo_dap.debuggee.torch_internals.side_effects import tracker_of_object
+from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic
+from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor, kind_of
 from dynamo_dap.debuggee.torch_internals.trackers import form_of
 from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     CellForm,
@@ -49,6 +51,9 @@ class TracedView(View):
         tracker = self.tracker_for(value)
         if tracker is not None:
             return self._guarded(value, lambda: self._tracker(tracker, expression))
+        form = symbolic_form(value)
+        if form is not None:
+            return self._guarded(value, lambda: self.of_form(form, expression))
         return super().value(value, expression)
 
     def text(self, value: object, room: int = MAXIMUM_TEXT, depth: int = DEPTH_OF_PREVIEW) -> str:
@@ -88,6 +93,9 @@ class TracedView(View):
             return form_texts.text(value, room, depth, self)
         tracker = value if is_tracker(value) else self.tracker_for(value)
         if tracker is None:
+            form = symbolic_form(value)
+            if form is not None:
+                return form_texts.text(form, room, depth, self)
             return family_of(value).text(value, room, depth, self)
         return form_texts.text(form_of(self.tx, tracker), room, depth, self)
 
@@ -132,6 +140,13 @@ class Followed(Children):
     def indexed(self, start: int, count: int) -> Sequence[Variable]:
         """Return one page of indexed children."""
         return self._children.indexed(start, count) if self._children else ()
+
+
+def symbolic_form(value: object) -> Form | None:
+    """Return the form of a SymInt or FakeTensor that an expression computed; None for other objects."""
+    if is_symbolic(value):
+        return NumberForm(value, None)
+    return TensorForm(value, None, kind_of(value)) if is_fake_tensor(value) else None
 
 
 def _kind(form: Form) -> str | None:

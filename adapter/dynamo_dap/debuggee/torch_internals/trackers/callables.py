@@ -5,6 +5,7 @@ Importing this module registers the readers. They run on the tracing thread.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.trackers.forms import (
@@ -24,7 +25,10 @@ def _skipped(_tx: Any, tracker: Any) -> Form:
     fields = fields_of(tracker)
     reason = (("not traced because", fields["reason"]),) if fields.get("reason") else ()
     parts = (("function", fields["value"]), *reason)
-    return Composite("function that Dynamo does not trace:", parts, "function", after=(fields["value"],))
+    function = fields["value"]
+    return Composite(
+        "function that Dynamo does not trace:", parts, "function", after=(function,), rebuild=lambda _: function
+    )
 
 
 @reads("UserFunctionVariable")
@@ -59,7 +63,8 @@ def _nested_function(tx: Any, tracker: Any) -> Form:
 def _wrapper(_tx: Any, tracker: Any) -> Form:
     fields = fields_of(tracker)
     parts = (("wrapper", fields["wrapper_obj"]), ("traced through", fields["attr_to_trace"]))
-    return Composite("wrapped function", parts, "function", after=(fields["wrapper_obj"],))
+    wrapper = fields["wrapper_obj"]
+    return Composite("wrapped function", parts, "function", after=(wrapper,), rebuild=lambda _: wrapper)
 
 
 @reads("LocalGeneratorFunctionVariable")
@@ -80,7 +85,15 @@ def _partial(_tx: Any, tracker: Any) -> Form:
     function, arguments, keywords = fields["func"], fields["args"], fields["keywords"]
     parts = (("func", function), ("args", tuple_form(arguments)))
     pairs = MappingForm(list(keywords.items()))
-    return Composite("partial", (*parts, ("keywords", pairs)), "partial", after=(function, *arguments))
+    return Composite(
+        "partial",
+        (*parts, ("keywords", pairs)),
+        "partial",
+        after=(function, *arguments),
+        rebuild=lambda convert: functools.partial(
+            convert(function), *(convert(each) for each in arguments), **convert(pairs)
+        ),
+    )
 
 
 @reads("SuperVariable")
@@ -94,7 +107,10 @@ def _super(_tx: Any, tracker: Any) -> Form:
 def _attribute(_tx: Any, tracker: Any) -> Form:
     fields = fields_of(tracker)
     parts = (("object", fields["obj"]), ("attribute", fields["name"]))
-    return Composite(f"attribute {fields['name']} of", parts, after=(fields["obj"],))
+    owner, name = fields["obj"], fields["name"]
+    return Composite(
+        f"attribute {name} of", parts, after=(owner,), rebuild=lambda convert: getattr(convert(owner), name)
+    )
 
 
 @reads(
@@ -114,8 +130,8 @@ def _descriptor(_tx: Any, tracker: Any) -> Form:
     fields = fields_of(tracker)
     parts = [("descriptor", fields["descriptor"])]
     parts += [(label, fields[name]) for name, label in (("obj", "object"), ("owner", "class")) if fields.get(name)]
-    after = (fields["descriptor"],)
-    return Composite(in_words(type(tracker).__name__), tuple(parts), after=after)
+    descriptor = fields["descriptor"]
+    return Composite(in_words(type(tracker).__name__), tuple(parts), after=(descriptor,), rebuild=lambda _: descriptor)
 
 
 @reads("LambdaVariable")

@@ -48,13 +48,19 @@ def _deque(_tx: Any, tracker: Any) -> Form:
 @reads("RangeVariable")
 def _range(_tx: Any, tracker: Any) -> Form:
     items = fields_of(tracker)["items"]
-    return Composite("range", tuple(zip(("start", "stop", "step"), items, strict=False)), "range", after=tuple(items))
+    parts = tuple(zip(("start", "stop", "step"), items, strict=False))
+    return Composite(
+        "range", parts, "range", after=tuple(items), rebuild=lambda convert: range(*(convert(item) for item in items))
+    )
 
 
 @reads("SliceVariable")
 def _slice(_tx: Any, tracker: Any) -> Form:
     items = fields_of(tracker)["items"]
-    return Composite("slice", tuple(zip(("start", "stop", "step"), items, strict=False)), "slice", after=tuple(items))
+    parts = tuple(zip(("start", "stop", "step"), items, strict=False))
+    return Composite(
+        "slice", parts, "slice", after=tuple(items), rebuild=lambda convert: slice(*(convert(item) for item in items))
+    )
 
 
 @reads("SetVariable")
@@ -129,7 +135,7 @@ def _named_tuple(tx: Any, tracker: Any) -> Form:
     name = fields["value_type"].__name__
     if len(names) != len(items):
         names = ()
-    return SequenceForm(items, name, f"{name}(", ")", names)
+    return SequenceForm(items, name, f"{name}(", ")", names, fields["value_type"])
 
 
 def constant_of(value: Any) -> tuple[bool, Any]:

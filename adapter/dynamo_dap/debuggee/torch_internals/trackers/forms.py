@@ -7,7 +7,7 @@ Dynamo keeps those. Runs on the tracing thread; forms live as long as the pause.
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,8 @@ class SequenceForm:
     closing: str = "]"
     names: tuple[str, ...] = ()
     """Fields of a named tuple."""
+    cls: type | None = None
+    """The class of a named tuple or another subclass of ``tuple``."""
 
 
 def tuple_form(items: Sequence[Any]) -> SequenceForm:
@@ -121,6 +123,8 @@ class Composite:
     code: types.CodeType | None = None
     after: tuple[Any, ...] = ()
     """Parts whose text belongs in the title, in parentheses behind it."""
+    rebuild: Callable[[Callable[[Any], Any]], Any] | None = None
+    """Makes the Python value, given a function that converts a part; None for what cannot be computed with."""
 
 
 Form = (

@@ -44,7 +44,8 @@ def _list_iterator(_tx: Any, tracker: Any) -> Form:
     rest = [] if fields.get("is_exhausted") else list(items[index:])
     kind = "tuple" if "TupleIteratorVariable" in class_names(tracker) else "list"
     title = f"{kind} iterator, {len(rest)} of {len(items)} left"
-    return Composite(title, (("left", SequenceForm(rest)), ("index", index)), f"{kind}_iterator")
+    parts = (("left", SequenceForm(rest)), ("index", index))
+    return Composite(title, parts, f"{kind}_iterator", rebuild=lambda convert: iter([convert(item) for item in rest]))
 
 
 @reads("RangeIteratorVariable")
@@ -52,7 +53,13 @@ def _range_iterator(_tx: Any, tracker: Any) -> Form:
     fields = fields_of(tracker)
     left = fields["len"]
     parts = (("next", fields["start"]), ("stop", fields["stop"]), ("step", fields["step"]), ("left", left))
-    return Composite(f"range iterator, {left} left", parts, "range_iterator")
+    numbers = (fields["start"], fields["stop"], fields["step"])
+    return Composite(
+        f"range iterator, {left} left",
+        parts,
+        "range_iterator",
+        rebuild=lambda convert: iter(range(*(convert(number) for number in numbers))),
+    )
 
 
 @reads("DictViewIterator")

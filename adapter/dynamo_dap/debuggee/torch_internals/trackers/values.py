@@ -134,7 +134,14 @@ def _exception(_tx: Any, tracker: Any) -> Form:
         if related is not None and constant_in(related) is not None:
             parts.append((name, related))
     name = fields["exc_type"].__name__
-    return Composite(name, tuple(parts), name, after=tuple(arguments) or (_EMPTY,))
+    cls = fields["exc_type"]
+    return Composite(
+        name,
+        tuple(parts),
+        name,
+        after=tuple(arguments) or (_EMPTY,),
+        rebuild=lambda convert: cls(*(convert(argument) for argument in arguments)),
+    )
 
 
 _EMPTY = Composite("")

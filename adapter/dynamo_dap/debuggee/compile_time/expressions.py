@@ -1,0 +1,154 @@
+"""A user's expression or statements as code: parsed, checked, with the paths in it taken out.
+
+Each longest path (``self.fc.weight`` in ``self.fc.weight.shape[0] * 2``) becomes a name of its own, whose value comes
+from the trackers. Any thread; nothing here looks at the frame but through the functions it is given.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo_dap.debuggee.values.model import EvaluationError
+
+PATH_NAME = "__path_{}__"
+
+
+@dataclass
+class Parsed:
+    """What a user typed."""
+
+    statements: list[ast.stmt]
+    expression: ast.expr | None
+    """The expression, or the last statement when it is one: its value is shown."""
+    paths: dict[str, Any] = field(default_factory=dict)
+    """The trackers and objects behind the names that stand for paths."""
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether there is nothing but an expression."""
+        return not self.statements and self.expression is not None
+
+    def code_of_statements(self) -> types.CodeType | None:
+        """Return the statements before the last expression."""
+        if not self.statements:
+            return None
+        module = ast.Module(self.statements, [])
+        return compile(ast.fix_missing_locations(module), "<debug console>", "exec")
+
+    def code_of_expression(self) -> types.CodeType | None:
+        """Return the expression whose value is shown."""
+        if self.expression is None:
+            return None
+        return compile(ast.fix_missing_locations(ast.Expression(self.expression)), "<expression>", "eval")
+
+
+def parse(text: str, *, statements_allowed: bool) -> Parsed:
+    """Parse an expression, or in the debug console statements.
+
+    Raises:
+        EvaluationError: it is not valid Python, or not an expression where one is needed.
+    """
+    source = text.strip()
+    if not source:
+        raise EvaluationError("nothing to evaluate")
+    try:
+        return Parsed([], ast.parse(source, "<expression>", "eval").body)
+    except SyntaxError as error:
+        if not statements_allowed:
+            raise EvaluationError(f"not a Python expression: {error.msg}") from None
+    try:
+        body = ast.parse(text, "<debug console>", "exec").body
+    except SyntaxError as error:
+        raise EvaluationError(f"not valid Python: {error.msg}") from None
+    if body and isinstance(body[-1], ast.Expr):
+        return Parsed(body[:-1], body[-1].value)
+    return Parsed(body, None)
+
+
+def names_used(parsed: Parsed) -> set[str]:
+    """Return every name that is read."""
+    found: set[str] = set()
+    for tree in (*parsed.statements, *([parsed.expression] if parsed.expression is not None else ())):
+        found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return found
+
+
+def names_bound(tree: ast.AST) -> set[str]:
+    """Return every name that the expression binds itself: variables of comprehensions, parameters, ``:=``."""
+    bound: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            bound.add(node.name)
+    return bound
+
+
+def take_paths_out(parsed: Parsed, follow: Callable[[ast.AST], Any], missing: object) -> None:
+    """Replace the longest paths that ``follow`` can resolve (it returns ``missing`` otherwise) by names."""
+    trees: list[Any] = [*parsed.statements, *([parsed.expression] if parsed.expression is not None else ())]
+    bound: set[str] = set()
+    for tree in trees:
+        bound |= names_bound(tree)
+    replacer = _Replacer(parsed.paths, follow, missing, bound)
+    parsed.statements = [replacer.visit(statement) for statement in parsed.statements]
+    if parsed.expression is not None:
+        parsed.expression = replacer.visit(parsed.expression)
+
+
+class _Replacer(ast.NodeTransformer):
+    def __init__(
+        self, paths: dict[str, Any], follow: Callable[[ast.AST], Any], missing: object, bound: set[str]
+    ) -> None:
+        self._paths = paths
+        self._follow = follow
+        self._missing = missing
+        self._bound = bound
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load):
+            root = _root(node)
+            if root is not None and root not in self._bound:
+                found = self._follow(node)
+                if found is not self._missing:
+                    name = PATH_NAME.format(len(self._paths))
+                    self._paths[name] = found
+                    return ast.copy_location(ast.Name(name, ast.Load()), node)
+        return super().visit(node)
+
+
+def _root(node: ast.AST) -> str | None:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def check_assignments(parsed: Parsed, is_of_program: Callable[[str], bool]) -> None:
+    """Refuse statements that would assign to the frame: tracing goes on with values of its own.
+
+    Raises:
+        EvaluationError: a target belongs to the program.
+    """
+    for statement in parsed.statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and is_of_program(node.id):
+                raise EvaluationError(
+                    f"'{node.id}' is a variable of the program, which cannot be assigned while tracing; "
+                    "use a name of your own"
+                )
+            if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                root = _root(node)
+                if root is not None and is_of_program(root):
+                    raise EvaluationError(
+                        f"'{root}' is an object of the program, which cannot be changed while tracing"
+                    )
