@@ -1,0 +1,147 @@
+"""What debugging costs while Dynamo traces: ``make bench``.
+
+Ratios of medians, measured in one run: the plain program and the debugged ones compile in turn, again and again, so
+that whatever else the machine does falls on all of them alike. And the time of a step as a user has it: from ``next``
+to the variables that the IDE shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.benchmarks.debugged import DebuggedProgram
+
+PROGRAMS = Path(__file__).with_name("programs")
+ENCODER = PROGRAMS / "encoder.py"
+STEPS = PROGRAMS / "steps.py"
+BREAKPOINTS = 200
+
+
+class CompilingProgram:
+    """The benchmark's end of a process that runs ``programs/encoder.py``."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        """Wait until the program, which was just started, has connected to ``listener``."""
+        listener.settimeout(120)
+        self._connection, _ = listener.accept()
+        self._lines: TextIO = self._connection.makefile("rw")
+        self.seconds: list[float] = []
+
+    def compile(self) -> float:
+        """Have it compile once; return the seconds."""
+        print("compile", file=self._lines, flush=True)
+        return float(self._lines.readline())
+
+    def close(self) -> None:
+        """Let it end."""
+        self._lines.close()
+        self._connection.close()
+
+
+def lines_that_are_not_reached() -> dict[Path, list[int]]:
+    """200 lines of code, in files that are traced and in the program, that no compile of the encoder comes to."""
+    import torch.nn.functional as functional  # noqa: PLR0402  for the path of its file
+
+    own = _lines_of_functions(ENCODER, ("never_called",))
+    names = ("pool", "pad", "embedding", "interpolate", "upsample", "loss", "grid_sample", "cosine")
+    others = _lines_of_functions(Path(functional.__file__), names)
+    found = {ENCODER: own, Path(functional.__file__): others[: BREAKPOINTS - len(own)]}
+    assert sum(map(len, found.values())) == BREAKPOINTS, "too few lines to set breakpoints on"
+    return found
+
+
+def _lines_of_functions(path: Path, names: Sequence[str]) -> list[int]:
+    """Lines of the statements in functions that have one of ``names`` in theirs."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    lines: set[int] = set()
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and any(name in function.name for name in names):
+            # The first statement may be the docstring, which has no code.
+            lines |= {statement.lineno for statement in function.body[1:]}
+    return sorted(lines)
+
+
+def measure_compiles(repeats: int) -> dict[str, list[float]]:
+    """Seconds of each compile: plain, with the debugger attached, and with breakpoints that are not hit."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = str(listener.getsockname()[1])
+        plain = subprocess.Popen([sys.executable, str(ENCODER), port])
+        stack.callback(plain.wait)
+        programs = {"plain": CompilingProgram(listener)}
+        attached = stack.enter_context(DebuggedProgram(ENCODER, [port]))
+        programs["attached, nothing armed"] = CompilingProgram(listener)
+        armed = stack.enter_context(DebuggedProgram(ENCODER, [port], lines_that_are_not_reached(), justMyCode=False))
+        assert armed.unverified == 0, f"{armed.unverified} breakpoints are not verified"
+        programs[f"{BREAKPOINTS} breakpoints, not hit"] = CompilingProgram(listener)
+        for program in programs.values():
+            stack.callback(program.close)
+            program.compile()
+        for _ in range(repeats):
+            for program in programs.values():
+                program.seconds.append(program.compile())
+        assert not attached.has_stopped, "a program with nothing armed has stopped"
+        assert not armed.has_stopped, "a breakpoint was hit that should not have been"
+        return {name: program.seconds for name, program in programs.items()}
+
+
+def measure_steps(repeats: int) -> list[float]:
+    """Seconds of each step: ``next``, until ``stopped``, ``stackTrace``, ``scopes`` and ``variables`` have come."""
+    first_line = 1 + STEPS.read_text(encoding="utf-8").splitlines().index("    total = x * 0")
+    seconds = []
+    with DebuggedProgram(STEPS, breakpoints={STEPS: [first_line]}) as program:
+        stop = program.wait_for_stop()
+        for _ in range(repeats):
+            assert stop.thread_id is not None
+            started = time.perf_counter()
+            program.client.resume("next", stop.thread_id)
+            stop = program.wait_for_stop()
+            assert stop.thread_id is not None
+            frame = program.client.stack_trace(stop.thread_id, levels=20).stack_frames[0]
+            scope = program.client.scopes(frame.id)[0]
+            program.client.variables(scope.variables_reference)
+            seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=15, help="compiles of each kind")
+    parser.add_argument("--steps", type=int, default=500)
+    options = parser.parse_args()
+    console = Console()
+
+    compiles = measure_compiles(options.repeats)
+    plain = statistics.median(compiles["plain"])
+    aims = ["", "1.02", "1.05"]
+    table = Table("compile of a 12-layer encoder", "median", "to plain", "aim at most", title="Compile time")
+    for (name, seconds), aim in zip(compiles.items(), aims, strict=True):
+        median = statistics.median(seconds)
+        table.add_row(name, f"{median * 1000:.0f} ms", f"{median / plain:.3f}", aim)
+    console.print(table)
+
+    steps = sorted(measure_steps(options.steps))
+    table = Table("a step, to its variables", "time", "aim at most", title="Latency while tracing is paused")
+    table.add_row("p50", f"{statistics.median(steps) * 1000:.2f} ms", "3 ms")
+    table.add_row("p99", f"{steps[int(len(steps) * 0.99)] * 1000:.2f} ms", "")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""A program under the debugger for a benchmark: a real server process and a client that checks and records nothing."""
+
+from __future__ import annotations
+
+import queue
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dynamo_dap.protocol.events import StoppedEventBody
+from dynamo_dap.protocol.messages import Event, decode
+from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.terminal.client import Client
+from dynamo_dap.terminal.server_process import ServerProcess
+
+_INTRODUCTION = InitializeArguments(
+    adapter_id="dynamo", client_id="benchmark", path_format="path", supports_variable_type=True
+)
+
+
+class DebuggedProgram:
+    """A launched program; use as a context manager, which ends it."""
+
+    def __init__(
+        self,
+        program: Path,
+        arguments: Sequence[str] = (),
+        breakpoints: Mapping[Path, Sequence[int]] | None = None,
+        **options: object,
+    ) -> None:
+        """``breakpoints`` are lines by file; ``options`` are launch options."""
+        self._stops: queue.SimpleQueue[StoppedEventBody] = queue.SimpleQueue()
+        self._server = ServerProcess()
+        self.client = Client(self._server.stream, on_event=self._take)
+        self.client.initialize(_INTRODUCTION)
+        configuration = {
+            "program": str(program),
+            "args": list(arguments),
+            "python": [sys.executable],
+            "mode": "compile-time",
+            "eager": False,
+            **options,
+        }
+        beginning = self.client.begin("launch", configuration)
+        self.unverified = 0
+        for path, lines in (breakpoints or {}).items():
+            answers = self.client.set_breakpoints(path, [SourceBreakpoint(line=line) for line in lines])
+            self.unverified += sum(not answer.verified for answer in answers)
+        self.client.configuration_done()
+        beginning.result()
+
+    def wait_for_stop(self, timeout: float = 60.0) -> StoppedEventBody:
+        """Wait until a thread stops."""
+        return self._stops.get(timeout=timeout)
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether a stop is there that nobody has waited for."""
+        return not self._stops.empty()
+
+    def __enter__(self) -> DebuggedProgram:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.client.request("disconnect", {"terminateDebuggee": True})
+        self.client.close()
+        self._server.end()
+
+    def _take(self, event: Event) -> None:
+        if event.event == "stopped":
+            self._stops.put(decode(event.body, StoppedEventBody, "stopped event"))

@@ -1,0 +1,52 @@
+"""Compiles a 12-layer ``nn.TransformerEncoder`` each time it is told to, and answers how many seconds that took.
+
+``python encoder.py PORT``: connects to the benchmark, which writes a line per compile and reads the answer; ends when
+the connection does.
+"""
+
+import gc
+import socket
+import sys
+import time
+
+import torch
+from torch import nn
+
+
+def make_model():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(d_model=16, nhead=2, dim_feedforward=32, batch_first=True)
+    return nn.TransformerEncoder(layer, num_layers=12, enable_nested_tensor=False).train()
+
+
+def compile_once(model, inputs):
+    """Trace the model from scratch and run it; return the seconds."""
+    torch.compiler.reset()
+    gc.collect()
+    gc.disable()
+    started = time.perf_counter()
+    torch.compile(model, backend="eager")(inputs)
+    seconds = time.perf_counter() - started
+    gc.enable()
+    return seconds
+
+
+def main():
+    model, inputs = make_model(), torch.ones(2, 5, 16)
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+        with connection.makefile("rw") as lines:
+            for _ in lines:
+                print(compile_once(model, inputs), file=lines, flush=True)
+
+
+def never_called(x):
+    """Where breakpoints are set that are not hit."""
+    x = x + 1
+    x = x + 2
+    x = x + 3
+    x = x + 4
+    return x
+
+
+if __name__ == "__main__":
+    main()
