@@ -47,6 +47,7 @@ class Converter:
         self._kept: list[Any] = []
         self._origins: dict[int, Any] = {}
         self._overlay = Overlay(tx, view, self)
+        self._copies: list[tuple[Any, list[int]]] = []
 
     def convert(self, value: Any) -> Any:
         """Return the Python value of a tracker, a form, or a real object.
@@ -67,6 +68,24 @@ class Converter:
     def origin_of(self, value: object) -> Any:
         """Return the tracker that ``value`` was converted from; None for what the expression made."""
         return self._origins.get(id(value))
+
+    def check_unchanged(self) -> None:
+        """See that the expression did not change a copy, expecting to change the program's object.
+
+        Raises:
+            EvaluationError: it did.
+        """
+        for copied, marks in self._copies:
+            if _marks(copied) != marks:
+                raise EvaluationError(
+                    f"this changed a copy of the program's {type(copied).__name__}: "
+                    "the program's own objects cannot be changed while tracing"
+                )
+
+    def copied(self, container: Any) -> Any:
+        """Note that ``container`` is a copy, complete now."""
+        self._copies.append((container, _marks(container)))
+        return container
 
     def begin(self, tracker: Any, value: Any) -> Any:
         """Remember ``value`` for ``tracker`` before its contents are converted: what it holds may hold it."""
@@ -106,16 +125,16 @@ class Converter:
         if kind is tuple:
             return tuple(self.convert(item) for item in value)
         if kind is set:
-            return {self.convert(item) for item in value}
+            return self.copied({self.convert(item) for item in value})
         if kind is dict:
             copied: Any = {}
             self._converted[id(value)] = copied
             copied.update({key: self.convert(item) for key, item in dict.items(value)})
-            return copied
+            return self.copied(copied)
         copied = kind() if kind is list else kind(maxlen=value.maxlen)
         self._converted[id(value)] = copied
         copied.extend(self.convert(item) for item in list(value))
-        return copied
+        return self.copied(copied)
 
     def _tensor(self, form: TensorForm, tracker: Any) -> Any:
         raw = None if tracker is None else field(tracker, "raw_value")
@@ -130,7 +149,7 @@ class Converter:
             items: Any = [] if form.type_name == "list" else collections.deque()
             self.begin(tracker, items)
             items.extend(self.convert(item) for item in form.items)
-            return items
+            return self.copied(items)
         converted = tuple(self.convert(item) for item in form.items)
         if form.cls is not None:
             return tuple.__new__(form.cls, converted)
@@ -138,7 +157,7 @@ class Converter:
 
     def _set(self, form: SetForm, tracker: Any) -> Any:
         items = {self.convert(item) for item in form.items}
-        return frozenset(items) if form.type_name == "frozenset" else items
+        return frozenset(items) if form.type_name == "frozenset" else self.copied(items)
 
     def _mapping(self, form: MappingForm, tracker: Any) -> Any:
         items: dict[Any, Any] = collections.OrderedDict() if form.type_name == "OrderedDict" else {}
@@ -146,7 +165,7 @@ class Converter:
         for key, value in form.pairs:
             known, constant = constant_of(key)
             items[constant if known else self.convert(key)] = self.convert(value)
-        return items
+        return self.copied(items)
 
     def _instance(self, form: InstanceForm, tracker: Any) -> Any:
         return self._overlay.instance(form, tracker)
@@ -206,6 +225,13 @@ _CONVERSIONS: dict[type, Callable[[Converter, Any, Any], Any]] = {
     CellForm: Converter._cell,
     Composite: Converter._composite,
 }
+
+
+def _marks(container: Any) -> list[int]:
+    """Return what a container holds, by identity."""
+    if isinstance(container, dict):
+        return [id(each) for pair in dict.items(container) for each in pair]
+    return [id(each) for each in container]
 
 
 def _is_shared(value: object) -> bool:

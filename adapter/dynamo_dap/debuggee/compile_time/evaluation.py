@@ -33,10 +33,13 @@ from dynamo_dap.debuggee.torch_internals.fake_evaluation import (
     evaluating,
     is_of_dynamo,
 )
+from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_internals.trace_state import ObjectState, TraceState, counts_of, differences
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
 
 _NOTHING = object()
+_NATIVE_FRAMES = "\nException raised from "
+"""Where torch appends the C++ frames to an error's text."""
 _INTERPRETER_NAMES = frozenset({"ctx", "tx"})
 _CLIPBOARD_ROOM = 100_000
 """Characters that are copied at most: a clipboard takes the whole value, a pane its beginning."""
@@ -82,6 +85,8 @@ def evaluate_to_python(tx: Any, expression: str) -> object:
 
 def _settled(value: Any) -> Any:
     """Return a value that can be asked for its truth later, outside the protected evaluation."""
+    if is_fake_tensor(value):
+        raise EvaluationError("this is a tensor, whose truth depends on data that is not there while tracing")
     plain = value is None or type(value) in (bool, int, float, str)
     return value if plain else bool(value)
 
@@ -151,14 +156,16 @@ class _Evaluation:
         try:
             with printing_to(self._console), evaluating(self._tx):
                 result = self._run(parsed, names, finish)
+            self._converter.check_unchanged()
         except BaseException:
             undo.take_back()
             raise
         changes = undo.take_back()
-        if changes and (result is _NOTHING or result is None or not self._tells):
-            raise EvaluationError(f"this would have changed the trace ({', '.join(changes)}); it was taken back")
         if changes:
-            self._console(f"this changed the trace ({', '.join(changes)}); it was taken back\n")
+            text = f"this would have changed the trace ({', '.join(changes)}); it was taken back"
+            if not self._tells:
+                raise EvaluationError(text)
+            self._console(f"{text}\n")
         return result
 
     def _run(self, parsed: Parsed, names: _Names, finish: Callable[[Any], Any]) -> Any:
@@ -181,6 +188,10 @@ class _Evaluation:
             if is_of_dynamo(problem):
                 first_line = (str(problem).splitlines() or [type(problem).__name__])[0]
                 raise EvaluationError(f"this would end or restart the trace, and was not done: {first_line}") from None
+            if _NATIVE_FRAMES in str(problem):
+                raise EvaluationError(
+                    f"{type(problem).__name__}: {str(problem).partition(_NATIVE_FRAMES)[0]}"
+                ) from None
             raise
 
     def _interpreter_names(self, parsed: Parsed) -> frozenset[str]:
