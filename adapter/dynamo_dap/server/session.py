@@ -67,7 +67,9 @@ class Session:
     def cancel_task(self, request_id: int) -> bool:
         """Cancel the server's own work on the request ``request_id``; False when there is none."""
         task = self._tasks.get(request_id)
-        return task is not None and task.cancel()
+        if task is not None:
+            _cancel(task)
+        return task is not None
 
     def _dispatch(self, request: Request) -> None:
         if self._ending is not None:
@@ -122,17 +124,24 @@ class Session:
         """Make the program's next life."""
         return Debuggee(self.client, self.breakpoints, start_method, name, self._on_debuggee_end)
 
-    async def start(self, debuggee: Debuggee, bring_up: Coroutine[Any, Any, None]) -> None:
-        """Bring ``debuggee`` up and make it the one that requests go to. When that fails, nothing is left of it."""
+    def start(self, debuggee: Debuggee, bring_up: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+        """Make ``debuggee`` the session's program and return what brings it up, to be awaited.
+
+        When that fails, nothing is left of it.
+        """
         self.phase = Phase.STARTING
         self.debuggee = debuggee
+        return self._start(debuggee, bring_up)
+
+    async def _start(self, debuggee: Debuggee, bring_up: Coroutine[Any, Any, None]) -> None:
         try:
             await bring_up
         except BaseException:
             debuggee.events.is_silent = True
             debuggee.close()
             self.debuggee = None
-            self.phase = Phase.NEW
+            if self.phase is Phase.STARTING:
+                self.phase = Phase.NEW
             raise
         self.phase = Phase.RUNNING
         debuggee.announce()
@@ -171,9 +180,8 @@ class Session:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    async def disconnect(self, kill: bool | None) -> None:
-        """Begin the end (see ``end``) and wait until leave has been taken of the program."""
-        self.end(kill=kill)
+    async def wait_until_program_left(self) -> None:
+        """Wait, after ``end``, until leave has been taken of the program."""
         await self._left_program.wait()
 
     def end(self, *, kill: bool | None = None, exit_status: int = 0) -> None:
@@ -210,7 +218,7 @@ class Session:
         """Cancel the server's own work on every request but ``disconnect``."""
         tasks = [task for task in self._tasks.values() if task.get_name() != "disconnect"]
         for task in tasks:
-            task.cancel()
+            _cancel(task)
         return tasks
 
     async def _answer_rest(self) -> None:
@@ -240,6 +248,11 @@ class Session:
         if self.debuggee is not None:
             self.debuggee.events.is_silent = True
         self.end(exit_status=1)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    """Cancel ``task`` once it has begun: one that never begins would leave its request without an answer."""
+    asyncio.get_running_loop().call_soon(task.cancel)
 
 
 def _refusal(request: Request, error: Exception) -> RequestRefused:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from dynamo_dap.protocol.messages import Event, Request
 
 _TERMINAL = 0
-_IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTTOU)
-"""What the terminal sends is for the program; its end still has to be reported. SIGTTOU: we give the terminal away."""
+_IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTTOU)
+"""What the keyboard sends is for the program. SIGTTOU: we give the terminal away, and are in the background then."""
+_PASSED_ON = (signal.SIGHUP, signal.SIGTERM)
+"""What is sent to us when the terminal or the session is closed; the program's end still has to be reported."""
 _ANSWER_TIMEOUT = 10.0
 
 
@@ -71,6 +73,8 @@ def _start(job: dict[str, Any]) -> tuple[subprocess.Popen[bytes] | None, str]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return None, f"cannot start {job['command'][0]}: {getattr(error, 'strerror', None) or error}"
+    for number in _PASSED_ON:
+        signal.signal(number, lambda received, _: os.killpg(program.pid, received))
     return program, ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from dynamo_dap.protocol.requests import DisconnectArguments, TerminateArguments
@@ -24,6 +25,8 @@ def terminate(session: Session, arguments: TerminateArguments) -> None:
     brings=Capabilities(support_terminate_debuggee=True),
     before_initialize=True,
 )
-async def disconnect(session: Session, arguments: DisconnectArguments) -> None:
+def disconnect(session: Session, arguments: DisconnectArguments) -> Awaitable[None]:
     """End the session: kill what was launched or let go what was attached to, unless told otherwise."""
-    await session.disconnect(arguments.terminate_debuggee)
+    # Begun at once, and not by a task that has yet to start: clients may close the connection in the next moment.
+    session.end(kill=arguments.terminate_debuggee)
+    return session.wait_until_program_left()

@@ -50,7 +50,7 @@ async def restart(session: Session, arguments: _RestartArguments) -> None:
 def _next_job(session: Session, raw: msgspec.Raw) -> Job:
     if session.phase is not Phase.RUNNING:
         raise RequestRefused(ErrorId.NOT_RESTARTABLE, "there is no running program to restart")
-    if session.job is None:
+    if session.job is None or session.debuggee is None or session.debuggee.start_method is not StartMethod.LAUNCH:
         text = "a program that was attached to cannot be restarted from here: it was not started from here"
         raise RequestRefused(ErrorId.NOT_RESTARTABLE, text)
     if bytes(raw) == b"null":

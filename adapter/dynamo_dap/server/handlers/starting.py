@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @handles("launch", msgspec.Raw)
-async def launch(session: Session, raw: msgspec.Raw) -> None:
+def launch(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     """Start the program; it waits for ``configurationDone``."""
     session.refuse_second_start()
     options = read_options(raw, LaunchArguments, "launch")
@@ -32,13 +33,12 @@ async def launch(session: Session, raw: msgspec.Raw) -> None:
     job = prepare(options)
     _warn(session, raw, LaunchArguments)
     debuggee = session.new_debuggee(StartMethod.LAUNCH, job.name)
-    await session.start(debuggee, starting.launch(debuggee, job, session.client))
     session.job = job
-    session.client.event("initialized")
+    return _initialized_after(session, session.start(debuggee, starting.launch(debuggee, job, session.client)))
 
 
 @handles("attach", msgspec.Raw)
-async def attach(session: Session, raw: msgspec.Raw) -> None:
+def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     """Connect to a program that listens."""
     session.refuse_second_start()
     options = read_options(raw, AttachArguments, "attach")
@@ -48,7 +48,11 @@ async def attach(session: Session, raw: msgspec.Raw) -> None:
     # Over TCP "accessToken" is this server's; the program's can then be given in "connect".
     token = target.access_token or (options.access_token if session.access.token is None else None)
     debuggee = session.new_debuggee(StartMethod.ATTACH, f"{target.host}:{target.port}")
-    await session.start(debuggee, starting.attach(debuggee, options, token))
+    return _initialized_after(session, session.start(debuggee, starting.attach(debuggee, options, token)))
+
+
+async def _initialized_after(session: Session, start: Awaitable[None]) -> None:
+    await start
     session.client.event("initialized")
 
 
