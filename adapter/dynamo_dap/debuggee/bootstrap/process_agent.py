@@ -50,8 +50,9 @@ def _add_engines(agent: Agent) -> None:
 
 def _terminate(agent: Agent) -> None:
     """End the program as Ctrl-C's stronger sibling would: SIGTERM, which it may handle."""
-    agent.detach_client()
+    # The signal first: a thread that is let go would run on into the program before it is told to end.
     os.kill(os.getpid(), signal.SIGTERM)
+    agent.detach_client()
 
 
 class ProcessInformation(Struct, rename="camel"):
