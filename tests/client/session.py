@@ -184,6 +184,11 @@ class Stop:
         return self.body["threadId"]
 
     @property
+    def user_frames(self) -> list[Frame]:
+        """The call stack without what the IDE shows greyed out."""
+        return [frame for frame in self.frames if frame.data.presentation_hint not in ("subtle", "label")]
+
+    @property
     def frames(self) -> list[Frame]:
         """The whole call stack, innermost first."""
         if self._frames is None:

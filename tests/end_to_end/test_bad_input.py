@@ -110,7 +110,6 @@ def test_requests_with_stale_or_wrong_references(session: Session) -> None:
         ("variables", {"variablesReference": "one"}),
         ("variables", {}),
         ("stackTrace", {"threadId": None}),
-        ("setBreakpoints", {"source": {}, "breakpoints": [{"line": 1}]}),
         ("setBreakpoints", {"source": {"path": "/no/such/file.py"}, "breakpoints": [{"line": "one"}]}),
         ("next", {"threadId": thread, "granularity": "leap"}),
     ):

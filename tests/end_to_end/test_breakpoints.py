@@ -131,7 +131,7 @@ def test_function_breakpoints(session: Session) -> None:
             ]
         )
         assert len(answers) == 3
-    stop = session.wait_for_stop("function breakpoint")
+    stop = session.wait_for_stop()
     assert stop.frame.name == "gather"
     assert stop.body["hitBreakpointIds"] == [answers[0].id]
     stop = session.go_on(at="deposit")
@@ -157,7 +157,7 @@ def test_a_library_is_left_alone_unless_asked_for(session: Session, tmp_path: Pa
         (answer,) = session.set_breakpoints(library, "in_library")
         assert answer.verified, answer.message
     stop = session.wait_for_stop("breakpoint", at="in_library")
-    assert [frame.name for frame in stop.frames][:3] == ["rescale", "compute", "main"]
+    assert [frame.name for frame in stop.user_frames][:3] == ["rescale", "compute", "main"]
     session.request("restart")
     session.wait_for_stop("breakpoint", at="in_library")
     assert session.run_to_end() == 0

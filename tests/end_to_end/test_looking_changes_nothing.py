@@ -20,7 +20,16 @@ from tests.client import Session, Stop
 from tests.client.fixtures import FIXTURES
 
 LOGS = {"TORCH_LOGS": "graph_code,guards,bytecode,recompiles,graph_breaks,aot_graphs", "TORCH_LOGS_FORMAT": "short"}
-WATCHES = ("x", "len([1, 2])", "x.shape", "self", "[name for name in dir()][:2]", "no_such_name + 1", "ctx", "tx.lineno")
+WATCHES = (
+    "x",
+    "len([1, 2])",
+    "x.shape",
+    "self",
+    "[name for name in dir()][:2]",
+    "no_such_name + 1",
+    "ctx",
+    "tx.lineno",
+)
 DEPTH = 3
 MAXIMUM_STOPS = 400
 

@@ -158,7 +158,8 @@ class View:
         line.append("▸ " if variable.variables_reference else "  ", "dim")
         is_virtual = variable.presentation_hint is not None and variable.presentation_hint.kind == "virtual"
         line.append(variable.name, "italic" if is_virtual else "bold")
-        line.append(" = ", "dim").append(variable.value)
+        if variable.value:
+            line.append(" = ", "dim").append(variable.value)
         if variable.type and variable.type not in variable.value:
             line.append(f"  {variable.type}", "dim")
         self.say(line)
