@@ -31,7 +31,7 @@ def constant_text(value: object, depth: int = 0) -> str:
 
 
 def _items_text(kind: type, values: object, depth: int) -> str:
-    opening, closing = {tuple: "()", list: "[]", set: "{}", frozenset: "{}"}[kind]
+    opening, closing = ("(", ")") if kind is tuple else ("[", "]") if kind is list else ("{", "}")
     items = list(values)  # type: ignore[call-overload]
     if depth >= _MAXIMUM_DEPTH and items:
         return f"{opening}…{closing}"

@@ -44,7 +44,7 @@ def _entries(table: bytes) -> Iterator[ProtectedRange]:
 
 
 def _numbers(table: bytes) -> Iterator[int]:
-    """Decode numbers of six bits a byte, most significant first; bit 6 tells that more follow, bit 7 begins an entry."""
+    """Decode numbers of six bits a byte, most significant first; bit 6: more follow, bit 7: an entry begins."""
     number = 0
     for byte in table:
         number = number << 6 | byte & 0x3F

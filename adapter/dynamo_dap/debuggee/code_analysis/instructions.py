@@ -1,9 +1,9 @@
 """The instructions of a code object: offsets, arguments, jump targets, lines, and where each is in the source.
 
 The standard library's ``dis`` decodes them; what it does not do is kept here: ``EXTENDED_ARG`` prefixes belong to the
-instruction they extend, inline caches to the instruction before them, constants are never turned into text by their own
-``repr``. Pure; any thread. An ``InstructionTable`` keeps no reference to its code object, so that it can live in a record
-about the code without keeping the code alive, but it holds the code's constants.
+instruction they extend, inline caches to the instruction before them, constants are never turned into text by their
+own ``repr``. Pure; any thread. An ``InstructionTable`` keeps no reference to its code object, so that it can live in a
+record about the code without keeping the code alive, but it holds the code's constants.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The depth of the value stack before every instruction, from the code alone.
 
 All paths are followed: falling through, jumps taken, and the handlers of the exception table (on Python 3.10: of the
-blocks that ``SETUP_FINALLY`` and ``SETUP_WITH`` open). Nothing depends on what was executed so far, so the answer is right
-after an exception, after a jump, and for a frame first looked at in its middle. Pure; any thread.
+blocks that ``SETUP_FINALLY`` and ``SETUP_WITH`` open). Nothing depends on what was executed so far, so the answer is
+right after an exception, after a jump, and for a frame first looked at in its middle. Pure; any thread.
 """
 
 from __future__ import annotations

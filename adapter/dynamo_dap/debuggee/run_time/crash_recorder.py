@@ -1,0 +1,72 @@
+"""Takes down which instruction of generated code is being executed, where a process that outlives a crash can read it.
+
+The thread that runs the code. See ``protocol.crash_cell`` for the cell itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.protocol.crash_cell import CELL_VARIABLE, CellWriter, CodeDescription
+
+
+class CrashRecorder:
+    """Writes the crash cell, if the process that started this one asked for one."""
+
+    def __init__(self) -> None:
+        self._writer: CellWriter | None = None
+        self._failed = os.environ.get(CELL_VARIABLE) is None
+        self._described: set[int] = set()
+        self._threads = threading.local()
+
+    def record(self, generated: GeneratedCode, index: int) -> None:
+        """The instruction ``index`` is about to be executed on this thread."""
+        if self._failed:
+            return
+        slot = getattr(self._threads, "slot", None)
+        if slot is None or generated.number not in self._described:
+            slot = self._prepare(generated)
+        if slot is not None and self._writer is not None:
+            self._writer.write(slot, generated.number, index)
+
+    def frame_ended(self) -> None:
+        """No generated code is being executed on this thread, as far as is known until the next instruction."""
+        slot = getattr(self._threads, "slot", None)
+        if slot is not None and self._writer is not None:
+            self._writer.clear(slot)
+
+    def _prepare(self, generated: GeneratedCode) -> int | None:
+        try:
+            if self._writer is None:
+                self._writer = CellWriter(os.environ[CELL_VARIABLE])
+            if generated.number not in self._described:
+                self._writer.describe(generated.number, _description(generated))
+                self._described.add(generated.number)
+            slot: int | None = getattr(self._threads, "slot", None)
+            if slot is None:
+                slot = self._threads.slot = self._writer.take_slot(threading.get_native_id())
+            return slot
+        except (OSError, ValueError):
+            # Stepping goes on without it.
+            self._failed = True
+            log_exception("preparing the crash cell")
+            return None
+
+    def close(self) -> None:
+        """Say that nothing is being executed: nobody tells any more."""
+        if self._writer is not None:
+            self._writer.clear_all()
+
+
+def _description(generated: GeneratedCode) -> CodeDescription:
+    listing = generated.listing
+    return CodeDescription(
+        name=generated.name,
+        path=generated.path,
+        instructions=[str(instruction) for instruction in generated.table],
+        user_lines=[listing.user_line(index) for index in range(len(generated.table))],
+        listing=listing.text(),
+    )

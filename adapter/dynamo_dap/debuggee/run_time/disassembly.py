@@ -1,0 +1,69 @@
+"""The DAP ``disassemble`` request over generated code.
+
+Addresses grow from one code object to the next, with a gap between. Rows beyond the ends of a code object are padding,
+as VS Code's view scrolls on without end; padding has no instruction and is marked ``invalid``. Any thread.
+"""
+
+from __future__ import annotations
+
+from dynamo_dap.debuggee.code_analysis.instructions import Instruction
+from dynamo_dap.debuggee.run_time.addresses import BadAddress, parsed_address
+from dynamo_dap.debuggee.run_time.generated import ADDRESS_SHIFT, GeneratedCode, GeneratedCodes
+from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
+from dynamo_dap.protocol.types import DisassembledInstruction, Source
+
+MAXIMUM_COUNT = 10_000
+_UNIT = 2
+"""Bytes by which padding rows differ: the least size of an instruction."""
+
+
+def disassemble(codes: GeneratedCodes, arguments: DisassembleArguments) -> DisassembleResponseBody:
+    """Return exactly the number of rows asked for, around the address asked for.
+
+    Raises:
+        BadAddress: the memory reference is no address, or the count is absurd.
+        CodeGone: it was one of code that does not exist any more.
+    """
+    address = parsed_address(arguments.memory_reference) + (arguments.offset or 0)
+    count = arguments.instruction_count
+    if not 0 <= count <= MAXIMUM_COUNT:
+        raise BadAddress(f"cannot disassemble {count} instructions at once: at most {MAXIMUM_COUNT}")
+    generated = codes.at_address(address)
+    if generated is None:
+        raise BadAddress(f"{hex(address)} is no address of generated code")
+    first = _row_of(generated, address) + (arguments.instruction_offset or 0)
+    return DisassembleResponseBody([_row(generated, row) for row in range(first, first + count)])
+
+
+def _row_of(generated: GeneratedCode, address: int) -> int:
+    """Return the index of the instruction at ``address``, beyond the end counted on in units of padding."""
+    offset = address & ((1 << ADDRESS_SHIFT) - 1)
+    index = generated.table.index_at(offset)
+    if index is not None:
+        return index
+    return len(generated.table) + (offset - generated.table.code_size) // _UNIT
+
+
+def _row(generated: GeneratedCode, row: int) -> DisassembledInstruction:
+    if 0 <= row < len(generated.table):
+        return _instruction_row(generated, generated.table[row])
+    if row < 0:
+        address = generated.base_address + row * _UNIT
+    else:
+        address = (generated.base_address | generated.table.code_size) + (row - len(generated.table)) * _UNIT
+    return DisassembledInstruction(address=hex(max(0, address)), instruction="", presentation_hint="invalid")
+
+
+def _instruction_row(generated: GeneratedCode, instruction: Instruction) -> DisassembledInstruction:
+    index = instruction.index
+    group = generated.listing.group_of(index)
+    line = generated.listing.user_line(index)
+    code = generated.code.co_code[instruction.start : instruction.end]
+    return DisassembledInstruction(
+        address=hex(generated.address(index)),
+        instruction_bytes=code.hex(" "),
+        instruction=str(instruction),
+        symbol=generated.name if index == 0 else group.purpose.title if index == group.first else None,
+        location=Source(name=generated.path.rpartition("/")[2], path=generated.path) if line else None,
+        line=line,
+    )

@@ -1,0 +1,214 @@
+"""Instructions of generated code that have an effect of their own, and what it is.
+
+Recognised by what they call and store into: the names that Dynamo gives to compiled graphs and resume functions,
+objects of the user's, lists built on the stack to pack a frame. Pure, but for reading the user's source lines; any
+thread.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from types import CodeType
+
+from dynamo_dap.debuggee.code_analysis.data_flow import Call, DataFlow, Expression
+from dynamo_dap.debuggee.code_analysis.instructions import Instruction, InstructionTable
+from dynamo_dap.debuggee.run_time.purpose import DROPPING, PACKING, PROFILING, Kind, Purpose
+from dynamo_dap.debuggee.run_time.side_effect_statements import ReplayedStatements, unquoted
+from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, Statement
+from dynamo_dap.debuggee.torch_internals.generated_code import is_marker
+
+BUILDS = frozenset({"BUILD_LIST", "BUILD_TUPLE", "BUILD_MAP", "BUILD_SET", "BUILD_CONST_KEY_MAP"})
+SUBSCRIPTS = frozenset({"BINARY_SUBSCR", "BINARY_OP", "BINARY_SLICE"})
+_COMPILED_FUNCTION = re.compile(r"__compiled_fn_(\d+)")
+_RESUME_FUNCTION = re.compile(r"(?:<code )?(__resume_at_\w+|torch_dynamo_resume_in_\w+)")
+_PROFILER_MARKS = ("record_pregraph_bytecode_enter", "record_pregraph_bytecode_exit", "_is_profiler_enabled")
+_DYNAMOS_NAMES = ("___context_manager", "__resume_frame_values", "__nested_frame_values", "__import_")
+_ENTERING = frozenset({"RESUME", "NOP", "GEN_START", "RETURN_GENERATOR"})
+_CELL_INSTRUCTIONS = frozenset({"MAKE_CELL", "COPY_FREE_VARS"})
+_MAXIMUM_TITLE = 80
+
+
+class Effects:
+    """The effects of the instructions of one code object."""
+
+    def __init__(
+        self,
+        code: CodeType,
+        original: CodeType | None,
+        flow: DataFlow,
+        table: InstructionTable,
+        record: CompileRecord | None,
+    ) -> None:
+        """``original`` is what ``code`` was made from, ``record`` what Dynamo recorded, as far as known."""
+        self._flow = flow
+        self._table = table
+        self._path = (original or code).co_filename
+        self._name = (original or code).co_name
+        names = original if original is not None else code
+        self._user_names = frozenset((*names.co_varnames, *names.co_cellvars, *names.co_freevars))
+        self._has_columns = any(one.place is not None and one.place.column is not None for one in table)
+        recorded = record.side_effects if record is not None else ()
+        self._statements = ReplayedStatements(flow, table, self._user_names, recorded)
+        self.has_resume_call = self._any_resume_call()
+        """Whether the code goes on in a resume function."""
+
+    def of(self, index: int) -> Purpose | None:
+        """Return the effect of the instruction ``index``; None when it has none of its own."""
+        instruction = self._table[index]
+        if is_marker(instruction.value):
+            return Purpose(Kind.MARKER, "torch._dynamo.bytecode_debugger.breakpoint()", index)
+        if instruction.name in _ENTERING and self._is_in_prologue(index):
+            return Purpose(Kind.ENTER, f"enter {self._name}", -1)
+        if self._is_users_own(instruction):
+            return self._users(instruction)
+        call = self._flow.call_at(index)
+        if call is not None:
+            return self._call(instruction, call)
+        return self._of_frame(instruction) or self._store(instruction)
+
+    def _of_frame(self, instruction: Instruction) -> Purpose | None:
+        """Effects on the frame itself."""
+        name, index = instruction.name, instruction.index
+        if instruction.is_return:
+            operand = next(iter(self._flow.operands(index)), None)
+            text = f"return {operand.text if operand else instruction.text}"
+            return Purpose(Kind.RETURN, text[:_MAXIMUM_TITLE], index)
+        if name in _CELL_INSTRUCTIONS or name == "LOAD_CLOSURE":
+            return Purpose(Kind.CELLS, "cells", -1)
+        if name in ("DELETE_FAST", "DELETE_DEREF") or (name == "POP_TOP" and not self._drops_result_of_effect(index)):
+            return DROPPING
+        if name == "STORE_FAST" and instruction.value in self._user_names:
+            return Purpose(Kind.LOCALS, "restore local variables", -1)
+        if name in ("UNPACK_SEQUENCE", "UNPACK_EX"):
+            return self._unpacking(instruction)
+        return PROFILING if name.startswith("POP_JUMP") else None
+
+    def _drops_result_of_effect(self, index: int) -> bool:
+        producers = [operand.producer for operand in self._flow.operands(index)]
+        return any(producer is not None and self.of(producer) is not None for producer in producers)
+
+    def _is_in_prologue(self, index: int) -> bool:
+        return all(
+            one.name in _ENTERING or one.name in _CELL_INSTRUCTIONS for one in self._table.instructions[: index + 1]
+        )
+
+    def _is_users_own(self, instruction: Instruction) -> bool:
+        """Dynamo keeps columns only on instructions that it copied from the user's function.
+
+        Python 3.10 has no columns: there, what is generated inherits the line before it, and only a copied instruction
+        begins another.
+        """
+        place = instruction.place
+        if place is None or instruction.name in _ENTERING or instruction.name == "EXTENDED_ARG":
+            return False
+        if place.column is not None:
+            return (place.column, place.end_column) != (0, 0)
+        before = self._table[instruction.index - 1].line if instruction.index else place.line
+        return not self._has_columns and place.line != before
+
+    def _users(self, instruction: Instruction) -> Purpose:
+        line = instruction.line or 0
+        text = linecache.getline(self._path, line).strip()
+        statement = Statement(self._path, line, self._name, text)
+        title = f"line {line}: {text}" if text else f"line {line}"
+        return Purpose(Kind.USER, title, instruction.index, (statement,))
+
+    def _unpacking(self, instruction: Instruction) -> Purpose | None:
+        operand = self._flow.operands(instruction.index)[:1]
+        made = self.of(operand[0].producer) if operand and operand[0].producer is not None else None
+        if made is not None and made.kind is Kind.GRAPH:
+            return Purpose(Kind.OUTPUTS, f"unpack the outputs of {made.title.removeprefix('call ')}", instruction.index)
+        return None
+
+    def _call(self, instruction: Instruction, call: Call) -> Purpose | None:
+        callee = call.callee.text
+        compiled = _COMPILED_FUNCTION.match(callee)
+        if compiled is not None and "(" not in callee:
+            return Purpose(Kind.GRAPH, f"call compiled graph {compiled[1]}", instruction.index)
+        resume = self._resume_function(call.callee)
+        if resume is not None:
+            if self._is_called(instruction.index):
+                return PACKING
+            return Purpose(Kind.RESUME, f"call the resume function {resume}", instruction.index)
+        if any(mark in callee for mark in _PROFILER_MARKS):
+            return PROFILING
+        result = self._flow.results(instruction.index)[:1]
+        if result and any(self._table[consumer].name == "POP_TOP" for consumer in result[0].consumers):
+            return self._replayed_call(instruction, call)
+        return None
+
+    def _resume_function(self, callee: Expression) -> str | None:
+        """Return the name of the resume function that ``callee`` is; one with cells is made by a call of its own."""
+        match = _RESUME_FUNCTION.match(callee.text)
+        return match[1] if match is not None else None
+
+    def _any_resume_call(self) -> bool:
+        calls = (self._flow.call_at(instruction.index) for instruction in self._table)
+        return any(call is not None and self._resume_function(call.callee) is not None for call in calls)
+
+    def _is_called(self, index: int) -> bool:
+        """Whether the result of an instruction is the callee of another."""
+        for result in self._flow.results(index):
+            for consumer in result.consumers:
+                call = self._flow.call_at(consumer)
+                if call is not None and call.callee is result:
+                    return True
+        return False
+
+    def _replayed_call(self, instruction: Instruction, call: Call) -> Purpose:
+        target, text = self._target_of_call(call)
+        return self._side_effect(instruction, text, target)
+
+    def _target_of_call(self, call: Call) -> tuple[Expression | None, str]:
+        callee = call.callee.text.rpartition(".")[2]
+        arguments = [argument.text for argument in call.arguments]
+        if callee == "object_setattr_ignore_descriptor" and len(arguments) == 3:
+            return call.arguments[0], f"{arguments[0]}.{unquoted(arguments[1])} = {arguments[2]}"
+        if callee == "object_delattr_ignore_descriptor" and len(arguments) == 2:
+            return call.arguments[0], f"del {arguments[0]}.{unquoted(arguments[1])}"
+        target = call.callee.operands[0] if call.callee.operands else None
+        return target, f"{call.callee.text}({', '.join(arguments)})"
+
+    def _store(self, instruction: Instruction) -> Purpose | None:
+        operands = self._flow.operands(instruction.index)
+        texts = [operand.text for operand in operands]
+        name = instruction.name
+        if name in ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE") and operands:
+            container = operands[0] if name == "DELETE_SUBSCR" else operands[1]
+            if self._is_made_here(container):
+                return PACKING
+            text = {
+                "STORE_SUBSCR": lambda: f"{texts[1]}[{texts[2]}] = {texts[0]}",
+                "DELETE_SUBSCR": lambda: f"del {texts[0]}[{texts[1]}]",
+                "STORE_SLICE": lambda: f"{texts[1]}[{texts[2]}:{texts[3]}] = {texts[0]}",
+            }[name]()
+            return self._side_effect(instruction, text, container)
+        if name == "STORE_ATTR" and len(operands) == 2:
+            return self._side_effect(instruction, f"{texts[1]}.{instruction.value} = {texts[0]}", operands[1])
+        if name == "DELETE_ATTR" and operands:
+            return self._side_effect(instruction, f"del {texts[0]}.{instruction.value}", operands[0])
+        if name in ("STORE_GLOBAL", "STORE_DEREF") and operands:
+            return self._side_effect(instruction, f"{instruction.value} = {texts[0]}", None)
+        return None
+
+    def _is_made_here(self, expression: Expression) -> bool:
+        """Whether an object was built on the stack, as the lists are in which a frame is packed."""
+        while expression.producer is not None:
+            name = self._table[expression.producer].name
+            if name in BUILDS:
+                return True
+            if name not in SUBSCRIPTS or not expression.operands:
+                return False
+            expression = expression.operands[0]
+        return False
+
+    def _side_effect(self, instruction: Instruction, text: str, target: Expression | None) -> Purpose:
+        if target is not None and self._is_dynamos_own(target):
+            return Purpose(Kind.OTHER, text, instruction.index)
+        statements = self._statements.of(instruction, target)
+        return Purpose(Kind.SIDE_EFFECT, f"replay: {text}", instruction.index, statements)
+
+    def _is_dynamos_own(self, target: Expression) -> bool:
+        """Whether an object is none of the user's: a context manager that is entered again, the values of a frame."""
+        return target.text.startswith(_DYNAMOS_NAMES)

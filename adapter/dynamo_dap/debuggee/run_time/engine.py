@@ -1,0 +1,325 @@
+"""The run-time engine: stops generated code at instructions, with its value stack.
+
+``arm`` runs on any thread and decides which hooks are in; everything else runs on the program's threads, inside hooks.
+One per process, made when the program imports Dynamo. With nothing armed, no hook is in but two that cost nothing: one
+called at the end of each compile, to take down what Dynamo forgets then, and one called where generated code holds
+torch's breakpoint marker.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import RUN_TIME, LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.requests import RequestError
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
+from dynamo_dap.debuggee.run_time.addresses import BadAddress
+from dynamo_dap.debuggee.run_time.crash_recorder import CrashRecorder
+from dynamo_dap.debuggee.run_time.disassembly import disassemble
+from dynamo_dap.debuggee.run_time.events import new_source
+from dynamo_dap.debuggee.run_time.frames import GeneratedFrame, Moment, Place, UserFrame, listing_source
+from dynamo_dap.debuggee.run_time.generated import CodeGone, GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBreakpoints
+from dynamo_dap.debuggee.run_time.plans import Plans
+from dynamo_dap.debuggee.run_time.raising import RaisedExceptions, raised_exception
+from dynamo_dap.debuggee.run_time.stepping import Origin, ends_at, is_on_stack
+from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecorder
+from dynamo_dap.debuggee.torch_internals.generated_code import (
+    MARKERS,
+    NOTIFICATION,
+    MarkerHook,
+    Notifier,
+    generated_codes_of,
+)
+from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
+from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, Source, SourceBreakpoint
+
+EXCEPTION_FILTER = "generated-code"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wants:
+    """What is armed, apart from breakpoints."""
+
+    everything: bool = False
+    """Whether every generated code object has to tell its instructions."""
+    entries: bool = False
+    raises: bool = False
+    breakpoints: bool = False
+
+    @property
+    def notification(self) -> bool:
+        return self.everything or self.breakpoints
+
+
+class RunTimeEngine:
+    """Stops generated code. See ``agent.engine.Engine``."""
+
+    name = RUN_TIME
+
+    def __init__(self, host: Host) -> None:
+        """``host`` is the agent."""
+        self._host = host
+        self._recorder = CompileRecorder(log_exception)
+        self.codes = GeneratedCodes(self._recorder)
+        self._events = new_source(self, self.codes)
+        self._notifier = Notifier(self._about_to_run, log_exception)
+        self._marker_hook = MarkerHook(self._notifier)
+        self._instruction_breakpoints = InstructionBreakpoints(self.codes, host.breakpoints)
+        self._plans = Plans(host.breakpoints, self._instruction_breakpoints)
+        self._wants = _Wants()
+        self._raised = RaisedExceptions()
+        self._crash = CrashRecorder()
+        for problem in (NOTIFICATION.problem, MARKERS.problem):
+            if problem is not None:
+                host.print(f"dynamo-dap: {problem}\n", "important")
+
+    # -- arming ----------------------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Have the hooks in that breakpoints, steps and pause requests need now. Any thread."""
+        if NOTIFICATION.problem is not None:
+            return
+        if MARKERS.problem is None:
+            self._marker_hook.install()
+        if self._host.options.run_time:
+            self._recorder.install()
+        self._wants = wants = self._what_is_wanted()
+        if wants.notification:
+            self._notifier.install()
+        else:
+            self._notifier.remove()
+        self._events.want_raises(wants.raises)
+        self._watch_again(wants)
+        if self._host.current_step() is not None:
+            self._watch_own_stack()
+
+    def _what_is_wanted(self) -> _Wants:
+        host = self._host
+        if not host.options.run_time:
+            return _Wants()
+        raises = EXCEPTION_FILTER in host.breakpoints.exception_filters
+        entries = host.options.stop_on_generated_code
+        stepping = host.has_steps or host.has_pause_requests
+        everything = raises or entries or stepping or host.options.trace_instructions
+        breakpoints = bool(self._instruction_breakpoints) or host.breakpoints.any_line(RUN_TIME)
+        return _Wants(everything, entries, raises, breakpoints)
+
+    def _watch_again(self, wants: _Wants) -> None:
+        """Breakpoints may have come to, or gone from, code that was watched or is running."""
+        kept: set[int] = set()
+        for generated in self.codes:
+            code = generated.code_if_alive
+            if code is not None and self._is_wanted(generated, wants):
+                kept.add(id(code))
+                self._events.watch(generated, code)
+        self._events.keep_only(kept)
+
+    def _is_wanted(self, generated: GeneratedCode, wants: _Wants) -> bool:
+        if wants.everything or generated.has_marker:
+            return True
+        return wants.breakpoints and bool(self._plans.of(generated).stops)
+
+    def _watch_own_stack(self) -> None:
+        """A step begins on this thread: frames of generated code further down must tell when it comes back to them."""
+        frame: types.FrameType | None = sys._getframe()
+        while frame is not None:
+            generated = self.codes.recognise(frame.f_code)
+            if generated is not None:
+                self._events.watch_running(generated, frame)
+            frame = frame.f_back
+
+    def close(self) -> None:
+        """Take the hooks out. Any thread."""
+        self._wants = _Wants()
+        if NOTIFICATION.problem is not None:
+            return
+        self._notifier.remove()
+        self._marker_hook.remove()
+        self._recorder.remove()
+        self._events.close()
+        self._instruction_breakpoints.clear()
+        self._plans.forget()
+        self._crash.close()
+
+    # -- the beginning of generated code ---------------------------------------------------------------------------
+
+    def _about_to_run(self, code: types.CodeType) -> None:
+        if self._host.is_holding:
+            return
+        self._drop_step_that_ran_off()
+        generated = self.codes.meet(code)
+        if self._is_wanted(generated, self._wants):
+            self._events.about_to_run(generated, code)
+            if self._events.problem is not None:
+                self._host.print(f"dynamo-dap: {self._events.problem}\n", "important")
+
+    def _drop_step_that_ran_off(self) -> None:
+        """The frame of a step may have ended by an exception, which nobody told."""
+        step = self._host.current_step()
+        if step is None or not isinstance(step.origin, Origin) or step.origin.frame is None:
+            return
+        if not is_on_stack(step.origin.frame, sys._getframe()):
+            step.origin.frame = None
+
+    # -- events: the thread that runs the code ---------------------------------------------------------------------
+
+    def on_instruction(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
+        """See ``events.Sink``."""
+        index = generated.table.index_at(offset)
+        if index is None or index < generated.entry:
+            return
+        wants = self._wants
+        self._crash.record(generated, index)
+        if wants.raises:
+            self._raised.before_instruction(generated, frame, index)
+        host = self._host
+        stops = self._plans.of(generated).stops.get(index) if wants.breakpoints else None
+        step = host.current_step()
+        is_entry = wants.entries and index == generated.entry
+        is_due = stops is not None or step is not None or is_entry or host.has_pause_requests
+        if (is_due or index in generated.markers) and not host.is_holding:
+            self._decide(Place(generated, frame, index), stops or ())
+
+    def _decide(self, place: Place, stops: Sequence[LineBreakpoint]) -> None:
+        host = self._host
+        hit = host.should_stop(list(stops), lambda: GeneratedFrame(place, host.print)) if stops else []
+        if hit:
+            self._stop(place, "breakpoint", hit=hit)
+        elif place.index in place.generated.markers:
+            self._stop(place, "breakpoint", description="Paused on torch._dynamo.bytecode_debugger.breakpoint()")
+        elif host.has_pause_requests and host.take_pause_request():
+            self._stop(place, "pause")
+        elif (step := host.current_step()) is not None and ends_at(step, place.frame, place.index):
+            self._stop(place, "step")
+        elif self._wants.entries and place.index == place.generated.entry:
+            self._stop(place, "entry", description=f"Paused on entry of {place.generated.name}")
+
+    def on_return(self, generated: GeneratedCode, frame: types.FrameType, value: object) -> None:
+        """See ``events.Sink``."""
+        self._ended(frame, (generated.name, value))
+
+    def on_unwind(self, generated: GeneratedCode, frame: types.FrameType) -> None:
+        """See ``events.Sink``."""
+        self._ended(frame, None)
+
+    def _ended(self, frame: types.FrameType, returned: tuple[str, Any] | None) -> None:
+        step = self._host.current_step()
+        if step is not None and isinstance(step.origin, Origin) and step.origin.frame is frame:
+            step.origin.frame = None
+            step.origin.returned = returned
+        if self._wants.raises:
+            self._raised.frame_ended(frame)
+        self._crash.frame_ended()
+
+    def on_raise(self, generated: GeneratedCode, frame: types.FrameType, offset: int, exception: BaseException) -> None:
+        """See ``events.Sink``."""
+        if not self._wants.raises or self._host.is_holding:
+            return
+        index = generated.table.index_at(offset)
+        if index is None or not self._raised.is_new(generated, index, exception):
+            return
+        operands = self._raised.operands_of(frame, index)
+        place = Place(generated, frame, index, Moment.RAISED, operands)
+        condition = self._host.breakpoints.exception_filters.get(EXCEPTION_FILTER)
+        if condition and not self._holds(condition, place):
+            return
+        self._stop(
+            place,
+            "exception",
+            description=f"Paused on {type(exception).__name__} raised in generated code",
+            exception=raised_exception(exception),
+        )
+
+    def _holds(self, condition: str, place: Place) -> bool:
+        try:
+            return GeneratedFrame(place, self._host.print).is_true(condition)
+        except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
+            self._host.print(f"The condition {condition!r} of '{EXCEPTION_FILTER}' failed: {error}\n", "important")
+            return True
+
+    # -- stopping --------------------------------------------------------------------------------------------------
+
+    def _stop(
+        self,
+        place: Place,
+        reason: str,
+        *,
+        hit: list[int] | None = None,
+        description: str | None = None,
+        exception: RaisedException | None = None,
+    ) -> None:
+        step = self._host.current_step()
+        if step is not None and isinstance(step.origin, Origin):
+            # What the frame of the step returned, if it did, is shown in the frame that the step comes to.
+            place = Place(place.generated, place.frame, place.index, place.moment, place.operands, step.origin.returned)
+        name = place.generated.table[place.index].name
+        self._host.hold(
+            Stop(
+                engine=self.name,
+                reason=reason,
+                frames=lambda: self._stack(place),
+                description=description or f"Paused on {reason} in {place.generated.name} at {place.index} {name}",
+                hit_breakpoint_ids=hit or [],
+                exception=exception,
+                origin=Origin(place.generated, place.frame, place.index),
+            )
+        )
+
+    def _stack(self, place: Place) -> list[Frame]:
+        host = self._host
+        top: list[Frame] = [GeneratedFrame(place, host.print), UserFrame(place, host.print)]
+        return top + list(host.python_stack(place.frame.f_back))
+
+    def present_frame(self, frame: types.FrameType) -> Frame | None:
+        """Show a running frame of generated code, further down a stack; None for any other frame."""
+        generated = self.codes.recognise(frame.f_code)
+        index = generated.table.index_at(frame.f_lasti) if generated is not None else None
+        if generated is None or index is None:
+            return None
+        return GeneratedFrame(Place(generated, frame, index, Moment.INSIDE), self._host.print)
+
+    def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
+        """No call of ``breakpoint()`` is of this engine's kind."""
+        return False
+
+    # -- requests: the agent's reader thread -----------------------------------------------------------------------
+
+    def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody:
+        """Serve the DAP request.
+
+        Raises:
+            RequestError: the memory reference is no address of generated code, or of code that is gone.
+        """
+        try:
+            return disassemble(self.codes, arguments)
+        except (BadAddress, CodeGone) as problem:
+            raise RequestError(str(problem), error_id=130) from None
+
+    def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
+        """Replace the breakpoints on addresses; one answer for each. The caller arms the engines afterwards."""
+        return self._instruction_breakpoints.set_addresses(requested)
+
+    def set_listing_breakpoints(
+        self, virtual: VirtualSource, source: Source, requested: Sequence[SourceBreakpoint]
+    ) -> list[Breakpoint] | None:
+        """Replace the breakpoints on lines of a listing; None when ``virtual`` is no listing of generated code.
+
+        The caller arms the engines afterwards.
+        """
+        for generated in self.codes:
+            if listing_source(generated).key == virtual.key:
+                return self._instruction_breakpoints.set_listing(generated, source, requested)
+        return None
+
+    def listings_of(self, original: types.CodeType) -> list[VirtualSource]:
+        """Return the listings of the code that Dynamo generated for ``original``, newest first. Any thread."""
+        return [listing_source(self.codes.meet(code)) for code in generated_codes_of(original)]

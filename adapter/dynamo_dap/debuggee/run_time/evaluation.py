@@ -1,0 +1,167 @@
+"""Expressions in frames of generated code: over locals, globals and ``__stack__``.
+
+``__stack__`` is the value stack, bottom first. Held thread only. Nothing that an expression calls is compiled.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true_python
+from dynamo_dap.debuggee.run_time.frame_values import FrameValues
+from dynamo_dap.debuggee.run_time.local_writing import write_local
+from dynamo_dap.debuggee.run_time.slot_writing import write_slot
+from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off
+from dynamo_dap.debuggee.values.model import EvaluationError, Value, WriteRefused
+from dynamo_dap.debuggee.values.python_values import present
+
+STACK_NAME = "__stack__"
+
+
+def evaluate(
+    values: FrameValues, scratch: dict[str, object], expression: str, context: str, console: Callable[[str], None]
+) -> Value:
+    """Return the value of ``expression``.
+
+    Statements of the console may assign locals; other names go to ``scratch``.
+    """
+    before = values.locals()
+    names: dict[str, object] = {**scratch, **before, STACK_NAME: values.stack()}
+    with dynamo_off():
+        value = evaluate_python(expression, context, values.frame.f_globals, names, console)
+    _keep_assigned(values, scratch, before, names)
+    return value
+
+
+def _keep_assigned(
+    values: FrameValues, scratch: dict[str, object], before: dict[str, Any], names: dict[str, object]
+) -> None:
+    own = {*values.variable_names, *values.cell_names}
+    for name, value in names.items():
+        if name == STACK_NAME or (name in before and before[name] is value):
+            continue
+        if name in own:
+            write_local(values.frame, name, value)
+        else:
+            scratch[name] = value
+
+
+class _Names(dict[str, Any]):
+    """Locals in which the value stack is read only when it is asked for."""
+
+    def __init__(self, values: FrameValues) -> None:
+        super().__init__(values.frame.f_locals)
+        self._values = values
+
+    def __missing__(self, name: str) -> Any:
+        if name == STACK_NAME:
+            return self._values.stack()
+        raise KeyError(name)
+
+
+def is_true(values: FrameValues, expression: str) -> bool:
+    """Whether ``expression`` is true. Raises what it raises."""
+    code = _compiled_condition(expression)
+    with dynamo_off():
+        if code is not None:
+            return bool(eval(code, values.frame.f_globals, _Names(values)))
+        names: Mapping[str, object] = {**values.locals(), STACK_NAME: values.stack()}
+        return is_true_python(expression, values.frame.f_globals, dict(names))
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled_condition(expression: str) -> types.CodeType | None:
+    """Return a condition ready to be run at every instruction; None for one with scopes of its own, or a broken one."""
+    try:
+        code = compile(expression.strip(), "<condition>", "eval")
+    except SyntaxError:
+        return None
+    return None if any(isinstance(constant, types.CodeType) for constant in code.co_consts) else code
+
+
+def value_of(values: FrameValues, expression: str) -> Any:
+    """Return the bare value of ``expression``.
+
+    Raises:
+        EvaluationError: it does not parse, or raises.
+    """
+    names = {**values.frame.f_globals, **values.locals(), STACK_NAME: values.stack()}
+    try:
+        code = compile(expression.strip(), "<expression>", "eval")
+    except SyntaxError as error:
+        raise EvaluationError(f"not a Python expression: {error.msg}") from None
+    try:
+        with dynamo_off():
+            return eval(code, names)
+    except Exception as error:  # noqa: BLE001  (whatever the expression raises)
+        raise EvaluationError(f"{type(error).__name__}: {error}") from None
+
+
+def assign(values: FrameValues, target: str, expression: str) -> Value:
+    """Assign the value of ``expression`` to ``target`` and return it as it is shown.
+
+    Raises:
+        WriteRefused: nothing can be assigned there.
+        EvaluationError: the expression has no value.
+    """
+    try:
+        tree = ast.parse(target.strip(), "<target>", "eval").body
+    except SyntaxError:
+        raise WriteRefused(f"{target!r} is nothing that can be assigned to") from None
+    if isinstance(tree, ast.Name):
+        return assign_local(values, tree.id, expression)
+    slot = _slot_number(tree)
+    if slot is not None:
+        return assign_slot(values, slot, expression)
+    if not isinstance(tree, (ast.Attribute, ast.Subscript)):
+        raise WriteRefused(f"{target!r} is nothing that can be assigned to")
+    if any(isinstance(node, ast.Name) and node.id == STACK_NAME for node in ast.walk(tree.value)) and isinstance(
+        tree.value, ast.Name
+    ):
+        raise WriteRefused(f"slots are written one by one, as {STACK_NAME}[0]")
+    return _assign_inside(values, target, expression)
+
+
+def _slot_number(tree: ast.expr) -> int | None:
+    if not isinstance(tree, ast.Subscript) or not isinstance(tree.value, ast.Name) or tree.value.id != STACK_NAME:
+        return None
+    try:
+        number = ast.literal_eval(tree.slice)
+    except ValueError:
+        return None
+    return number if type(number) is int else None
+
+
+def assign_local(values: FrameValues, name: str, expression: str) -> Value:
+    """Assign to the local variable or cell ``name``."""
+    if name not in (*values.variable_names, *values.cell_names):
+        raise WriteRefused(f"'{name}' is no local variable of {values.generated.name}")
+    value = value_of(values, expression)
+    write_local(values.frame, name, value)
+    return present(value, name)
+
+
+def assign_slot(values: FrameValues, number: int, expression: str) -> Value:
+    """Assign to the slot ``number`` of the value stack, counted from the bottom, or from the top when negative."""
+    depth = len(values.stack())
+    index = number + depth if number < 0 else number
+    if not 0 <= index < depth:
+        raise WriteRefused(f"the value stack has no slot {number}: its depth is {depth}")
+    value = value_of(values, expression)
+    write_slot(values, index, value)
+    return present(value, f"{STACK_NAME}[{index}]")
+
+
+def _assign_inside(values: FrameValues, target: str, expression: str) -> Value:
+    value = value_of(values, expression)
+    names = {**values.frame.f_globals, **values.locals(), STACK_NAME: values.stack(), "__value__": value}
+    try:
+        with dynamo_off():
+            exec(compile(f"{target.strip()} = __value__", "<assignment>", "exec"), names)
+    except Exception as error:  # noqa: BLE001  (whatever the assignment raises)
+        raise WriteRefused(f"{type(error).__name__}: {error}") from None
+    return present(value, target.strip())

@@ -1,0 +1,196 @@
+"""The code objects that Dynamo generated, as far as this session met them.
+
+A ``GeneratedCode`` is made when its code first runs (or is first looked for) and lives as long as the code object,
+which it does not keep alive. Everything about it that takes time is computed when first asked for. Any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from types import CodeType
+
+from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
+from dynamo_dap.debuggee.code_analysis.line_table import prologue_end
+from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
+from dynamo_dap.debuggee.run_time.listing import Listing
+from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, CompileRecorder
+from dynamo_dap.debuggee.torch_internals.generated_code import (
+    compile_id_of,
+    has_marker,
+    is_marker,
+    original_of,
+    user_function_of,
+)
+
+ADDRESS_SHIFT = 24
+"""An address is ``(number + 1) << ADDRESS_SHIFT | offset``: room for 16 MB of code before the next begins."""
+
+
+class CodeGone(Exception):
+    """The code object that something asks about does not exist any more; the text says so, for a person."""
+
+
+class GeneratedCode:
+    """One code object that Dynamo generated."""
+
+    def __init__(self, number: int, code: CodeType, record: Callable[[CodeType], CompileRecord | None]) -> None:
+        """``number`` names it in the session, from 0; ``record`` finds what Dynamo recorded of its compile."""
+        self.number = number
+        self._code = weakref.ref(code)
+        self._record = record
+        original = original_of(code)
+        user = user_function_of(original) if original is not None else code
+        self.function = user.co_name
+        """Name of the user's function that it runs (a part of)."""
+        self.qualified_name: str = getattr(user, "co_qualname", user.co_name)
+        self.is_resume_function = user is not (original or code)
+        self.path = user.co_filename
+        self.has_marker = has_marker(code)
+
+    @property
+    def code(self) -> CodeType:
+        """The code object.
+
+        Raises:
+            CodeGone: it does not exist any more.
+        """
+        code = self._code()
+        if code is None:
+            raise CodeGone(f"{self.name} does not exist any more: Dynamo dropped it, or its function is gone")
+        return code
+
+    @property
+    def code_if_alive(self) -> CodeType | None:
+        """The code object; None when it does not exist any more."""
+        return self._code()
+
+    @property
+    def original(self) -> CodeType | None:
+        """The code that it was made from, if Dynamo still knows."""
+        return original_of(self.code)
+
+    @property
+    def name(self) -> str:
+        """How it is called in the stack: ``fn (generated #0)``."""
+        return f"{self.function} ({'resumed, ' if self.is_resume_function else ''}generated #{self.number})"
+
+    @cached_property
+    def table(self) -> InstructionTable:
+        """Its instructions."""
+        return InstructionTable(self.code)
+
+    @cached_property
+    def entry(self) -> int:
+        """Index of the first instruction that events tell of reliably: behind ``RESUME`` and the making of cells.
+
+        Whether those before it are told depends on the Python and on whether the code ran before.
+        """
+        return self.table.index_at(prologue_end(self.code)) or 0
+
+    @cached_property
+    def depths(self) -> StackDepths:
+        """The depth of the value stack before each of its instructions."""
+        return StackDepths(self.code, self.table)
+
+    @cached_property
+    def compile_id(self) -> str | None:
+        """The id of the compile that made it."""
+        return compile_id_of(self.code)
+
+    @cached_property
+    def record(self) -> CompileRecord | None:
+        """What Dynamo recorded of its compile; None when that was before the session."""
+        return self._record(self.code)
+
+    @cached_property
+    def listing(self) -> Listing:
+        """Its annotated listing."""
+        return Listing(self.code, self.original, self.depths, self.record)
+
+    @cached_property
+    def markers(self) -> frozenset[int]:
+        """Indices of torch's breakpoint markers."""
+        return frozenset(one.index for one in self.table if self.has_marker and is_marker(one.value))
+
+    @property
+    def base_address(self) -> int:
+        """The address of its first byte."""
+        return (self.number + 1) << ADDRESS_SHIFT
+
+    def address(self, index: int) -> int:
+        """Return the address of the instruction ``index``."""
+        return self.base_address | self.table[index].start
+
+    def reference(self, index: int) -> str:
+        """Return the address of the instruction ``index`` as DAP's memory reference."""
+        return hex(self.address(index))
+
+
+class GeneratedCodes:
+    """Every generated code object met, by identity and by number."""
+
+    def __init__(self, recorder: CompileRecorder) -> None:
+        """``recorder`` knows what Dynamo recorded of compiles."""
+        self._recorder = recorder
+        self._count = 0
+        self._by_id: dict[int, GeneratedCode] = {}
+        self._by_number: dict[int, GeneratedCode] = {}
+        self._references: dict[int, weakref.ref[CodeType]] = {}
+        self._lock = threading.RLock()
+
+    def get(self, code: CodeType) -> GeneratedCode | None:
+        """Return what is known of ``code``; None when it was not met. Cheap: asked at every instruction."""
+        return self._by_id.get(id(code))
+
+    def meet(self, code: CodeType) -> GeneratedCode:
+        """Return what is known of ``code``, which Dynamo generated."""
+        found = self._by_id.get(id(code))
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._by_id.get(id(code))
+            if found is None:
+                found = GeneratedCode(self._count, code, self._recorder.record_of)
+                self._count += 1
+                key, number = id(code), found.number
+                self._references[key] = weakref.ref(code, lambda _: self._forget(key, number))
+                self._by_id[key] = found
+                self._by_number[number] = found
+            return found
+
+    def recognise(self, code: CodeType) -> GeneratedCode | None:
+        """Return what is known of ``code``, met or not; None when Dynamo did not generate it."""
+        found = self._by_id.get(id(code))
+        if found is not None:
+            return found
+        return self.meet(code) if original_of(code) is not None else None
+
+    def at_address(self, address: int) -> GeneratedCode | None:
+        """Return the code object that ``address`` is in or just behind; None when there never was one.
+
+        Raises:
+            CodeGone: there was one.
+        """
+        number = (address >> ADDRESS_SHIFT) - 1
+        found = self._by_number.get(number)
+        if found is None and 0 <= number < self.count:
+            raise CodeGone(
+                f"generated code #{number} does not exist any more: Dynamo dropped it, or its function is gone"
+            )
+        return found
+
+    @property
+    def count(self) -> int:
+        """How many have been met, those that are gone included."""
+        return self._count
+
+    def __iter__(self) -> Iterator[GeneratedCode]:
+        return iter(list(self._by_number.values()))
+
+    def _forget(self, key: int, number: int) -> None:
+        self._references.pop(key, None)
+        self._by_id.pop(key, None)
+        self._by_number.pop(number, None)

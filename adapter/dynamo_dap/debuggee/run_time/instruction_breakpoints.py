@@ -1,0 +1,148 @@
+"""Breakpoints on instructions: by address (``setInstructionBreakpoints``) and by line of a listing.
+
+Set on the agent's reader thread, read on any. A breakpoint that is set again unchanged keeps its id and its hits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from dynamo_dap.debuggee.agent.binding import Binding
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, Conditions, LineBreakpoint
+from dynamo_dap.debuggee.run_time.addresses import BadAddress, parsed_address
+from dynamo_dap.debuggee.run_time.generated import ADDRESS_SHIFT, CodeGone, GeneratedCode, GeneratedCodes
+from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, Source, SourceBreakpoint
+
+_ByIndex = Mapping[int, tuple[LineBreakpoint, ...]]
+
+
+class InstructionBreakpoints:
+    """Breakpoints on instructions of generated code, by the code's number."""
+
+    def __init__(self, codes: GeneratedCodes, table: BreakpointTable) -> None:
+        """``table`` gives the ids, which are one series with those of line breakpoints."""
+        self._codes = codes
+        self._table = table
+        self._lock = threading.Lock()
+        self._by_address: dict[int, _ByIndex] = {}
+        self._by_listing: dict[int, _ByIndex] = {}
+        self._kept: dict[tuple[object, ...], LineBreakpoint] = {}
+        self.version = 0
+        """Changes whenever the breakpoints do."""
+
+    def __bool__(self) -> bool:
+        return bool(self._by_address or self._by_listing)
+
+    def of(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
+        """Return the breakpoints of ``generated`` by instruction index."""
+        found: dict[int, tuple[LineBreakpoint, ...]] = dict(self._by_address.get(generated.number, {}))
+        for index, breakpoints in self._by_listing.get(generated.number, {}).items():
+            found[index] = (*found.get(index, ()), *breakpoints)
+        return found
+
+    def clear(self) -> None:
+        """Forget all: the client is gone."""
+        with self._lock:
+            self._by_address, self._by_listing, self._kept = {}, {}, {}
+            self.version += 1
+
+    def set_addresses(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
+        """Replace the breakpoints on addresses; return what became of each, in order."""
+        answers: list[Breakpoint] = []
+        by_number: dict[int, dict[int, tuple[LineBreakpoint, ...]]] = {}
+        with self._lock:
+            for one in requested:
+                answer = self._set_address(one, by_number)
+                answers.append(answer)
+            self._by_address = dict(by_number)
+            self._changed()
+        return answers
+
+    def _set_address(
+        self, requested: InstructionBreakpoint, by_number: dict[int, dict[int, tuple[LineBreakpoint, ...]]]
+    ) -> Breakpoint:
+        try:
+            address = parsed_address(requested.instruction_reference) + (requested.offset or 0)
+            generated, index = self._instruction_at(address)
+        except (BadAddress, CodeGone) as problem:
+            return Breakpoint(verified=False, message=str(problem), reason="failed")
+        conditions = Conditions.parse(requested.condition, requested.hit_condition, None)
+        identity = ("address", address, requested.condition, requested.hit_condition)
+        breakpoint = self._breakpoint(identity, index + 1, conditions)
+        if conditions.problem is not None:
+            return Breakpoint(verified=False, id=breakpoint.id, message=conditions.problem, reason="failed")
+        at = by_number.setdefault(generated.number, {})
+        at[index] = (*at.get(index, ()), breakpoint)
+        return Breakpoint(
+            verified=True, id=breakpoint.id, instruction_reference=generated.reference(index), line=index + 1
+        )
+
+    def _instruction_at(self, address: int) -> tuple[GeneratedCode, int]:
+        generated = self._codes.at_address(address)
+        if generated is None:
+            raise BadAddress(f"{hex(address)} is no address of generated code")
+        offset = address & ((1 << ADDRESS_SHIFT) - 1)
+        index = generated.table.index_at(offset)
+        if index is None:
+            raise BadAddress(f"{hex(address)} is behind the end of {generated.name}")
+        instruction = generated.table[index]
+        if offset not in (instruction.start, instruction.offset):
+            begin = generated.reference(index)
+            raise BadAddress(f"{hex(address)} is in the middle of {instruction.name}, which begins at {begin}")
+        return generated, max(index, generated.entry)
+
+    def set_listing(
+        self, generated: GeneratedCode, source: Source, requested: Sequence[SourceBreakpoint]
+    ) -> list[Breakpoint]:
+        """Replace the breakpoints on lines of the listing of ``generated``; return what became of each, in order."""
+        answers: list[Breakpoint] = []
+        by_index: dict[int, tuple[LineBreakpoint, ...]] = {}
+        with self._lock:
+            for one in requested:
+                index = max(one.line - 1, generated.entry) if one.line > 0 else -1
+                conditions = Conditions.parse(one.condition, one.hit_condition, one.log_message)
+                if not 0 <= index < len(generated.table):
+                    message = f"the listing of {generated.name} has {len(generated.table)} lines"
+                    answers.append(Breakpoint(verified=False, message=message, line=one.line, reason="failed"))
+                    continue
+                identity = ("listing", generated.number, index, one.condition, one.hit_condition, one.log_message)
+                breakpoint = self._breakpoint(identity, index + 1, conditions)
+                problem = conditions.problem
+                if problem is None:
+                    by_index[index] = (*by_index.get(index, ()), breakpoint)
+                reference = generated.reference(index)
+                answers.append(
+                    Breakpoint(
+                        verified=problem is None,
+                        id=breakpoint.id,
+                        message=problem,
+                        source=source,
+                        line=index + 1,
+                        instruction_reference=reference,
+                        reason=None if problem is None else "failed",
+                    )
+                )
+            self._by_listing = {**self._by_listing, generated.number: by_index}
+            if not by_index:
+                del self._by_listing[generated.number]
+            self._changed()
+        return answers
+
+    def _breakpoint(self, identity: tuple[object, ...], line: int, conditions: Conditions) -> LineBreakpoint:
+        kept = self._kept.get(identity)
+        if kept is None:
+            requested = SourceBreakpoint(line=line)
+            kept = LineBreakpoint(self._table.new_id(), "", requested, conditions, Binding(line))
+            self._kept[identity] = kept
+        return kept
+
+    def _changed(self) -> None:
+        in_use = {
+            id(one)
+            for group in (*self._by_address.values(), *self._by_listing.values())
+            for breakpoints in group.values()
+            for one in breakpoints
+        }
+        self._kept = {identity: one for identity, one in self._kept.items() if id(one) in in_use}
+        self.version += 1

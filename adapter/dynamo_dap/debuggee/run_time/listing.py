@@ -1,0 +1,139 @@
+"""The annotated listing of generated code: the source that its frames show.
+
+One line per instruction, so the instruction with index ``i`` is on line ``i + 1``. On the left index, offset, name and
+argument; on the right what the instructions are for, once per group, and what single ones hold. Pure text; any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType
+
+from dynamo_dap.debuggee.code_analysis.data_flow import DataFlow
+from dynamo_dap.debuggee.code_analysis.instructions import Instruction
+from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
+from dynamo_dap.debuggee.run_time.purpose import Kind, Purpose
+from dynamo_dap.debuggee.run_time.purposes import Purposes
+from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, Statement, outputs_of
+
+_NAME_WIDTH = 22
+_ARGUMENT_WIDTH = 44
+_MAXIMUM_LINE = 200
+_MAXIMUM_NOTE = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Neighbouring instructions that serve one purpose: what a step by statement goes over."""
+
+    number: int
+    first: int
+    last: int
+    """Indices of its first and last instruction."""
+    purpose: Purpose
+
+
+class Listing:
+    """What is known of the instructions of one code object; it keeps no reference to the code."""
+
+    def __init__(
+        self, code: CodeType, original: CodeType | None, depths: StackDepths, record: CompileRecord | None
+    ) -> None:
+        """``original`` and ``record`` are what is known of the compile that made ``code``."""
+        self.flow = DataFlow(depths)
+        self._table = depths.table
+        purposes = Purposes(code, original, self.flow, self._table, record)
+        self.groups: tuple[Group, ...] = tuple(_groups(purposes.of))
+        self._group_of = [group for group in self.groups for _ in range(group.first, group.last + 1)]
+        self._graph_outputs = [name for name, _ in outputs_of(record.graph)] if record is not None else []
+        self._path = (original or code).co_filename
+
+    def group_of(self, index: int) -> Group:
+        """Return the group of the instruction ``index``."""
+        return self._group_of[index]
+
+    def statement_at(self, index: int) -> Statement | None:
+        """Return the user's statement that the instruction ``index`` helps to carry out; the last of several."""
+        statements = self._group_of[index].purpose.statements
+        return statements[-1] if statements else None
+
+    def statement_begun_at(self, index: int) -> Statement | None:
+        """Return the user's statement that begins to take effect at the instruction ``index``."""
+        group = self._group_of[index]
+        is_effect = group.purpose.kind in (Kind.USER, Kind.SIDE_EFFECT)
+        return self.statement_at(index) if is_effect and index == group.first else None
+
+    def user_line(self, index: int) -> int | None:
+        """Return the line of the user's file that the instruction ``index`` belongs to, as far as that is known."""
+        statement = self.statement_at(index)
+        if statement is not None and statement.path == self._path:
+            return statement.line
+        return self._table[index].line
+
+    def entries_of_lines(self) -> dict[tuple[str, int], list[int]]:
+        """Return (file, line) -> indices at which code for that line of the user's begins."""
+        entries: dict[tuple[str, int], list[int]] = {}
+        for group in self.groups:
+            if group.purpose.kind not in (Kind.USER, Kind.SIDE_EFFECT):
+                continue
+            for statement in group.purpose.statements:
+                entries.setdefault((statement.path, statement.line), []).append(group.first)
+        return entries
+
+    def text(self) -> str:
+        """Return the whole listing."""
+        return "".join(f"{self.line(instruction)}\n" for instruction in self._table)
+
+    def line(self, instruction: Instruction) -> str:
+        """Return the line of one instruction."""
+        argument = _shortened(instruction.text, _ARGUMENT_WIDTH)
+        number = f"{instruction.index:4d} {instruction.offset:5d}"
+        left = f"{number}  {instruction.name:<{_NAME_WIDTH}} {argument:<{_ARGUMENT_WIDTH}}"
+        return _shortened(f"{left}  {self._annotation(instruction)}", _MAXIMUM_LINE).rstrip()
+
+    def _annotation(self, instruction: Instruction) -> str:
+        group = self.group_of(instruction.index)
+        note = self._note(instruction)
+        if instruction.index != group.first:
+            return f"│ {note}" if note else "│"
+        head = f"┌ {self.title(group)}" if group.last > group.first else f"╶ {self.title(group)}"
+        return f"{head}   {note}" if note else head
+
+    def title(self, group: Group) -> str:
+        """Return what a group is for, with the user's statements that it carries out."""
+        purpose = group.purpose
+        if not purpose.statements or purpose.kind in (Kind.USER, Kind.USER_OPERANDS):
+            return purpose.title
+        told = "; ".join(f"{one.text}  (line {one.line})" for one in purpose.statements)
+        return f"{purpose.title}   ← {told}"
+
+    def _note(self, instruction: Instruction) -> str:
+        """What the value is that an instruction leaves: an output of the graph, or a longer expression."""
+        results = self.flow.results(instruction.index)
+        if len(results) != 1 or results[0].producer != instruction.index or not results[0].operands:
+            return ""
+        text = results[0].text
+        base, bracket, index = text.partition("[")
+        if (
+            bracket
+            and base.startswith("graph_out_")
+            and index[:-1].isdigit()
+            and int(index[:-1]) < len(self._graph_outputs)
+        ):
+            return f"{text}: output '{self._graph_outputs[int(index[:-1])]}'"
+        return text if text != "…" and len(text) <= _MAXIMUM_NOTE else ""
+
+
+def _groups(purposes: tuple[Purpose, ...]) -> list[Group]:
+    groups: list[Group] = []
+    first = 0
+    for index, purpose in enumerate(purposes):
+        is_last = index + 1 == len(purposes) or purposes[index + 1] != purpose
+        if is_last:
+            groups.append(Group(len(groups), first, index, purpose))
+            first = index + 1
+    return groups
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

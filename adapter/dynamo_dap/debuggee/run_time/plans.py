@@ -1,0 +1,63 @@
+"""Where one piece of generated code stops: its breakpoints by instruction.
+
+Worked out once per state of the breakpoint tables. Any thread reads; a plan is replaced, never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dynamo_dap.debuggee.agent.breakpoints import RUN_TIME, BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBreakpoints
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Breakpoints of one code object for one state of the tables."""
+
+    versions: tuple[int, int]
+    stops: Mapping[int, tuple[LineBreakpoint, ...]]
+    """By the index of the instruction that they stop before."""
+
+
+class Plans:
+    """The current plan of each code object."""
+
+    def __init__(self, lines: BreakpointTable, instructions: InstructionBreakpoints) -> None:
+        """``lines`` are breakpoints on the user's lines, ``instructions`` those on addresses and in listings."""
+        self._lines = lines
+        self._instructions = instructions
+        self._plans: dict[int, Plan] = {}
+
+    def of(self, generated: GeneratedCode) -> Plan:
+        """Return the plan of ``generated``."""
+        versions = (self._lines.version, self._instructions.version)
+        plan = self._plans.get(generated.number)
+        if plan is None or plan.versions != versions:
+            plan = self._plans[generated.number] = Plan(versions, self._stops(generated))
+        return plan
+
+    def forget(self) -> None:
+        """Drop every plan: the client is gone."""
+        self._plans.clear()
+
+    def _stops(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
+        stops: dict[int, tuple[LineBreakpoint, ...]] = {}
+        if self._lines.any_line(RUN_TIME):
+            for (path, line), indices in generated.listing.entries_of_lines().items():
+                reached = [one for one in (self._lines.lines_in(path) or {}).get(line, ()) if one.applies_to(RUN_TIME)]
+                for index in indices if reached else ():
+                    stops[index] = (*stops.get(index, ()), *reached)
+            entered = self._functions_entered(generated)
+            if entered:
+                stops[generated.entry] = (*stops.get(generated.entry, ()), *entered)
+        for index, breakpoints in self._instructions.of(generated).items():
+            stops[index] = (*stops.get(index, ()), *breakpoints)
+        return stops
+
+    def _functions_entered(self, generated: GeneratedCode) -> list[LineBreakpoint]:
+        if generated.is_resume_function or not self._lines.functions:
+            return []
+        return [one for one in self._lines.functions if one.matches(generated.qualified_name, None)]

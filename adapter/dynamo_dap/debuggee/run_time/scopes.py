@@ -1,0 +1,195 @@
+"""The scopes of a frame of generated code. Made on the held thread; children are computed when opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.run_time import evaluation
+from dynamo_dap.debuggee.run_time.frame_values import FrameValues
+from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.debuggee.torch_internals.compile_records import (
+    count_of_operations,
+    outputs_of,
+    placeholders_of,
+    readable_graph,
+)
+from dynamo_dap.debuggee.torch_internals.frame_value_stack import is_null
+from dynamo_dap.debuggee.torch_internals.generated_code import guards_of
+from dynamo_dap.debuggee.values.model import (
+    Children,
+    Deferred,
+    ScopeOfFrame,
+    Value,
+    Variable,
+    VirtualSource,
+    WriteRefused,
+    bounded_text,
+)
+from dynamo_dap.debuggee.values.python_values import globals_of, present
+
+
+def scopes_of(generated: GeneratedCode, values: FrameValues, returned: tuple[str, Any] | None) -> list[ScopeOfFrame]:
+    """Return the scopes; ``returned`` is the name and result of the frame that a step just came out of."""
+    scopes = [
+        ScopeOfFrame("Locals", _Locals(values, returned), "locals"),
+        ScopeOfFrame("Value Stack", _Stack(values), "registers"),
+    ]
+    if values.cell_names:
+        scopes.append(ScopeOfFrame("Cells", _Cells(values)))
+    scopes += [
+        ScopeOfFrame("Globals", globals_of(values.frame), "globals", expensive=True),
+        ScopeOfFrame("Compiled Graph", _graph(generated), expensive=True, source=graph_source(generated)),
+        ScopeOfFrame("Guards", Deferred(lambda: _guards(generated)), expensive=True),
+    ]
+    return scopes
+
+
+class _Named(Children):
+    """Variables of the frame that can be assigned to."""
+
+    def __init__(self, values: FrameValues) -> None:
+        self._values = values
+
+    def named(self) -> Sequence[Variable]:
+        return list(self._variables())
+
+    def _variables(self) -> Iterable[Variable]:
+        raise NotImplementedError
+
+    def _present(self, names: Iterable[str], missing: Callable[[str], Variable | None]) -> Iterable[Variable]:
+        found = self._values.locals()
+        for name in names:
+            if name in found:
+                path = name if name.isidentifier() else None
+                yield Variable(name, present(found[name], path), path)
+            elif (shown := missing(name)) is not None:
+                yield shown
+
+    def write(self, name: str, expression: str) -> Value:
+        return evaluation.assign_local(self._values, name, expression)
+
+
+class _Locals(_Named):
+    def __init__(self, values: FrameValues, returned: tuple[str, Any] | None) -> None:
+        super().__init__(values)
+        self._returned = returned
+
+    def _variables(self) -> Iterable[Variable]:
+        if self._returned is not None:
+            name, value = self._returned
+            yield Variable(f"(returned by {name})", present(value))
+        yield from self._present(self._values.variable_names, lambda name: None)
+
+
+class _Cells(_Named):
+    def _variables(self) -> Iterable[Variable]:
+        empty = Value("(empty cell)", kind="virtual")
+        yield from self._present(self._values.cell_names, lambda name: Variable(name, empty))
+
+
+class _Stack(Children):
+    """Slots of the value stack, bottom to top, empty ones included."""
+
+    def __init__(self, values: FrameValues) -> None:
+        self._values = values
+
+    def named(self) -> Sequence[Variable]:
+        problem = self._values.stack_problem
+        if problem is not None:
+            return [_note("(not available)", problem)]
+        stack = self._values.stack()
+        top = len(stack) - 1
+        shown = [
+            Variable(_slot_name(number, top), _slot(value, number), _path(number)) for number, value in enumerate(stack)
+        ]
+        in_use = self._values.operands_in_use
+        if in_use:
+            instruction = self._values.generated.table[self._values.index]
+            shown.append(_note("(in use)", f"{in_use} more are being used by {instruction.name}"))
+        return shown or [_note("(empty)", "")]
+
+    def write(self, name: str, expression: str) -> Value:
+        digits = name.removesuffix(" (top)")
+        if not digits.isdigit():
+            raise WriteRefused(f"'{name}' is no slot of the value stack")
+        return evaluation.assign_slot(self._values, int(digits), expression)
+
+
+def _slot_name(number: int, top: int) -> str:
+    return f"{number} (top)" if number == top else str(number)
+
+
+def _path(number: int) -> str:
+    return f"{evaluation.STACK_NAME}[{number}]"
+
+
+def _slot(value: Any, number: int) -> Value:
+    if is_null(value):
+        return Value("NULL", type_name="NULL", kind="virtual", attributes=("readOnly",))
+    return present(value, _path(number))
+
+
+def _note(name: str, text: str) -> Variable:
+    return Variable(name, Value(text, kind="virtual", attributes=("readOnly",)))
+
+
+# -- the compile that made the code --------------------------------------------------------------------------------
+
+
+def _graph(generated: GeneratedCode) -> Children:
+    return Deferred(lambda: _graph_variables(generated))
+
+
+def _graph_variables(generated: GeneratedCode) -> list[Variable]:
+    compile_id = generated.compile_id
+    variables = [_note("compile id", compile_id if compile_id is not None else "not known: the cache entry is gone")]
+    record = generated.record
+    if record is None:
+        return [*variables, _note("graph", "not recorded: the code was compiled before the debugger attached")]
+    graph = record.graph
+    inputs, outputs = placeholders_of(graph), outputs_of(graph)
+    return [
+        *variables,
+        Variable("operations", Value(str(count_of_operations(graph)))),
+        _group("inputs", [(name, source, value) for name, source, value in inputs]),
+        _group("outputs", [(name, None, value) for name, value in outputs]),
+        Variable("code", _lines(readable_graph(graph))),
+    ]
+
+
+def _group(name: str, members: list[tuple[str, str | None, Any]]) -> Variable:
+    children = Deferred(lambda: [_member(*member) for member in members], count=len(members))
+    return Variable(name, Value(f"{len(members)} {name}", children=children if members else None, kind="virtual"))
+
+
+def _member(name: str, source: str | None, value: Any) -> Variable:
+    shown = present(value) if value is not None else Value("")
+    text = f"{shown.text} from {source}" if source else shown.text
+    return Variable(name, Value(bounded_text(text), shown.type_name, shown.children, kind="data"))
+
+
+def _lines(text: str) -> Value:
+    lines = text.splitlines()
+    children = Deferred(lambda: [Variable(str(number), Value(line)) for number, line in enumerate(lines, start=1)])
+    return Value(f"{len(lines)} lines", children=children, kind="virtual")
+
+
+def graph_source(generated: GeneratedCode) -> VirtualSource | None:
+    """Return the code of the compiled graph as a document; None when it was not recorded."""
+    record = generated.record
+    if record is None:
+        return None
+    graph = record.graph
+    return VirtualSource(
+        name=f"graph of {generated.name}.py",
+        text=lambda: readable_graph(graph),
+        key=("graph of generated code", generated.number),
+    )
+
+
+def _guards(generated: GeneratedCode) -> list[Variable]:
+    guards = guards_of(generated.code)
+    if guards is None:
+        return [_note("(gone)", "the cache entry of this code does not exist any more")]
+    return [Variable(str(number), Value(bounded_text(guard))) for number, guard in enumerate(guards)]

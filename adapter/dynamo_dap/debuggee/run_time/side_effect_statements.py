@@ -1,0 +1,99 @@
+"""Which statements of the user's a replayed side effect carries out: Dynamo's record matched against the code.
+
+Dynamo names changed objects by sources, ``L['d']`` or ``G['state'].last``; the same names are made here of what
+generated code stores into. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dynamo_dap.debuggee.code_analysis.data_flow import DataFlow, Expression
+from dynamo_dap.debuggee.code_analysis.instructions import Instruction, InstructionTable
+from dynamo_dap.debuggee.torch_internals.compile_records import SideEffect, Statement
+
+
+class ReplayedStatements:
+    """Finds the user's statements behind the stores of one code object."""
+
+    def __init__(
+        self, flow: DataFlow, table: InstructionTable, user_names: frozenset[str], recorded: Sequence[SideEffect]
+    ) -> None:
+        """``user_names`` are the variables that are not Dynamo's temporaries."""
+        self._flow = flow
+        self._table = table
+        self._recorded = recorded
+        self._stores = self._stores_of_temporaries(user_names)
+
+    def of(self, instruction: Instruction, target: Expression | None) -> tuple[Statement, ...]:
+        """Return what ``instruction``, which stores into ``target`` (None: a global or a cell), carries out."""
+        wanted = self._source_of(target) if target is not None else None
+        for side_effect in self._recorded:
+            if target is None:
+                names = {f"G[{instruction.value!r}]", f"L[{instruction.value!r}]"}
+                matches = side_effect.source in names or side_effect.local_name == instruction.value
+            else:
+                matches = _is_source(side_effect, wanted, target)
+            if matches:
+                return _about_attribute(side_effect.statements, self._attribute_of(instruction))
+        return ()
+
+    def _attribute_of(self, instruction: Instruction) -> str | None:
+        """The attribute that a side effect stores: one object may have several changed by different statements."""
+        if instruction.name in ("STORE_ATTR", "DELETE_ATTR"):
+            return str(instruction.value)
+        call = self._flow.call_at(instruction.index)
+        if call is not None and call.callee.text.endswith("attr_ignore_descriptor") and len(call.arguments) > 1:
+            return unquoted(call.arguments[1].text)
+        return None
+
+    def _source_of(self, expression: Expression) -> str | None:
+        """Return how Dynamo would name the object that ``expression`` is; None when it has no such name."""
+        if expression.producer is None:
+            return None
+        instruction = self._table[expression.producer]
+        name = instruction.name
+        if name.startswith("LOAD_FAST") or name in ("LOAD_DEREF", "LOAD_CLOSURE"):
+            stored = self._stores.get(str(instruction.value))
+            if stored is not None:
+                return self._source_of(stored)
+            return f"L[{instruction.value!r}]"
+        if name == "LOAD_GLOBAL":
+            return f"G[{instruction.value!r}]"
+        base = self._source_of(expression.operands[0]) if expression.operands else None
+        if base is None:
+            return None
+        if name in ("LOAD_ATTR", "LOAD_METHOD"):
+            return f"{base}.{instruction.value}"
+        if name in ("BINARY_SUBSCR", "BINARY_OP") and len(expression.operands) == 2:
+            return f"{base}[{expression.operands[1].text}]"
+        return None
+
+    def _stores_of_temporaries(self, user_names: frozenset[str]) -> dict[str, Expression]:
+        """Return what each of Dynamo's temporary variables was set to."""
+        stores: dict[str, Expression] = {}
+        for instruction in self._table:
+            if instruction.name == "STORE_FAST" and instruction.value not in user_names:
+                operands = self._flow.operands(instruction.index)
+                if operands:
+                    stores.setdefault(str(instruction.value), operands[0])
+        return stores
+
+
+def _is_source(side_effect: SideEffect, wanted: str | None, target: Expression) -> bool:
+    if wanted is not None and side_effect.source is not None:
+        return side_effect.source == wanted
+    return side_effect.local_name is not None and side_effect.local_name == target.text
+
+
+def _about_attribute(statements: tuple[Statement, ...], attribute: str | None) -> tuple[Statement, ...]:
+    if attribute is None:
+        return statements
+    naming = tuple(one for one in statements if re.search(rf"\b{re.escape(attribute)}\b", one.text))
+    return naming or statements
+
+
+def unquoted(text: str) -> str:
+    """Return the text of a string constant without its quotes."""
+    return text[1:-1] if text[:1] in "'\"" else text

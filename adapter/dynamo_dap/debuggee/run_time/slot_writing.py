@@ -1,0 +1,117 @@
+"""Which slots of the value stack may be changed, and to what.
+
+The interpreter trusts some slots without looking: the list that ``LIST_EXTEND`` extends must be a list, the iterator
+of a loop an iterator, an empty slot empty. A slot may be changed when the instruction that uses it up takes any object
+there; else only to another object of exactly the same type; and never where even that could crash. Held thread only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynamo_dap.debuggee.code_analysis.data_flow import Expression
+from dynamo_dap.debuggee.code_analysis.instructions import Instruction
+from dynamo_dap.debuggee.run_time.frame_memory import LayoutUnknown, write_slot_in_memory
+from dynamo_dap.debuggee.run_time.frame_values import FrameValues
+from dynamo_dap.debuggee.torch_internals.frame_value_stack import is_null
+from dynamo_dap.debuggee.values.model import WriteRefused
+
+_TAKES_ANY_OBJECT = frozenset(
+    {
+        "POP_TOP",
+        "RETURN_VALUE",
+        "BINARY_OP",
+        "BINARY_SUBSCR",
+        "BINARY_SLICE",
+        "STORE_FAST",
+        "STORE_GLOBAL",
+        "STORE_NAME",
+        "STORE_DEREF",
+        "STORE_ATTR",
+        "STORE_SUBSCR",
+        "STORE_SLICE",
+        "DELETE_SUBSCR",
+        "DELETE_ATTR",
+        "COMPARE_OP",
+        "IS_OP",
+        "CONTAINS_OP",
+        "UNARY_NOT",
+        "UNARY_NEGATIVE",
+        "UNARY_INVERT",
+        "TO_BOOL",
+        "GET_ITER",
+        "LOAD_ATTR",
+        "LOAD_METHOD",
+        "UNPACK_SEQUENCE",
+        "BUILD_TUPLE",
+        "BUILD_LIST",
+        "BUILD_SLICE",
+        "BUILD_SET",
+        "BUILD_MAP",
+    }
+)
+
+
+def write_slot(values: FrameValues, index: int, value: Any) -> None:
+    """Put ``value`` into slot ``index``, counted from the bottom.
+
+    Raises:
+        WriteRefused: that slot cannot be changed, or not to ``value``; nothing was changed.
+    """
+    stack = values.stack()
+    problem = refusal(values, stack, index, value)
+    if problem is not None:
+        raise WriteRefused(problem)
+    try:
+        write_slot_in_memory(values.frame, stack, index, value)
+    except LayoutUnknown as unknown:
+        raise WriteRefused(str(unknown)) from None
+
+
+def refusal(values: FrameValues, stack: list[Any], index: int, value: Any) -> str | None:
+    """Return why ``value`` cannot be put into slot ``index``; None when it can."""
+    if not values.is_whole:
+        return "the frame is in the middle of an instruction: its value stack cannot be changed"
+    old = stack[index]
+    if is_null(old):
+        return f"slot {index} is empty (NULL), as the instruction that uses it expects: it cannot be filled"
+    if is_null(value):
+        return f"slot {index} holds a value and cannot be emptied"
+    expression = _expression(values, index)
+    if expression is None:
+        return f"it is not known which instruction uses slot {index}: it cannot be changed"
+    consumers = [values.generated.table[consumer] for consumer in expression.consumers]
+    if any(_must_not_change(values, consumer, expression) for consumer in consumers):
+        return f"slot {index} tells {consumers[0].name} how to work and cannot be changed"
+    if consumers and all(_takes_any(values, consumer, expression) for consumer in consumers):
+        return None
+    if type(value) is not type(old):
+        user = consumers[0].name if consumers else "what follows"
+        return (
+            f"slot {index} is used by {user}, which trusts it to be of type {type(old).__name__}: "
+            f"it cannot be set to a value of type {type(value).__name__}"
+        )
+    return None
+
+
+def _expression(values: FrameValues, index: int) -> Expression | None:
+    expressions = values.generated.listing.flow.stack_before(values.index)
+    return expressions[index] if index < len(expressions) else None
+
+
+def _takes_any(values: FrameValues, consumer: Instruction, expression: Expression) -> bool:
+    if consumer.name in _TAKES_ANY_OBJECT:
+        return True
+    if consumer.name in ("CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_KW", "CALL_FUNCTION_KW"):
+        operands = values.generated.listing.flow.operands(consumer.index)
+        has_names = consumer.name in ("CALL_KW", "CALL_FUNCTION_KW")
+        # What is called may be anything, as may what it is called with; a method and its self belong together.
+        return not (has_names and operands and operands[-1] is expression) and expression.role == "value"
+    return False
+
+
+def _must_not_change(values: FrameValues, consumer: Instruction, expression: Expression) -> bool:
+    operands = values.generated.listing.flow.operands(consumer.index)
+    if consumer.name in ("CALL_KW", "CALL_FUNCTION_KW"):
+        return bool(operands) and operands[-1] is expression
+    return consumer.name in ("MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE", "RERAISE", "POP_EXCEPT", "MATCH_CLASS")

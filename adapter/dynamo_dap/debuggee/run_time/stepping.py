@@ -1,0 +1,81 @@
+"""The rules by which a step ends in generated code.
+
+Pure decisions over where the step began and where execution is. The stepping thread only.
+
+- **Granularity**: ``instruction`` ends at the next instruction; ``statement`` at the next group of the listing (one
+  call of the graph, one side effect, one resume function); ``line`` at the next line of the user's file.
+- **in**: also ends at the first instruction of any generated code that runs meanwhile: nested functions, resume
+  functions.
+- **over**: calls run through; once the frame has returned, ends in its caller, if that is generated code, at what
+  follows the call.
+- **out**: runs to the frame's return and ends there, with the value on top of the stack. Out of a frame that already
+  stands at its return ends in the caller.
+- Past the outermost generated frame a step goes on: it ends in whatever generated code runs next on the thread (a step
+  in also where Dynamo traces next; ordinary Python is another backend's).
+
+**Steps that began elsewhere** (*handing over*): a step *in* from a traced frame or from ordinary Python ends at the
+first instruction of the next generated code that runs: after the last traced line of a function that is the code just
+made for it, at a call of a function whose cache entry matches the code in the cache. A step *over* or *out* that began
+elsewhere never ends in generated code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+
+
+@dataclass(eq=False, slots=True)
+class Origin:
+    """Where a step began, and what became of that frame since."""
+
+    generated: GeneratedCode
+    frame: FrameType | None
+    """None once it has ended: a frame that is remembered would keep its locals alive."""
+    index: int
+    returned: tuple[str, Any] | None = field(default=None)
+    """The frame's name and the value it returned."""
+
+    @property
+    def at_return(self) -> bool:
+        """Whether the step began at the instruction that ends the frame."""
+        return self.generated.table[self.index].is_return
+
+
+def ends_at(step: Step, frame: FrameType, index: int) -> bool:
+    """Decide whether ``step`` ends before the instruction ``index`` of ``frame``."""
+    origin = step.origin
+    if not isinstance(origin, Origin):
+        return step.kind is StepKind.IN
+    if frame is origin.frame:
+        return _ends_in_same_frame(step, origin, index)
+    if step.kind is StepKind.IN:
+        return True
+    # Another frame runs: one that the step's frame called, or, once that has ended, whoever comes next.
+    return not is_on_stack(origin.frame, frame)
+
+
+def _ends_in_same_frame(step: Step, origin: Origin, index: int) -> bool:
+    if step.kind is StepKind.OUT:
+        return origin.generated.table[index].is_return
+    if step.granularity == "instruction" or index <= origin.index:
+        return True
+    listing = origin.generated.listing
+    if step.granularity == "line":
+        begun = listing.statement_begun_at(index)
+        return begun is not None and begun != listing.statement_at(origin.index)
+    return listing.group_of(index).number != listing.group_of(origin.index).number
+
+
+def is_on_stack(wanted: FrameType | None, top: FrameType) -> bool:
+    """Whether ``wanted`` is ``top`` or one of its callers."""
+    frame: FrameType | None = top
+    while frame is not None:
+        if frame is wanted:
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,194 @@
+"""What Dynamo knew when it generated code and forgets afterwards: the graph, and which user statements are replayed.
+
+A hook that torch calls with each new code object, at the end of its compile, takes it down. Runs on the compiling
+thread. A record lives as long as the function it is about.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, original_of
+
+_REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
+_COMPILE_ID = "torch._guards:CompileContext.current_compile_id"
+_OUTPUT_GRAPH = "torch._dynamo.output_graph:OutputGraph"
+
+RECORDING = Feature("what Dynamo recorded about generated code", _REGISTER, _COMPILE_ID, _OUTPUT_GRAPH)
+
+_FRAMES_SEARCHED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement of the user's, as Dynamo traced it. ``line`` is 1-based."""
+
+    path: str
+    line: int
+    function: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SideEffect:
+    """An object that the traced code changed, and that generated code changes in its stead."""
+
+    source: str | None
+    """How the object is reached, in Dynamo's words: ``L['d']``, ``G['s'].last``; None for one made in the trace."""
+    kind: str
+    """The class of Dynamo's tracker."""
+    local_name: str | None
+    """The cell's or temporary's variable, where it has one."""
+    statements: tuple[Statement, ...]
+    """The statements that changed it, in the order they were traced."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRecord:
+    """What one compile of one frame left behind."""
+
+    compile_id: str
+    graph: Any
+    """The ``torch.fx.Graph``, without real tensors."""
+    side_effects: tuple[SideEffect, ...]
+
+
+class CompileRecorder:
+    """Takes records while it is installed."""
+
+    def __init__(self, on_problem: Callable[[str], None]) -> None:
+        """``on_problem`` logs the exception being handled."""
+        self._on_problem = on_problem
+        self._handle: Any = None
+        self._lock = threading.Lock()
+        self._records: dict[int, dict[str, CompileRecord]] = {}
+        self._references: dict[int, weakref.ref[CodeType]] = {}
+
+    def install(self) -> None:
+        """Record from now on. Any thread; harmless when it does."""
+        with self._lock:
+            if self._handle is None and RECORDING.problem is None:
+                self._handle = RECORDING.resolve(_REGISTER)(self._on_code)
+
+    def remove(self) -> None:
+        """Record no more; what is recorded stays. Any thread."""
+        with self._lock:
+            if self._handle is not None:
+                self._handle.remove()
+                self._handle = None
+
+    def record_of(self, code: CodeType) -> CompileRecord | None:
+        """Return the record of the compile that made ``code``; None when it was made unrecorded. Any thread.
+
+        Another hook may have replaced the code since, so it is found by its compile.
+        """
+        original = original_of(code)
+        entry = cache_entry_of(code)
+        if original is None or entry is None:
+            return None
+        return self._records.get(id(original), {}).get(str(entry.compile_id))
+
+    def _on_code(self, original: CodeType, code: CodeType) -> None:
+        try:
+            self._record(original)
+        except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
+            self._on_problem("recording a compile")
+
+    def _record(self, original: CodeType) -> None:
+        compile_id = RECORDING.resolve(_COMPILE_ID)()
+        output = _output_graph(sys._getframe(1))
+        if compile_id is None or output is None:
+            return
+        record = CompileRecord(str(compile_id), output.graph, tuple(_side_effects(output.side_effects)))
+        key = id(original)
+        if key not in self._references:
+            self._references[key] = weakref.ref(original, lambda _: self._forget(key))
+        self._records.setdefault(key, {})[record.compile_id] = record
+
+    def _forget(self, key: int) -> None:
+        self._references.pop(key, None)
+        self._records.pop(key, None)
+
+
+def _output_graph(frame: FrameType | None) -> Any:
+    """Return the ``OutputGraph`` of the compile that is ending: the hook is not given it, its callers have it."""
+    kind = RECORDING.resolve(_OUTPUT_GRAPH)
+    for _ in range(_FRAMES_SEARCHED):
+        if frame is None:
+            return None
+        found = next((value for value in frame.f_locals.values() if type(value) is kind), None)
+        if found is not None:
+            return found
+        frame = frame.f_back
+    return None
+
+
+def _side_effects(side_effects: Any) -> Iterator[SideEffect]:
+    for tracker, stacks in getattr(side_effects, "mutation_user_stacks", {}).items():
+        source = getattr(tracker, "source", None)
+        yield SideEffect(
+            source=_source_name(source),
+            kind=type(tracker).__name__,
+            local_name=_plain_text(
+                getattr(tracker, "__dict__", {}).get("local_name"), getattr(source, "__dict__", {}).get("local_name")
+            ),
+            statements=tuple(dict.fromkeys(_statement(stack) for stack in stacks if stack)),
+        )
+
+
+def _plain_text(*candidates: object) -> str | None:
+    return next((candidate for candidate in candidates if type(candidate) is str), None)
+
+
+def _source_name(source: Any) -> str | None:
+    if source is None or type(source).__name__ == "TempLocalSource":
+        return None
+    try:
+        name = source.name
+        return str(name() if callable(name) else name)
+    except (NotImplementedError, AttributeError, AssertionError):
+        return None
+
+
+def _statement(stack: Any) -> Statement:
+    """``stack`` is a ``traceback.StackSummary``, innermost last."""
+    innermost = stack[-1]
+    return Statement(innermost.filename, innermost.lineno or 0, innermost.name, (innermost.line or "").strip())
+
+
+def placeholders_of(graph: Any) -> list[tuple[str, str | None, Any]]:
+    """Return name, source and fake value of every input of a graph, in the order of the call."""
+    found = []
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            found.append(
+                (str(node.target), _source_name(getattr(node, "_dynamo_source", None)), node.meta.get("example_value"))
+            )
+    return found
+
+
+def outputs_of(graph: Any) -> list[tuple[str, Any]]:
+    """Return name and fake value of every output of a graph, in order; other outputs than nodes as text."""
+    for node in graph.nodes:
+        if node.op == "output":
+            returned = node.args[0]
+            items = returned if isinstance(returned, (tuple, list)) else (returned,)
+            return [(str(item), getattr(item, "meta", {}).get("example_value")) for item in items]
+    return []
+
+
+def count_of_operations(graph: Any) -> int:
+    """Return how many nodes of a graph compute something."""
+    return sum(node.op not in ("placeholder", "output", "get_attr") for node in graph.nodes)
+
+
+def readable_graph(graph: Any) -> str:
+    """Return the Python code of a graph."""
+    return str(graph.python_code("self").src)

@@ -1,0 +1,211 @@
+"""Code that Dynamo generated: when it is about to run, which function it was made from, the cache entry it belongs to.
+
+``Notifier`` is called by torch just before generated code runs, on the thread that runs it. The lookups read torch's
+own tables and may be called on any thread. Code objects are told apart by identity: generated ones can be unhashable,
+and ``==`` compares them by value.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.skipping import never_compile
+
+_SET_CALLBACK = "torch._C._dynamo.eval_frame:set_bytecode_debugger_callback"
+_GET_CALLBACK = "torch._C._dynamo.eval_frame:get_bytecode_debugger_callback"
+_ORIGINALS = "torch._dynamo.convert_frame:orig_code_map"
+_CACHE_ENTRIES = "torch._C._dynamo.eval_frame:_debug_get_cache_entry_list"
+_MARKER = "torch._dynamo.bytecode_debugger:BREAKPOINT_MARKER"
+_DEBUG_CONTEXT = "torch._dynamo.bytecode_debugger:_DebugContext"
+_RESUME_FUNCTIONS = "torch._dynamo.resume_execution:ContinueExecutionCache.generated_code_metadata"
+
+NOTIFICATION = Feature("stopping in generated code", _SET_CALLBACK, _GET_CALLBACK)
+ORIGINALS = Feature("telling which function generated code was made from", _ORIGINALS)
+CACHE_ENTRIES = Feature("the guards of generated code", _CACHE_ENTRIES)
+MARKERS = Feature("torch._dynamo.bytecode_debugger.breakpoint()", _MARKER, _DEBUG_CONTEXT, _SET_CALLBACK, _GET_CALLBACK)
+RESUME_FUNCTIONS = Feature("telling resume functions from the user's", _RESUME_FUNCTIONS)
+
+
+class Notifier:
+    """Calls a function with each code object that Dynamo generated, just before it runs."""
+
+    # torch's own debugger, started by the program on top of ours, hands back to its predecessor at its end, and takes
+    # that for one of its own kind.
+    _monitoring_instruction_callback = _monitoring_return_callback = _monitoring_raise_callback = None
+    _tracked_codes: tuple[CodeType, ...] = ()
+
+    def __init__(self, notify: Callable[[CodeType], None], on_problem: Callable[[str], None]) -> None:
+        """``notify`` runs on the thread that is to run the code; ``on_problem`` logs the current exception."""
+        self._notify = notify
+        self._on_problem = on_problem
+        self._previous: Callable[[CodeType], None] | None = None
+        self._installed = False
+        self._lock = threading.Lock()
+        # One object for all time: a bound method is a new one at each look, and torch keeps what it was given.
+        self._callback = self._about_to_run
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the hook is in."""
+        return self._installed
+
+    def install(self) -> None:
+        """Put the hook in, in front of whatever hook is there. Any thread; harmless when it is in."""
+        with self._lock:
+            if self._installed:
+                return
+            current = NOTIFICATION.resolve(_GET_CALLBACK)()
+            self._previous = None if current is self._callback else current
+            never_compile(self._callback)
+            NOTIFICATION.resolve(_SET_CALLBACK)(self._callback)
+            self._installed = True
+
+    def remove(self) -> None:
+        """Take the hook out and put the one before it back. Any thread; harmless when it is not in."""
+        with self._lock:
+            if not self._installed:
+                return
+            self._installed = False
+            # Somebody put a hook in front of ours: it may call ours, which then only passes on.
+            if NOTIFICATION.resolve(_GET_CALLBACK)() is self._callback:
+                NOTIFICATION.resolve(_SET_CALLBACK)(self._previous)
+
+    def _about_to_run(self, code: CodeType) -> None:
+        """An exception that leaves this function ends the process."""
+        try:
+            if self._installed:
+                self._notify(code)
+        except KeyboardInterrupt:
+            # It was meant for the program, which it cannot reach from here.
+            threading.Timer(0.0, _thread.interrupt_main).start()
+        except BaseException:  # noqa: BLE001  (see above)
+            self._tell("telling of generated code")
+        previous = self._previous
+        if previous is not None:
+            try:
+                previous(code)
+            except BaseException:  # noqa: BLE001  (see above)
+                self._tell("calling the hook for generated code that was there before")
+
+    def _tell(self, doing: str) -> None:
+        with contextlib.suppress(BaseException):
+            self._on_problem(doing)
+
+
+class MarkerHook:
+    """Takes the place of torch's terminal debugger where code holds its breakpoint marker.
+
+    torch starts a ``_DebugContext``, which reads commands from standard input, around code with the marker if nobody
+    has asked to be notified of generated code. The stand-in installs a ``Notifier`` for as long as such code runs.
+    Without a marker it is never called.
+    """
+
+    def __init__(self, notifier: Notifier) -> None:
+        """``notifier`` is installed while marked code runs."""
+        self._notifier = notifier
+        self._torch_context: Any = None
+
+    def install(self) -> None:
+        """Put the stand-in in. Any thread; harmless when it is in."""
+        MARKERS.require()
+        module: Any = sys.modules["torch._dynamo.bytecode_debugger"]
+        if self._torch_context is None:
+            self._torch_context = module._DebugContext
+            module._DebugContext = self._make
+
+    def remove(self) -> None:
+        """Take the stand-in out. Any thread; harmless when it is not in."""
+        if self._torch_context is not None:
+            sys.modules["torch._dynamo.bytecode_debugger"]._DebugContext = self._torch_context  # type: ignore[attr-defined]
+            self._torch_context = None
+
+    def _make(self) -> Any:
+        caller = sys._getframe(1).f_code
+        if caller.co_name == "debug" and caller.co_filename == sys.modules["torch._dynamo.bytecode_debugger"].__file__:
+            return self._torch_context()
+        return _MarkedCode(self._notifier)
+
+
+class _MarkedCode:
+    """The stand-in around one run of code with the marker."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self._was_installed = True
+
+    def __enter__(self) -> _MarkedCode:
+        self._was_installed = self._notifier.is_installed
+        self._notifier.install()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if not self._was_installed:
+            self._notifier.remove()
+
+
+def is_marker(value: object) -> bool:
+    """Whether a constant of generated code is torch's breakpoint marker."""
+    return MARKERS.problem is None and value is MARKERS.resolve(_MARKER)
+
+
+def has_marker(code: CodeType) -> bool:
+    """Whether ``code`` holds torch's breakpoint marker."""
+    return any(is_marker(constant) for constant in code.co_consts)
+
+
+def original_of(code: CodeType) -> CodeType | None:
+    """Return what generated ``code`` was made from: the user's function, or a resume function as Dynamo wrote it.
+
+    None when Dynamo did not generate ``code``, or has forgotten it.
+    """
+    if ORIGINALS.problem is not None:
+        return None
+    found: CodeType | None = ORIGINALS.resolve(_ORIGINALS).get(code)
+    return found
+
+
+def user_function_of(original: CodeType) -> CodeType:
+    """Return the user's function that ``original`` is, or whose rest it runs if it is a resume function."""
+    if RESUME_FUNCTIONS.problem is None:
+        metadata = RESUME_FUNCTIONS.resolve(_RESUME_FUNCTIONS).get(original)
+        code = getattr(metadata, "code", None)
+        if isinstance(code, CodeType):
+            return code
+    return original
+
+
+def cache_entry_of(code: CodeType) -> Any:
+    """Return torch's cache entry whose generated code is ``code``; None when there is none any more."""
+    original = original_of(code)
+    if original is None or CACHE_ENTRIES.problem is not None:
+        return None
+    entries: Sequence[Any] = CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(original)
+    return next((entry for entry in entries if entry.code is code), None)
+
+
+def generated_codes_of(original: CodeType) -> list[CodeType]:
+    """Return the generated code objects in the cache of ``original``, newest first."""
+    if CACHE_ENTRIES.problem is not None:
+        return []
+    return [entry.code for entry in CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(original)]
+
+
+def compile_id_of(code: CodeType) -> str | None:
+    """Return the id of the compile that made ``code`` as Dynamo writes it (``0/1``); None when it is not known."""
+    entry = cache_entry_of(code)
+    return None if entry is None else str(entry.compile_id)
+
+
+def guards_of(code: CodeType) -> list[str] | None:
+    """Return the guards of the cache entry of ``code`` as Dynamo words them; None when there is no entry any more."""
+    entry = cache_entry_of(code)
+    if entry is None:
+        return None
+    return [str(part) for part in getattr(entry.guard_manager, "code_parts", ())]

@@ -1,0 +1,198 @@
+"""The run-time engine in the test's own process: a host that a test scripts, with the agent's real breakpoint table.
+
+What is real: the engine, torch, CPython's events, the frames and their values. What is left out: threads of requests and
+the protocol, which the end-to-end tests have.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.agent.deciding import Decider
+from dynamo_dap.debuggee.agent.eager_frames import EagerFrame, walk
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.options import Options
+from dynamo_dap.debuggee.agent.stepping import Step, StepKind, Stop
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file
+from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
+from dynamo_dap.debuggee.values.model import Children, Variable
+
+Action = str | None
+"""What the user does at a stop: ``in``, ``over``, ``out``, with a granularity behind (``over instruction``); None runs on."""
+
+_KINDS = {"in": StepKind.IN, "over": StepKind.OVER, "out": StepKind.OUT}
+
+
+class SeenStop:
+    """A stop as a test looks at it, while it lasts."""
+
+    def __init__(self, stop: Stop) -> None:
+        self.stop = stop
+        self.reason = stop.reason
+        self.frames: Sequence[Frame] = stop.frames()
+        self.frame: Any = self.frames[0]
+        self.name = self.frame.name
+
+    @property
+    def generated(self) -> Any:
+        """What is known of the generated code on top."""
+        return self.frame._place.generated
+
+    @property
+    def index(self) -> int:
+        """Index of the current instruction."""
+        line: int = self.frame.position.line
+        return line - 1
+
+    @property
+    def instruction(self) -> str:
+        """Name of the current instruction."""
+        return str(self.generated.table[self.index].name)
+
+    @property
+    def title(self) -> str:
+        """What the current group of the listing is for."""
+        return str(self.generated.listing.group_of(self.index).purpose.title)
+
+    @property
+    def user_line(self) -> int:
+        """The line of the second presentation of the frame."""
+        return self.frames[1].position.line
+
+    def scope(self, name: str) -> Children:
+        """A scope's children."""
+        found = {scope.name: scope.children for scope in self.frame.scopes()}
+        return found[name]
+
+    def variables(self, scope: str) -> dict[str, Variable]:
+        """A scope's variables by name."""
+        return {variable.name: variable for variable in self.scope(scope).named()}
+
+    def texts(self, scope: str) -> dict[str, str]:
+        """A scope's variables as text."""
+        return {name: variable.value.text for name, variable in self.variables(scope).items()}
+
+    @property
+    def stack(self) -> list[Any]:
+        """The objects on the value stack."""
+        found: list[Any] = self.frame._values.stack()
+        return found
+
+    @property
+    def locals(self) -> dict[str, Any]:
+        """The frame's local variables."""
+        found: dict[str, Any] = self.frame._values.locals()
+        return found
+
+
+class ScriptedHost:
+    """The agent's part, played by a test: ``script`` is called at every stop and says what to do next."""
+
+    def __init__(self, script: Callable[[SeenStop], Action], **options: Any) -> None:
+        self.options = Options(**{"mode": "run-time", **options})
+        self.breakpoints = BreakpointTable()
+        self.is_holding = False
+        self.printed: list[str] = []
+        self.events: list[tuple[str, Any]] = []
+        self.step: Step | None = None
+        self.pause_requested = False
+        self.failure: BaseException | None = None
+        self.engine: RunTimeEngine
+        self._script = script
+        self._decider = Decider(self)  # type: ignore[arg-type]
+
+    def hold(self, stop: Stop) -> None:
+        if self.is_holding or self.failure is not None:
+            return
+        self.step = None
+        self.is_holding = True
+        try:
+            action = self._script(SeenStop(stop))
+        except BaseException as failure:
+            # Engines keep exceptions away from the program; the test wants its own back.
+            self.failure = failure
+            action = None
+        finally:
+            self.is_holding = False
+        if action is not None:
+            kind, _, granularity = action.partition(" ")
+            self.step = Step(_KINDS[kind], granularity or "statement", stop.engine, stop.origin)
+        self.engine.arm()
+
+    def current_step(self) -> Step | None:
+        return self.step
+
+    @property
+    def has_steps(self) -> bool:
+        return self.step is not None
+
+    def finish_step(self) -> None:
+        self.step = None
+        self.engine.arm()
+
+    def take_pause_request(self) -> bool:
+        requested, self.pause_requested = self.pause_requested, False
+        return requested
+
+    @property
+    def has_pause_requests(self) -> bool:
+        return self.pause_requested
+
+    def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
+        if self.is_holding:
+            return []
+        self.is_holding = True
+        try:
+            return self._decider.should_stop(breakpoints, frame)
+        finally:
+            self.is_holding = False
+
+    def python_stack(self, top: types.FrameType | None) -> list[Frame]:
+        return [
+            self.engine.present_frame(frame) or EagerFrame(frame, self.print)
+            for frame in walk(top)
+            if not is_debugger_file(frame.f_code.co_filename)
+        ]
+
+    def function_found(self, entry: object, path: str, line: int) -> None:
+        self.events.append(("function_found", (entry, path, line)))
+
+    def send_event(self, event: str, body: Any = None) -> None:
+        self.events.append((event, body))
+
+    def print(self, text: str, category: str = "console") -> None:
+        self.printed.append(text)
+
+
+@contextmanager
+def debugging(script: Callable[[SeenStop], Action], **options: Any) -> Iterator[ScriptedHost]:
+    """Debug what runs inside; what went wrong in ``script`` comes out at the end."""
+    host = ScriptedHost(script, **options)
+    engine = RunTimeEngine(host)
+    host.engine = engine
+    engine.arm()
+    try:
+        yield host
+    finally:
+        engine.close()
+    if host.failure is not None:
+        raise host.failure
+
+
+@dataclass
+class Recorder:
+    """A script that does the same at each stop and writes down where it was."""
+
+    action: Action = None
+    limit: int = 2000
+    look: Callable[[SeenStop], Any] = field(default=lambda stop: (stop.name, stop.index, stop.instruction))
+    seen: list[Any] = field(default_factory=list)
+
+    def __call__(self, stop: SeenStop) -> Action:
+        self.seen.append(self.look(stop))
+        return self.action if len(self.seen) < self.limit else None
