@@ -5,13 +5,15 @@ a microsecond and needs no system call, and what was written survives the proces
 parent reads where it was. Both find the folder of the files by the environment variable ``DYNAMO_DAP_CRASH_CELL``,
 which the parent sets; the parent makes the folder and removes it.
 
-One record per thread. The writer uses it on the threads that run the code; the reader on any.
+Every process has files of its own, named by its id: children inherit the folder. One record per thread. The writer uses
+it on the threads that run the code; the reader on any.
 """
 
 from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import struct
 import threading
 import time
@@ -25,7 +27,6 @@ CELL_VARIABLE = "DYNAMO_DAP_CRASH_CELL"
 _RECORD = struct.Struct("=QQii")
 """Native thread id, monotonic time in ns, number of the code, index of the instruction (-1: none is being executed)."""
 _SLOTS = 128
-_CELL = "cell"
 _NONE = -1
 
 
@@ -49,7 +50,8 @@ class CellWriter:
             OSError: the file cannot be made.
         """
         self._folder = Path(folder)
-        path = self._folder / _CELL
+        self._process_id = os.getpid()
+        path = _cell_path(folder, self._process_id)
         with path.open("w+b") as file:
             file.truncate(_RECORD.size * _SLOTS)
             self._memory = mmap.mmap(file.fileno(), _RECORD.size * _SLOTS)
@@ -70,7 +72,8 @@ class CellWriter:
 
     def describe(self, number: int, description: CodeDescription) -> None:
         """Leave what is to be told about the code ``number``."""
-        (self._folder / f"code-{number}.json").write_bytes(msgspec.json.encode(description))
+        path = _description_path(str(self._folder), self._process_id, number)
+        path.write_bytes(msgspec.json.encode(description))
 
     def write(self, slot: int, number: int, index: int) -> None:
         """The instruction ``index`` of the code ``number`` is about to be executed. Cheap."""
@@ -112,13 +115,21 @@ class CrashSite:
         return "\n".join(f"{'>' if number == self.index else ' '} {lines[number]}" for number in range(first, last))
 
 
-def read_crash(folder: str) -> CrashSite | None:
-    """Return where the process that wrote to ``folder`` was last executing generated code; None when it was not.
+def _cell_path(folder: str, process_id: int) -> Path:
+    return Path(folder) / f"{process_id}.cell"
+
+
+def _description_path(folder: str, process_id: int, number: int) -> Path:
+    return Path(folder) / f"{process_id}.code-{number}.json"
+
+
+def read_crash(folder: str, process_id: int) -> CrashSite | None:
+    """Return where the process ``process_id`` was last executing generated code; None when it was not.
 
     Of several threads the one that moved last is taken: which of them crashed, the operating system does not tell.
     """
     try:
-        data = (Path(folder) / _CELL).read_bytes()
+        data = _cell_path(folder, process_id).read_bytes()
     except OSError:
         return None
     records = [_RECORD.unpack_from(data, slot * _RECORD.size) for slot in range(len(data) // _RECORD.size)]
@@ -127,7 +138,8 @@ def read_crash(folder: str) -> CrashSite | None:
         return None
     thread_id, _, number, index = max(executing, key=lambda record: record[1])
     with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
-        description = msgspec.json.decode((Path(folder) / f"code-{number}.json").read_bytes(), type=CodeDescription)
+        told = _description_path(folder, process_id, number).read_bytes()
+        description = msgspec.json.decode(told, type=CodeDescription)
         return CrashSite(
             name=description.name,
             path=description.path,

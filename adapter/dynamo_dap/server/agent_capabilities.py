@@ -6,7 +6,7 @@ declare (``handling``) is added to ``AGENT_CAPABILITIES``.
 
 from __future__ import annotations
 
-from dynamo_dap.protocol.types import BreakpointMode, Capabilities
+from dynamo_dap.protocol.types import BreakpointMode, Capabilities, ExceptionBreakpointsFilter
 
 AGENT_CAPABILITIES = Capabilities(
     supports_conditional_breakpoints=True,
@@ -22,7 +22,15 @@ AGENT_CAPABILITIES = Capabilities(
     supports_delayed_stack_trace_loading=True,
     supports_exception_info_request=True,
     supports_exception_filter_options=True,
-    exception_breakpoint_filters=[],
+    exception_breakpoint_filters=[
+        ExceptionBreakpointsFilter(
+            filter="generated-code",
+            label="Exceptions in Generated Code",
+            description="Stop where an exception is raised in code that Dynamo generated",
+            supports_condition=True,
+            condition_description="Python expression over the frame's locals and __stack__",
+        ),
+    ],
     supports_set_variable=True,
     supports_set_expression=True,
     supports_single_thread_execution_requests=True,

@@ -21,6 +21,7 @@ from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
 from dynamo_dap.server.client import Client
+from dynamo_dap.server.crash_folder import CrashFolder
 from dynamo_dap.server.errors import ErrorId, StartRefused
 from dynamo_dap.server.launching.agent_listener import ProcessInformation
 from dynamo_dap.server.launching.options import SessionOptions, agent_arguments
@@ -58,12 +59,18 @@ class Debuggee:
         start_method: StartMethod,
         name: str,
         on_end: Callable[[Debuggee], None],
+        *,
+        is_local: bool = True,
     ) -> None:
-        """``name`` is what the IDE calls it; ``on_end`` is called when it has ended, or is out of reach."""
+        """``name`` is what the IDE calls it; ``on_end`` is called when it has ended, or is out of reach.
+
+        ``is_local``: it runs on this machine.
+        """
         self.start_method = start_method
         self.process: OwnedProcess | None = None
         self.agent: Backend | None = None
         self.information = ProcessInformation()
+        self.crash_folder = CrashFolder()
         self.events = BackendEvents(client, breakpoints, owns_end=start_method is StartMethod.LAUNCH)
         self.agent_arrived = asyncio.Event()
         self.has_ended = False
@@ -74,6 +81,7 @@ class Debuggee:
         self._is_being_ended = False
         self._client = client
         self._name = name
+        self._is_local = is_local
         self._on_end = on_end
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -114,7 +122,7 @@ class Debuggee:
         body = ProcessEventBody(
             name=self._name,
             system_process_id=self.information.process_id,
-            is_local_process=True,
+            is_local_process=self._is_local,
             start_method=self.start_method.value,
         )
         self._client.event("process", body)
@@ -144,27 +152,27 @@ class Debuggee:
     async def leave(self, *, kill: bool) -> None:
         """Take leave of the agent, and of the process: end it with its whole group, or let it run on."""
         self._is_being_ended = True
-        for backend in self.backends:
-            own_end = kill and self.process is None
-            with contextlib.suppress(RequestFailed, TimeoutError):
-                await backend.connection.request(
-                    "disconnect", {"terminateDebuggee": own_end}, timeout=_DISCONNECT_TIMEOUT
-                )
-            if own_end:
-                await until_any(TERMINATE_GRACE, self._agent_left.wait())
-        await self._leave_process(kill=kill)
+        if self.process is not None and kill:
+            await self._kill(self.process)
+        else:
+            for backend in self.backends:
+                await self._take_leave(backend, kill=kill)
+            if self.process is not None:
+                self.process.let_go()
         if self.agent is not None:
             self.agent.connection.close()
 
-    async def _leave_process(self, *, kill: bool) -> None:
-        if self.process is None:
-            return
+    async def _take_leave(self, backend: Backend, *, kill: bool) -> None:
+        arguments = {"terminateDebuggee": kill}
+        with contextlib.suppress(RequestFailed, TimeoutError):
+            await backend.connection.request("disconnect", arguments, timeout=_DISCONNECT_TIMEOUT)
         if kill:
-            self.process.kill()
-            if await until_any(_KILL_TIMEOUT, self.process.exited) and self._is_watched:
-                await until_any(_KILL_TIMEOUT, self._end_was_told.wait())
-        else:
-            self.process.let_go()
+            await until_any(TERMINATE_GRACE, self._agent_left.wait())
+
+    async def _kill(self, process: OwnedProcess) -> None:
+        process.kill()
+        if await until_any(_KILL_TIMEOUT, process.exited) and self._is_watched:
+            await until_any(_KILL_TIMEOUT, self._end_was_told.wait())
 
     def close(self) -> None:
         """Release everything; what was launched, and not let go, is killed. The last call."""
@@ -174,6 +182,7 @@ class Debuggee:
             self.agent.connection.close()
         if self.process is not None:
             self.process.close()
+        self.crash_folder.close()
 
     # -- its end ---------------------------------------------------------------------------------------------------
 
@@ -189,9 +198,18 @@ class Debuggee:
         else:
             signal_name = death_by_signal(exit_code)
             if signal_name is not None and not self._is_being_ended:
-                self._client.output(f"The program died of {signal_name}.", "important")
+                self._tell_death(signal_name)
             self._client.exited(exit_code)
         self._say_terminated()
+
+    def _tell_death(self, signal_name: str) -> None:
+        last_words = self.crash_folder.last_words(self.information.process_id)
+        if last_words is None:
+            self._client.output(f"The program died of {signal_name}.", "important")
+            return
+        where, listing = last_words
+        self._client.output(f"The program died of {signal_name} {where}.", "important")
+        self._client.output(listing)
 
     def _on_agent_event(self, backend: Backend, event: Event) -> None:
         if self.process is not None:

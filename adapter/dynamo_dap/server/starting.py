@@ -37,7 +37,7 @@ async def launch(debuggee: Debuggee, job: Job, client: Client) -> None:
     """
     listener = AgentListener()
     try:
-        debuggee.process = await Starter(job, client, listener).start(debuggee.adopt_agent)
+        debuggee.process = await Starter(job, client, listener, debuggee.crash_folder).start(debuggee.adopt_agent)
         if not job.options.no_debug:
             await _until_agent_arrives(debuggee, debuggee.process, job)
             await _introduce(debuggee, debuggee.process, job)

@@ -41,8 +41,10 @@ def _add_engines(agent: Agent) -> None:
     # Imported only now: a program without Dynamo pays nothing for the engines.
     try:
         from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
+        from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 
         agent.add_engine(CompileTimeEngine(agent))
+        agent.add_engine(RunTimeEngine(agent))
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("hooking into Dynamo")
         agent.print(f"dynamo-dap: cannot debug this torch: {type(error).__name__}: {error}\n", "important")

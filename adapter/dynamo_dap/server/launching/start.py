@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dynamo_dap.server.access import TOKEN_VARIABLE
 from dynamo_dap.server.client import Client
+from dynamo_dap.server.crash_folder import CrashFolder
 from dynamo_dap.server.launching import environment
 from dynamo_dap.server.launching.agent_listener import AgentListener, OnArrival
 from dynamo_dap.server.launching.child_process import ChildProcess
@@ -22,6 +23,7 @@ class Starter:
     job: Job
     client: Client
     listener: AgentListener
+    crash_folder: CrashFolder
 
     async def start(self, on_agent: OnArrival) -> OwnedProcess:
         """Start the process; ``on_agent`` is called when its agent connects, never when run without debugging.
@@ -34,6 +36,7 @@ class Starter:
         if not self.job.options.no_debug:
             command = self.job.debugged_command()
             token = self.listener.expect(on_agent)
+            changes.update(self.crash_folder.variables())
             changes[LAUNCH_VARIABLE] = self.job.launch_variable(self.listener.address, token)
         if self.job.options.console == "internalConsole":
             return self._start_child(command, changes)

@@ -4,10 +4,11 @@ from dynamo_dap.debuggee.agent.handlers import (
     breakpoints,
     evaluation,
     execution,
+    generated_code,
     session,
     sources,
     stack,
     variables,
 )
 
-__all__ = ["breakpoints", "evaluation", "execution", "session", "sources", "stack", "variables"]
+__all__ = ["breakpoints", "evaluation", "execution", "generated_code", "session", "sources", "stack", "variables"]

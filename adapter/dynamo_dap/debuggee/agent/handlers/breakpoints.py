@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynamo_dap.debuggee.agent.binding import bind_function
+from dynamo_dap.debuggee.agent.handlers.generated_code import set_listing_breakpoints
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table
 from dynamo_dap.protocol.requests import (
@@ -29,6 +30,8 @@ def set_breakpoints(agent: Agent, arguments: SetBreakpointsArguments) -> SetBrea
     requested = arguments.breakpoints
     if requested is None:
         requested = [SourceBreakpoint(line=line) for line in arguments.lines or []]
+    if (listing := set_listing_breakpoints(agent, arguments.source, requested)) is not None:
+        return SetBreakpointsResponseBody(listing)
     if not arguments.source.path:
         return SetBreakpointsResponseBody([_unbound("breakpoints need a file", one.line) for one in requested])
     bound = agent.breakpoints.set_lines(arguments.source.path, requested, agent.options)

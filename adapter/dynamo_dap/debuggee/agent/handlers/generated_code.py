@@ -1,0 +1,84 @@
+"""Requests about instructions of generated code, passed on to the engine that debugs it.
+
+Served on the agent's reader thread. The agent knows nothing of generated code; the engine called ``run-time`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from dynamo_dap.debuggee.agent.breakpoints import RUN_TIME
+from dynamo_dap.debuggee.agent.handlers.lookup import referred
+from dynamo_dap.debuggee.agent.requests import RequestError, handles
+from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.protocol.requests import (
+    DisassembleArguments,
+    DisassembleResponseBody,
+    SetInstructionBreakpointsArguments,
+    SetInstructionBreakpointsResponseBody,
+)
+from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, Source, SourceBreakpoint
+
+if TYPE_CHECKING:
+    from dynamo_dap.debuggee.agent.agent import Agent
+
+
+class InstructionEngine(Protocol):
+    """An engine that knows instructions."""
+
+    def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody:
+        """Serve the DAP request."""
+
+    def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
+        """Replace the breakpoints on addresses; one answer for each."""
+
+    def set_listing_breakpoints(
+        self, virtual: VirtualSource, source: Source, requested: Sequence[SourceBreakpoint]
+    ) -> list[Breakpoint] | None:
+        """Replace the breakpoints on lines of a listing; None when ``virtual`` is none."""
+
+
+def _engine(agent: Agent) -> InstructionEngine | None:
+    found = next((engine for engine in agent.engines if engine.name == RUN_TIME), None)
+    return cast("InstructionEngine | None", found)
+
+
+@handles("disassemble", DisassembleArguments)
+def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleResponseBody:
+    """Return instructions around an address."""
+    engine = _engine(agent)
+    if engine is None:
+        raise RequestError("there is nothing to disassemble: the program has not imported torch._dynamo", error_id=130)
+    return engine.disassemble(arguments)
+
+
+@handles("setInstructionBreakpoints", SetInstructionBreakpointsArguments)
+def set_instruction_breakpoints(
+    agent: Agent, arguments: SetInstructionBreakpointsArguments
+) -> SetInstructionBreakpointsResponseBody:
+    """Replace the breakpoints on instructions."""
+    engine = _engine(agent)
+    if engine is None:
+        problem = "the program has not imported torch._dynamo: there is no generated code yet"
+        unbound = Breakpoint(verified=False, message=problem, reason="failed")
+        return SetInstructionBreakpointsResponseBody([unbound for _ in arguments.breakpoints])
+    answers = engine.set_instruction_breakpoints(arguments.breakpoints)
+    agent.arm_engines()
+    return SetInstructionBreakpointsResponseBody(answers)
+
+
+def set_listing_breakpoints(
+    agent: Agent, source: Source, requested: Sequence[SourceBreakpoint]
+) -> list[Breakpoint] | None:
+    """Replace the breakpoints of a listing of generated code; None when ``source`` is none."""
+    engine = _engine(agent)
+    if engine is None or not source.source_reference:
+        return None
+    target = referred(agent, source.source_reference, "source reference").target
+    if not isinstance(target, VirtualSource):
+        return None
+    answers = engine.set_listing_breakpoints(target, source, requested)
+    if answers is not None:
+        agent.arm_engines()
+    return answers

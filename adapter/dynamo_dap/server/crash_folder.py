@@ -1,0 +1,37 @@
+"""The folder in which a launched program leaves word of the generated code it is executing, for when it crashes.
+
+Used on the loop; made when the program is started, removed when its debuggee is closed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+
+from dynamo_dap.protocol.crash_cell import CELL_VARIABLE, read_crash
+
+
+class CrashFolder:
+    """See ``protocol.crash_cell``."""
+
+    def __init__(self) -> None:
+        self._path: str | None = None
+
+    def variables(self) -> dict[str, str]:
+        """Make the folder and return the environment variable that tells the program of it."""
+        if self._path is None:
+            self._path = tempfile.mkdtemp(prefix="dynamo-dap-")
+        return {CELL_VARIABLE: self._path}
+
+    def last_words(self, process_id: int | None) -> tuple[str, str] | None:
+        """Return where the dead process was in generated code, and the listing there; None when it was in none."""
+        if self._path is None or process_id is None:
+            return None
+        site = read_crash(self._path, process_id)
+        return None if site is None else (str(site), site.excerpt())
+
+    def close(self) -> None:
+        """Remove the folder."""
+        if self._path is not None:
+            shutil.rmtree(self._path, ignore_errors=True)
+            self._path = None
