@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from dynamo_dap import __version__
 
 _SUBCOMMANDS = {"debug": "dynamo_dap.terminal.command"}
 """Subcommands and the modules whose ``main(arguments) -> int`` runs them."""
@@ -40,14 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _serve(_parser().parse_args(given))
 
 
-def version() -> str:
-    """Return the installed version of the project."""
-    try:
-        return importlib.metadata.version("dynamo-dap")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown (not installed)"
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap",
@@ -55,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_SUBCOMMAND_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"dynamo-dap {version()}")
+    parser.add_argument("--version", action="version", version=f"dynamo-dap {__version__}")
     parser.add_argument("--listen", metavar="HOST:PORT", help="serve over TCP instead; port 0 is any free one")
     parser.add_argument(
         "--access-token",

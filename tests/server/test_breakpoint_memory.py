@@ -29,7 +29,9 @@ def _lines(count: int, key: str = "a.py") -> Remembered:
     return Remembered("setBreakpoints", key, EMPTY, count)
 
 
-def _ids(memory: BreakpointMemory, remembered: Remembered, *answers: object) -> list[int | None]:
+def _ids(
+    memory: BreakpointMemory, remembered: Remembered, *answers: tuple[NamedBackend, msgspec.Raw]
+) -> list[int | None]:
     return [one.id for one in memory.merge(remembered, answers).breakpoints or []]
 
 

@@ -163,7 +163,7 @@ def test_what_was_launched_ends_with_the_server(tmp_path: Path) -> None:
 def test_the_debugged_program_does_not_get_the_servers_token(tmp_path: Path) -> None:
     server = TcpServer("--listen", "127.0.0.1:0", token="of the server")
     client = server.connect()
-    client.run(write(tmp_path, "import os; print(sorted(n for n in os.environ if 'DYNAMO' in n))"), "of the server")
+    client.run(write(tmp_path, "import os; print(sorted(n for n in os.environ if 'ACCESS' in n))"), "of the server")
     client.wait_for("terminated")
     assert to_builtins(client.wait_for("output").body)["output"] == "[]\n"
     server.end()

@@ -7,13 +7,16 @@ server's: breakpoint ids, the end of the program.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from dynamo_dap.protocol.events import StoppedEventBody, ThreadEventBody
-from dynamo_dap.protocol.messages import Event, decode
+from dynamo_dap.protocol.messages import Event, ProtocolError, decode
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
 from dynamo_dap.server.client import Client
+
+_log = logging.getLogger(__name__)
 
 
 class BackendEvents:
@@ -43,7 +46,11 @@ class BackendEvents:
     def take(self, backend: Backend, event: Event) -> None:
         """Pass ``event`` on, or keep it."""
         read = self._readers.get(event.event)
-        body = event.body if read is None else read(backend, event)
+        try:
+            body = event.body if read is None else read(backend, event)
+        except ProtocolError as error:
+            _log.error("%s sent a broken event: %s", backend.name, error)
+            return
         if body is not None and not self.is_silent:
             self._client.event(event.event, body)
 

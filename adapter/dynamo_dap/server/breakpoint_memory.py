@@ -9,13 +9,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
 from dynamo_dap.protocol.events import BreakpointEventBody, StoppedEventBody
 from dynamo_dap.protocol.messages import decode
 from dynamo_dap.protocol.types import Breakpoint
-from dynamo_dap.server.backend import Backend
+
+
+class Named(Protocol):
+    """A backend, as far as its breakpoint ids go."""
+
+    @property
+    def name(self) -> str:
+        """Tells backends apart."""
 
 
 class _BreakpointsBody(msgspec.Struct, omit_defaults=True):
@@ -55,7 +63,7 @@ class BreakpointMemory:
         """Forget the ids of backends whose process is gone."""
         self._client_ids.clear()
 
-    def merge(self, remembered: Remembered, answers: Sequence[tuple[Backend, msgspec.Raw]]) -> _BreakpointsBody:
+    def merge(self, remembered: Remembered, answers: Sequence[tuple[Named, msgspec.Raw]]) -> _BreakpointsBody:
         """Remember what the backends accepted, and make the client's answer of theirs.
 
         A breakpoint is verified when some backend verified it. When ``remembered`` has ids already (it was set in an
@@ -76,14 +84,14 @@ class BreakpointMemory:
         remembered.ids = [breakpoint.id for breakpoint in merged]
         return _BreakpointsBody(merged)
 
-    def translate_event(self, backend: Backend, raw: msgspec.Raw) -> BreakpointEventBody:
+    def translate_event(self, backend: Named, raw: msgspec.Raw) -> BreakpointEventBody:
         """Return the body of a ``breakpoint`` event with the client's id."""
         body = decode(raw, BreakpointEventBody, "breakpoint event")
         if body.breakpoint.id is not None:
             body.breakpoint.id = self._client_id(backend, body.breakpoint.id, None)
         return body
 
-    def translate_stop(self, backend: Backend, raw: msgspec.Raw) -> object:
+    def translate_stop(self, backend: Named, raw: msgspec.Raw) -> object:
         """Return the body of a ``stopped`` event with the client's ids; unread when it names none."""
         if b'"hitBreakpointIds"' not in bytes(raw):
             return raw
@@ -91,7 +99,7 @@ class BreakpointMemory:
         body.hit_breakpoint_ids = [self._client_id(backend, hit, None) for hit in body.hit_breakpoint_ids or []]
         return body
 
-    def _merge_one(self, known_id: int | None, parts: list[tuple[Backend, Breakpoint]]) -> Breakpoint:
+    def _merge_one(self, known_id: int | None, parts: list[tuple[Named, Breakpoint]]) -> Breakpoint:
         if not parts:
             return Breakpoint(verified=False, id=known_id or next(self._next_id), message=_NOT_DEBUGGED)
         _, chosen = next((part for part in parts if part[1].verified), parts[0])
@@ -101,7 +109,7 @@ class BreakpointMemory:
         chosen.id = known_id
         return chosen
 
-    def _client_id(self, backend: Backend, backend_id: int, wanted: int | None) -> int:
+    def _client_id(self, backend: Named, backend_id: int, wanted: int | None) -> int:
         key = (backend.name, backend_id)
         if key not in self._client_ids:
             self._client_ids[key] = wanted if wanted is not None else next(self._next_id)

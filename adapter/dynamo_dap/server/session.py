@@ -120,9 +120,9 @@ class Session:
 
     # -- the program -----------------------------------------------------------------------------------------------
 
-    def new_debuggee(self, start_method: StartMethod, name: str) -> Debuggee:
+    def new_debuggee(self, start_method: StartMethod, name: str, *, is_local: bool = True) -> Debuggee:
         """Make the program's next life."""
-        return Debuggee(self.client, self.breakpoints, start_method, name, self._on_debuggee_end)
+        return Debuggee(self.client, self.breakpoints, start_method, name, self._on_debuggee_end, is_local=is_local)
 
     def start(self, debuggee: Debuggee, bring_up: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
         """Make ``debuggee`` the session's program and return what brings it up, to be awaited.

@@ -14,6 +14,7 @@ from dynamo_dap.protocol.requests import (
 )
 from dynamo_dap.protocol.types import Capabilities
 from dynamo_dap.server.breakpoint_memory import Remembered
+from dynamo_dap.server.errors import ErrorId, RequestRefused
 from dynamo_dap.server.handling import Answers, Merge, broadcasts
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 def set_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetBreakpointsArguments) -> Merge:
     """Line breakpoints of one source."""
     source = arguments.source
+    if not source.path and not source.source_reference:
+        text = "setBreakpoints arguments: a source needs a path or a reference - at `$.source`"
+        raise RequestRefused(ErrorId.INVALID_ARGUMENTS, text)
     key = source.path or f"{source.name} {source.source_reference}"
     count = len(arguments.breakpoints if arguments.breakpoints is not None else arguments.lines or [])
     return _remember(session, "setBreakpoints", key, raw, count)

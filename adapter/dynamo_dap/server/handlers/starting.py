@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dynamo_dap.protocol.access_tokens import is_loopback
 from dynamo_dap.protocol.types import Capabilities
 from dynamo_dap.server import starting
 from dynamo_dap.server.debuggee import StartMethod
@@ -47,7 +48,8 @@ def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     _warn(session, raw, AttachArguments)
     # Over TCP "accessToken" is this server's; the program's can then be given in "connect".
     token = target.access_token or (options.access_token if session.access.token is None else None)
-    debuggee = session.new_debuggee(StartMethod.ATTACH, f"{target.host}:{target.port}")
+    name = f"{target.host}:{target.port}"
+    debuggee = session.new_debuggee(StartMethod.ATTACH, name, is_local=is_loopback(target.host))
     return _initialized_after(session, session.start(debuggee, starting.attach(debuggee, options, token)))
 
 

@@ -112,7 +112,12 @@ class _Newcomer:
             self.cut_off()
             return
         self._leave()
-        on_arrival(self._connection, request.arguments)
+        try:
+            on_arrival(self._connection, request.arguments)
+        except ProtocolError as error:
+            self._connection.respond_error(request, str(error), error_id=ErrorId.INVALID_ARGUMENTS)
+            self._connection.close()
+            return
         self._connection.respond(request)
 
     def on_event(self, event: Event) -> None:

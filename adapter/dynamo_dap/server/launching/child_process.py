@@ -29,8 +29,8 @@ _DISCARD = Path(__file__).with_name("discard_output.py")
 class ChildProcess:
     """See ``OwnedProcess``. The child leads a session and process group of its own, with nothing to read on stdin.
 
-    It stays a zombie until ``close``: as long as it is one, no other process group can have its id, and a kill cannot
-    hit a stranger.
+    It stays a zombie until ``close``, where the system allows that: as long as it is one, no other process group can
+    have its id, and a kill cannot hit a stranger.
     """
 
     def __init__(
