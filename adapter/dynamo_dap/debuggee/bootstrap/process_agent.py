@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.agent.log import log_exception, start_log
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
 from dynamo_dap.debuggee.bootstrap.eager_pause import pause_eager
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.protocol.crash_cell import CELL_VARIABLE
 
 _lock = threading.Lock()
 _agent: Agent | None = None
@@ -33,18 +34,20 @@ def process_agent() -> Agent:
             agent.on_terminate = lambda: _terminate(agent)
             agent.pause_eager = lambda ident: pause_eager(agent, ident)
             install_breakpoint_hook(agent)
-            when_imported("torch._dynamo.convert_frame", lambda: _add_engines(agent))
+            # Not for the program, and not for its children.
+            crash_folder = os.environ.pop(CELL_VARIABLE, None)
+            when_imported("torch._dynamo.convert_frame", lambda: _add_engines(agent, crash_folder))
     return _agent
 
 
-def _add_engines(agent: Agent) -> None:
+def _add_engines(agent: Agent, crash_folder: str | None) -> None:
     # Imported only now: a program without Dynamo pays nothing for the engines.
     try:
         from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
         from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 
         agent.add_engine(CompileTimeEngine(agent))
-        agent.add_engine(RunTimeEngine(agent))
+        agent.add_engine(RunTimeEngine(agent, crash_folder))
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("hooking into Dynamo")
         agent.print(f"dynamo-dap: cannot debug this torch: {type(error).__name__}: {error}\n", "important")

@@ -5,26 +5,26 @@ The thread that runs the code. See ``protocol.crash_cell`` for the cell itself.
 
 from __future__ import annotations
 
-import os
 import threading
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
-from dynamo_dap.protocol.crash_cell import CELL_VARIABLE, CellWriter, CodeDescription
+from dynamo_dap.protocol.crash_cell import CellWriter, CodeDescription
 
 
 class CrashRecorder:
     """Writes the crash cell, if the process that started this one asked for one."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str | None) -> None:
+        """``folder`` is where the cell belongs; nothing is written when there is none."""
+        self._folder = folder
         self._writer: CellWriter | None = None
-        self._failed = os.environ.get(CELL_VARIABLE) is None
         self._described: set[int] = set()
         self._threads = threading.local()
 
     def record(self, generated: GeneratedCode, index: int) -> None:
         """The instruction ``index`` is about to be executed on this thread."""
-        if self._failed:
+        if self._folder is None:
             return
         slot = getattr(self._threads, "slot", None)
         if slot is None or generated.number not in self._described:
@@ -39,9 +39,10 @@ class CrashRecorder:
             self._writer.clear(slot)
 
     def _prepare(self, generated: GeneratedCode) -> int | None:
+        assert self._folder is not None
         try:
             if self._writer is None:
-                self._writer = CellWriter(os.environ[CELL_VARIABLE])
+                self._writer = CellWriter(self._folder)
             if generated.number not in self._described:
                 self._writer.describe(generated.number, _description(generated))
                 self._described.add(generated.number)
@@ -51,7 +52,7 @@ class CrashRecorder:
             return slot
         except (OSError, ValueError):
             # Stepping goes on without it.
-            self._failed = True
+            self._folder = None
             log_exception("preparing the crash cell")
             return None
 

@@ -65,8 +65,8 @@ class RunTimeEngine:
 
     name = RUN_TIME
 
-    def __init__(self, host: Host) -> None:
-        """``host`` is the agent."""
+    def __init__(self, host: Host, crash_folder: str | None = None) -> None:
+        """``host`` is the agent; ``crash_folder`` is where to leave word of what is executed, if anybody will look."""
         self._host = host
         self._recorder = CompileRecorder(log_exception)
         self.codes = GeneratedCodes(self._recorder)
@@ -77,7 +77,7 @@ class RunTimeEngine:
         self._plans = Plans(host.breakpoints, self._instruction_breakpoints)
         self._wants = _Wants()
         self._raised = RaisedExceptions()
-        self._crash = CrashRecorder()
+        self._crash = CrashRecorder(crash_folder)
         for problem in (NOTIFICATION.problem, MARKERS.problem):
             if problem is not None:
                 host.print(f"dynamo-dap: {problem}\n", "important")
