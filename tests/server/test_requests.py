@@ -82,7 +82,7 @@ def test_a_broken_agent_message_is_logged_and_no_more(session: Session, tmp_path
     )
     session.launch(program)
     assert session.wait_for_exit() == 0
-    assert session.output() == "still there"
+    assert session.output("console") == "still there"
     assert "invalid message" in session.logs()
 
 

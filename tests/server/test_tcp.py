@@ -165,7 +165,8 @@ def test_the_debugged_program_does_not_get_the_servers_token(tmp_path: Path) -> 
     client = server.connect()
     client.run(write(tmp_path, "import os; print(sorted(n for n in os.environ if 'ACCESS' in n))"), "of the server")
     client.wait_for("terminated")
-    assert to_builtins(client.wait_for("output").body)["output"] == "[]\n"
+    outputs = [to_builtins(event.body) for event in client.events if event.event == "output"]
+    assert [one["output"] for one in outputs if one["category"] == "stdout"] == ["[]\n"]
     server.end()
 
 

@@ -45,7 +45,7 @@ def test_the_program_reads_the_keyboard(session: Session, terminal: Terminal) ->
     terminal.type(b"Ada\n")
     assert session.wait_for_exit() == 0
     terminal.wait_for("hello Ada")
-    assert session.output() == ""
+    assert session.output("stdout") == ""
     assert terminal.wait() == 0
 
 
@@ -90,8 +90,9 @@ def test_control_c_is_for_the_program(session: Session, terminal: Terminal, tmp_
     _launch(
         session,
         tmp_path,
-        "import time\nprint('running', flush=True)\n"
-        "try:\n    time.sleep(50)\nexcept KeyboardInterrupt:\n    print('interrupted'); raise SystemExit(5)\n",
+        "import time\n"
+        "try:\n    print('running', flush=True); time.sleep(50)\n"
+        "except KeyboardInterrupt:\n    print('interrupted'); raise SystemExit(5)\n",
     )
     terminal.wait_for("running")
     terminal.type(b"\x03")

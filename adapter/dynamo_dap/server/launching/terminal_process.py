@@ -88,7 +88,7 @@ class TerminalProcess:
     async def _run(self, what: TerminalCommand, client: Client, job: Path) -> None:
         kind = "external" if what.console == "externalTerminal" else "integrated"
         arguments = RunInTerminalArguments(
-            cwd=str(what.cwd), args=[sys.executable, str(_SUPERVISOR), str(job)], kind=kind, title=what.title
+            cwd=str(what.cwd), args=[sys.executable, "-I", str(_SUPERVISOR), str(job)], kind=kind, title=what.title
         )
         try:
             await client.run_in_terminal(arguments)
