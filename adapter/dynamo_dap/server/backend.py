@@ -27,7 +27,7 @@ class Backend:
         self.name = name
         self.connection = connection
         self.is_ready = False
-        """Whether it said ``initialized``: it takes breakpoints now."""
+        """Whether it takes requests: it said ``initialized``, and is still there."""
         self._on_event = on_event
         self._on_closed = on_closed
         self._is_gone = False

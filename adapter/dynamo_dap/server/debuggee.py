@@ -88,7 +88,7 @@ class Debuggee:
     @property
     def backends(self) -> list[Backend]:
         """Those that take requests."""
-        return [self.agent] if self.agent is not None and not self._agent_left.is_set() else []
+        return [self.agent] if self.agent is not None and self.agent.is_ready else []
 
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
         """Take over the connection of the authorised agent, which told ``information`` of its process."""
