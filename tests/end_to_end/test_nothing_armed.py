@@ -1,0 +1,64 @@
+"""Nothing armed, nothing paid: hooks are in only while something is armed, and everything of torch's is back afterwards.
+
+Looked at from inside the program: it stops in ordinary Python by ``breakpoint()``, where no hook is needed.
+"""
+
+from __future__ import annotations
+
+from dynamo_dap.protocol.types import SourceBreakpoint
+
+from tests.client import Session, Stop
+from tests.client.fixtures import Fixture
+
+HOOKS = {
+    "line": "torch._dynamo.symbolic_convert.InstructionTranslatorBase.starts_line.__module__",
+    "step": "torch._dynamo.symbolic_convert.InstructionTranslatorBase.step.__module__",
+    "generated code": "torch._C._dynamo.eval_frame.get_bytecode_debugger_callback()",
+    "trace function": "__import__('sys').gettrace()",
+    "profile function": "__import__('sys').getprofile()",
+}
+UNTOUCHED = {
+    "line": "'torch._dynamo.symbolic_convert'",
+    "step": "'torch._dynamo.symbolic_convert'",
+    "generated code": "None",
+    "trace function": "None",
+    "profile function": "None",
+}
+
+
+def _hooks(stop: Stop) -> dict[str, str]:
+    return {name: stop.frame.evaluate(expression).text for name, expression in HOOKS.items()}
+
+
+def test_a_session_without_breakpoints_hooks_nothing(session: Session) -> None:
+    session.launch("eager_breakpoint")
+    before = session.wait_for_stop("breakpoint", at="before")
+    before.frame.evaluate("__import__('torch._dynamo.convert_frame')")
+    assert _hooks(before) == UNTOUCHED
+    after = session.go_on(at="after")
+    assert _hooks(after) == UNTOUCHED
+    assert session.run_to_end() == 0
+
+
+def test_hooks_come_with_a_breakpoint_and_go_with_it(session: Session) -> None:
+    fixture = Fixture("eager_breakpoint")
+    session.launch("eager_breakpoint", mode="compile-time")
+    stop = session.wait_for_stop("breakpoint", at="before")
+    stop.frame.evaluate("__import__('torch._dynamo.convert_frame')")
+    session.client.set_breakpoints(fixture.path, [SourceBreakpoint(line=fixture.line("traced"))])
+    armed = _hooks(stop)
+    assert armed["line"] != UNTOUCHED["line"]
+    assert armed["step"] == UNTOUCHED["step"]
+    session.client.set_breakpoints(fixture.path, [])
+    assert _hooks(stop) == UNTOUCHED
+    session.go_on(at="after")
+    assert session.run_to_end() == 0
+
+
+def test_a_step_takes_its_hooks_out_when_it_ends(session: Session) -> None:
+    session.launch("eager_breakpoint", mode="compile-time")
+    session.wait_for_stop("breakpoint", at="before")
+    session.step_in(at="traced")
+    after = session.go_on(at="after")
+    assert _hooks(after) == UNTOUCHED
+    assert session.run_to_end() == 0
