@@ -14,8 +14,8 @@ import subprocess
 import sys
 
 import pytest
-from dynamo_dap.protocol.connection import RequestFailed
 
+from dynamo_dap.protocol.connection import RequestFailed
 from tests.client import Session, Stop
 from tests.client.fixtures import FIXTURES
 

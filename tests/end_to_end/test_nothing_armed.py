@@ -1,4 +1,4 @@
-"""Nothing armed, nothing paid: hooks are in only while something is armed, and everything of torch's is back afterwards.
+"""Nothing armed, nothing paid: hooks are in only while something is armed, and torch is as it was afterwards.
 
 Looked at from inside the program: it stops in ordinary Python by ``breakpoint()``, where no hook is needed.
 """
@@ -6,7 +6,6 @@ Looked at from inside the program: it stops in ordinary Python by ``breakpoint()
 from __future__ import annotations
 
 from dynamo_dap.protocol.types import SourceBreakpoint
-
 from tests.client import Session, Stop
 from tests.client.fixtures import Fixture
 
