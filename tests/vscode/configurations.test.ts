@@ -17,29 +17,29 @@ const launch = (changes: object): object => ({
 test("F5 without a launch.json debugs the file in the editor", async ({ vscode, workspace }) => {
     await workspace.remove(".vscode/launch.json");
     await vscode.openFile("basic.py");
-    await vscode.setBreakpoint(await workspace.line("basic.py", "first"));
-    await vscode.page.keyboard.press("F5");
+    await vscode.editor.setBreakpoint(await workspace.line("basic.py", "first"));
+    await vscode.startDebugging();
     await vscode.debug.waitForStop(/^compute basic.py/);
 });
 
 test("the button on a Python file debugs it", async ({ vscode, workspace }) => {
     await workspace.remove(".vscode/launch.json");
     await vscode.openFile("basic.py");
-    await vscode.setBreakpoint(await workspace.line("basic.py", "first"));
+    await vscode.editor.setBreakpoint(await workspace.line("basic.py", "first"));
     await vscode.page.getByRole("button", { name: "Debug with Dynamo" }).click();
     await vscode.debug.waitForStop(/^compute basic.py/);
 });
 
 test("the link over a compiled function stops at its first line", async ({ vscode, workspace }) => {
     await vscode.openFile("basic.py");
-    await vscode.editor.locator(".codelens-decoration a", { hasText: "Debug tracing" }).click();
+    await vscode.editor.area.locator(".codelens-decoration a", { hasText: "Debug tracing" }).click();
     await vscode.debug.waitForStop(at("compute", "basic.py", await workspace.line("basic.py", "first")));
 });
 
 test("ready-made configurations are offered", async ({ vscode }) => {
     await vscode.openFile("basic.py");
     await vscode.command("Debug: Select and Start Debugging");
-    await vscode.choose("torch.compile (Dynamo)");
+    await vscode.quickInput.choose("torch.compile (Dynamo)");
     const offered = vscode.page.locator(".quick-input-list .monaco-list-row");
     for (const name of ["current file", "module", "pytest"]) {
         await expect(offered.filter({ hasText: `Debug torch.compile: ${name}` }).first()).toBeVisible();
@@ -49,7 +49,7 @@ test("ready-made configurations are offered", async ({ vscode }) => {
 test("launch.json completes every option with its description", async ({ vscode, workspace, picture }) => {
     await workspace.write(".vscode/launch.json", JSON.stringify(launch({}), null, 4).replace('"name": "x",', '"name": "x",\n            \n'));
     await vscode.openFile(".vscode/launch.json");
-    await vscode.goToLine(6);
+    await vscode.editor.goToLine(6);
     await vscode.page.keyboard.press("End");
     await vscode.page.keyboard.type('"');
     await vscode.page.keyboard.press("Control+Space");
@@ -70,7 +70,7 @@ test("launch.json completes every option with its description", async ({ vscode,
 test("a wrong option is told before anything starts", async ({ vscode, workspace }) => {
     await workspace.write(".vscode/launch.json", JSON.stringify(launch({ mode: "tracing", program: "nowhere/at/all.py" })));
     await vscode.openFile("basic.py");
-    await vscode.page.keyboard.press("F5");
+    await vscode.startDebugging();
     const dialog = await vscode.dialog();
     await expect(dialog).toContainText('"mode" must be one of "both", "compile-time", "run-time", not "tracing".');
     await expect(dialog.getByRole("button", { name: "Open 'launch.json'" })).toBeVisible();
@@ -79,7 +79,7 @@ test("a wrong option is told before anything starts", async ({ vscode, workspace
 test("a program that does not exist is told", async ({ vscode, workspace }) => {
     await workspace.write(".vscode/launch.json", JSON.stringify(launch({ program: "${workspaceFolder}/missing.py" })));
     await vscode.openFile("basic.py");
-    await vscode.page.keyboard.press("F5");
+    await vscode.startDebugging();
     await expect(await vscode.dialog()).toContainText(`${workspace.folder}/missing.py does not exist`);
 });
 
@@ -92,7 +92,7 @@ test("an environment without dynamo-dap is offered an installation", async ({ vs
     const changes = { python: [join(environment, "bin/python"), "-I"] };
     await workspace.write(".vscode/launch.json", JSON.stringify(launch(changes)));
     await vscode.openFile("basic.py");
-    await vscode.page.keyboard.press("F5");
+    await vscode.startDebugging();
     const dialog = await vscode.dialog();
     await expect(dialog).toContainText(`needs the package dynamo-dap in the environment of ${environment}/bin/python`);
     await picture("missing-package");

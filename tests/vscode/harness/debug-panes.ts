@@ -7,17 +7,22 @@ import { expect, type Locator, type Page } from "@playwright/test";
 /** A stop may come after torch was imported and compiled something. */
 const STOP_MILLISECONDS = 60_000;
 
+/** In the toolbar, which is docked to the view's title. */
+const STOP_BUTTON = ".part.sidebar .codicon-debug-stop, .part.sidebar .codicon-debug-disconnect";
+
+type Pane = "call-stack" | "variables" | "watch" | "breakpoints";
+
 export class DebugPanes {
     constructor(private readonly page: Page) {}
 
     /** Rows of a pane: `call-stack`, `variables`, `watch`, `breakpoints`. */
-    rows(pane: "call-stack" | "variables" | "watch" | "breakpoints"): Locator {
+    rows(pane: Pane): Locator {
         const container = pane === "watch" ? ".debug-watch" : `.debug-${pane}`;
         return this.page.locator(`${container} .monaco-list-row`);
     }
 
     /** The first row of a pane that has all of the texts. */
-    row(pane: "call-stack" | "variables" | "watch" | "breakpoints", ...texts: string[]): Locator {
+    row(pane: Pane, ...texts: string[]): Locator {
         return texts.reduce((rows, text) => rows.filter({ hasText: text }), this.rows(pane)).first();
     }
 
@@ -44,21 +49,54 @@ export class DebugPanes {
         return (await this.page.locator(".debug-call-stack .codicon-debug-pause").count()) > 0;
     }
 
-    /** Waits until the debug toolbar is gone: the session is over. */
+    /** From now on notes whether the toolbar of debugging is shown, however shortly. */
+    async noteStart(): Promise<void> {
+        await this.page.evaluate((stop) => {
+            const note = (): void => {
+                if (document.querySelector(stop) !== null) {
+                    document.body.dataset.debugged = "yes";
+                }
+            };
+            delete document.body.dataset.debugged;
+            new MutationObserver(note).observe(document.body, { childList: true, subtree: true });
+            note();
+        }, STOP_BUTTON);
+    }
+
+    /** Whether debugging has started since `noteStart`. */
+    async hasStarted(): Promise<boolean> {
+        return this.page.evaluate(() => document.body.dataset.debugged === "yes");
+    }
+
+    /** Waits until the session that was started is over. */
     async waitForEnd(): Promise<void> {
-        const stop = this.page.locator(".debug-toolbar, .debug-viewlet .codicon-debug-stop");
-        await expect(stop, "the session ends").toHaveCount(0, { timeout: STOP_MILLISECONDS });
+        const over = async (): Promise<boolean> =>
+            (await this.hasStarted()) && (await this.page.locator(STOP_BUTTON).count()) === 0;
+        await expect.poll(over, { message: "the session ends", timeout: STOP_MILLISECONDS }).toBe(true);
     }
 
     /** The texts of a pane's rows, blanks made one. */
-    async texts(pane: "call-stack" | "variables" | "watch" | "breakpoints"): Promise<string[]> {
+    async texts(pane: Pane): Promise<string[]> {
         return (await this.rows(pane).allInnerTexts()).map((text) => text.replace(/\s+/g, " ").trim());
+    }
+
+    /** Scrolls the Variables pane until a row with all of the texts is shown, and returns it. */
+    async reveal(...texts: string[]): Promise<Locator> {
+        const row = this.row("variables", ...texts);
+        const list = this.page.locator(".debug-variables .monaco-list");
+        await list.hover();
+        await this.page.mouse.wheel(0, -100_000);
+        for (let page = 0; page < 50 && (await row.count()) === 0; page += 1) {
+            await this.page.mouse.wheel(0, 60);
+            await sleep(60);
+        }
+        await expect(row, `the variable ${texts.join(" ")}`).toBeVisible();
+        return row;
     }
 
     /** Opens a row of the Variables pane that is closed. */
     async expand(...texts: string[]): Promise<void> {
-        const row = this.row("variables", ...texts);
-        await expect(row, `the variable ${texts.join(" ")}`).toBeVisible();
+        const row = await this.reveal(...texts);
         if ((await row.getAttribute("aria-expanded")) === "false") {
             await row.locator(".monaco-tl-twistie").click();
             await expect(row).toHaveAttribute("aria-expanded", "true");

@@ -42,7 +42,8 @@ export interface ServerOptions {
     folder: string;
     /** A packaged extension to install. */
     vsix: string;
-    settings?: Record<string, unknown>;
+    /** Settings of the machine, such as paths of interpreters. */
+    settings: Record<string, unknown>;
     port?: number;
 }
 
@@ -61,11 +62,11 @@ export class Server {
     static async start(options: ServerOptions): Promise<Server> {
         const { folder, installation } = options;
         await rm(folder, { recursive: true, force: true });
-        for (const name of ["user/User", "extensions", "home", "tmp"]) {
+        for (const name of ["user/User", "user/Machine", "extensions", "home", "tmp"]) {
             await mkdir(join(folder, name), { recursive: true });
         }
-        const settings = { ...QUIET, ...options.settings };
-        await writeFile(join(folder, "user/User/settings.json"), JSON.stringify(settings, null, 2));
+        await writeFile(join(folder, "user/User/settings.json"), JSON.stringify(QUIET, null, 2));
+        await writeFile(join(folder, "user/Machine/settings.json"), JSON.stringify(options.settings, null, 2));
         const profile = ["--user-data-dir", join(folder, "user"), "--extensions-dir", join(folder, "extensions")];
         const env = environment(folder);
         const logFile = join(folder, "server.log");

@@ -32,10 +32,10 @@ const START_MILLISECONDS = 10 * 60_000;
 
 export const test = base.extend<PerTest, PerWorker>({
     server: [
-        async ({}, use, { workerIndex }): Promise<void> => {
+        async ({}, use, { parallelIndex }): Promise<void> => {
             const server = await Server.start({
                 installation: await codeServer(cache),
-                folder: join(cache, `run-${workerIndex}`),
+                folder: join(cache, `run-${parallelIndex}`),
                 vsix: await packagedExtension(),
                 settings: { "dynamo.python": python() },
             });
@@ -44,8 +44,8 @@ export const test = base.extend<PerTest, PerWorker>({
         },
         { scope: "worker", timeout: START_MILLISECONDS },
     ],
-    workspace: async ({}, use, { workerIndex }) => {
-        await use(await Workspace.make(join(cache, `workspace-${workerIndex}`, "fixtures")));
+    workspace: async ({}, use, { parallelIndex }) => {
+        await use(await Workspace.make(join(cache, `workspace-${parallelIndex}`, "fixtures")));
     },
     vscode: async ({ page, server, workspace }, use) => {
         const workbench = new Workbench(page);

@@ -1,19 +1,25 @@
 /**
- * VS Code's window in the browser, as a person uses it: opens files, sets breakpoints, runs commands.
+ * VS Code's window in the browser, as a person uses it: opens files and runs commands.
  * Every wait has an end and says in its error what it waited for.
  */
 
 import { expect, type Locator, type Page } from "@playwright/test";
 
 import { DebugPanes } from "./debug-panes.js";
+import { Editor } from "./editor.js";
+import { QuickInput } from "./quick-input.js";
 
 const START_MILLISECONDS = 60_000;
 
 export class Workbench {
     readonly debug: DebugPanes;
+    readonly editor: Editor;
+    readonly quickInput: QuickInput;
 
     constructor(readonly page: Page) {
         this.debug = new DebugPanes(page);
+        this.editor = new Editor(page);
+        this.quickInput = new QuickInput(page);
     }
 
     /** Opens the window and waits until its extensions are there. */
@@ -25,55 +31,35 @@ export class Workbench {
         await expect(this.page.locator(".debug-viewlet"), "the Run and Debug view opens").toBeVisible();
     }
 
-    /** The editor that has the focus, or had it last. */
-    get editor(): Locator {
-        return this.page.locator(".editor-group-container.active .editor-instance").first();
-    }
-
-    /** The lines that an editor shows, without the padding of VS Code's rendering. */
-    async text(): Promise<string> {
-        const lines = await this.editor.locator(".view-line").evaluateAll((found) =>
-            found
-                .map((line) => ({ top: line.getBoundingClientRect().top, text: line.textContent }))
-                .sort((a, b) => a.top - b.top)
-                .map(({ text }) => text.replace(/\u00a0/g, " ")),
-        );
-        return lines.join("\n");
-    }
-
-    /** The text of one line, with what is shown at its end. */
-    async lineText(line: number): Promise<string> {
-        const { y } = await this.gutterSpot(line);
-        return this.editor.locator(".view-line").evaluateAll((lines, middle) => {
-            const found = lines.find((element) => {
-                const { top, bottom } = element.getBoundingClientRect();
-                return top < middle && middle < bottom;
-            });
-            return (found?.textContent ?? "").replace(/\u00a0/g, " ");
-        }, y);
-    }
-
     /** Opens a file of the workspace by its path. */
     async openFile(path: string): Promise<void> {
         const name = path.split("/").at(-1) ?? path;
         await expect(async () => {
-            await this.quickOpen(path);
+            await this.quickInput.openFile(path);
             const tab = this.page.locator(".tab.active", { hasText: name });
             await expect(tab, `${path} opens`).toBeVisible({ timeout: 3000 });
         }).toPass({ timeout: 30_000 });
-        await expect(this.editor.locator(".view-line").first()).toBeVisible();
+        await expect(this.editor.area.locator(".view-line").first()).toBeVisible();
     }
 
     /** Runs a command by the name that the command palette shows. */
     async command(name: string): Promise<void> {
-        await this.quickOpen(`>${name}`, name);
+        await this.quickInput.runCommand(name);
     }
 
-    /** Picks an entry of the open quick input. */
-    async choose(entry: string): Promise<void> {
-        const row = this.page.locator(".quick-input-list .monaco-list-row", { hasText: entry }).first();
-        await expect(row, `the quick input offers ${entry}`).toBeVisible();
-        await row.click();
+    /**
+     * Presses F5 until debugging starts or a dialog says why not: a key pressed before the debugger is known is ignored.
+     * A short program may have ended when this returns.
+     */
+    async startDebugging(): Promise<void> {
+        await this.debug.noteStart();
+        const dialog = this.page.locator(".monaco-dialog-box");
+        await expect(async () => {
+            if (!(await this.debug.hasStarted())) {
+                await this.page.keyboard.press("F5");
+            }
+            await expect.poll(async () => (await this.debug.hasStarted()) || dialog.isVisible(), { timeout: 8000 }).toBe(true);
+        }, "debugging starts").toPass({ timeout: 30_000 });
     }
 
     /** The dialog that is open. */
@@ -81,124 +67,5 @@ export class Workbench {
         const dialog = this.page.locator(".monaco-dialog-box");
         await expect(dialog, "a dialog opens").toBeVisible();
         return dialog;
-    }
-
-    /** Moves the cursor to a line, so that it is visible. */
-    async goToLine(line: number): Promise<void> {
-        await this.quickOpen(`:${line}`);
-    }
-
-    /** Clicks in the gutter until the breakpoint's glyph is there: a click before the editor is ready is ignored. */
-    async setBreakpoint(line: number): Promise<void> {
-        await this.goToLine(line);
-        await expect(async () => {
-            const spot = await this.gutterSpot(line);
-            await this.page.mouse.click(spot.x, spot.y);
-            await expect.poll(() => this.glyph(line), { timeout: 1500 }).toContain("debug-breakpoint");
-        }, `a click sets a breakpoint at line ${line}`).toPass({ timeout: 30_000 });
-    }
-
-    /** Gives the breakpoint at a line a condition ("Expression"), a "Log Message", a "Hit Count" or a "Mode". */
-    async editBreakpoint(line: number, kind: string, value: string): Promise<void> {
-        const box = this.page.locator(".breakpoint-widget");
-        await expect(async () => {
-            const spot = await this.gutterSpot(line);
-            await this.page.mouse.click(spot.x, spot.y, { button: "right" });
-            const entry = this.page.locator(".monaco-menu .action-item", { hasText: /^Edit Breakpoint/ });
-            // A menu ignores a click right after it opened: that may be the release of the right button.
-            await entry.hover();
-            await entry.click({ delay: 200 });
-            await expect(box).toBeVisible({ timeout: 2000 });
-        }, "the box that edits a breakpoint opens").toPass({ timeout: 30_000 });
-        const [kinds, modes] = [box.locator("select").nth(0), box.locator("select").nth(1)];
-        if (kind === "Mode") {
-            await modes.selectOption({ label: value });
-        } else {
-            await kinds.selectOption({ label: kind });
-            await box.locator(".monaco-editor").click();
-            await this.page.keyboard.type(value);
-        }
-        await this.page.keyboard.press("Enter");
-        await expect(box).toBeHidden();
-    }
-
-    /** The classes of the icons in the gutter of a line: `codicon-debug-breakpoint`, `codicon-debug-stackframe` ... */
-    async glyph(line: number): Promise<string> {
-        const { y } = await this.gutterSpot(line);
-        return this.editor.locator(".glyph-margin-widgets > *").evaluateAll(
-            (icons, middle) =>
-                icons
-                    .filter((icon) => {
-                        const { top, bottom } = icon.getBoundingClientRect();
-                        return top < middle && middle < bottom;
-                    })
-                    .map((icon) => icon.classList.value)
-                    .join(" "),
-            y,
-        );
-    }
-
-    /** Rests the pointer on a word of a line and returns the debug hover. */
-    async hover(line: number, word: string): Promise<Locator> {
-        const { y } = await this.gutterSpot(line);
-        const spot = await this.editor.locator(".view-line").evaluateAll(
-            (lines, [middle, wanted]) => {
-                const found = lines.find((element) => {
-                    const { top, bottom } = element.getBoundingClientRect();
-                    return top < middle && middle < bottom;
-                });
-                const walker = document.createTreeWalker(found ?? document.body, NodeFilter.SHOW_TEXT);
-                for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
-                    const start = new RegExp(`\\b${wanted}\\b`).exec(node.textContent ?? "")?.index;
-                    if (start !== undefined) {
-                        const range = document.createRange();
-                        range.setStart(node, start);
-                        range.setEnd(node, start + wanted.length);
-                        const box = range.getBoundingClientRect();
-                        return { x: box.x + box.width / 2, y: box.y + box.height / 2 };
-                    }
-                }
-                return undefined;
-            },
-            [y, word] as const,
-        );
-        if (spot === undefined) {
-            throw new Error(`line ${line} does not show ${word}`);
-        }
-        const hover = this.page.locator(".debug-hover-widget");
-        await expect(async () => {
-            await this.page.mouse.move(spot.x, spot.y + 100);
-            await this.page.mouse.move(spot.x, spot.y, { steps: 4 });
-            await expect(hover).toBeVisible({ timeout: 3000 });
-        }, `the debug hover of ${word} opens`).toPass({ timeout: 20_000 });
-        return hover;
-    }
-
-    private async gutterSpot(line: number): Promise<{ x: number; y: number }> {
-        const number = this.editor.locator(".line-numbers", { hasText: new RegExp(`^${line}$`) }).first();
-        const box = await number.boundingBox({ timeout: 5000 });
-        const margin = await this.editor.locator(".glyph-margin").first().boundingBox({ timeout: 5000 });
-        if (box === null || margin === null) {
-            throw new Error(`line ${line} is not visible`);
-        }
-        return { x: margin.x + margin.width / 2, y: box.y + box.height / 2 };
-    }
-
-    /** Types into the quick input and accepts what it offers. */
-    private async quickOpen(text: string, choice?: string): Promise<void> {
-        const input = this.page.locator(".quick-input-widget input").first();
-        await this.page.keyboard.press("Escape");
-        await this.page.keyboard.press("Control+P");
-        await expect(input, "the quick input opens").toBeVisible();
-        await input.fill(text);
-        if (choice !== undefined || !text.startsWith(":")) {
-            const row = this.page.locator(".quick-input-list .monaco-list-row").first();
-            const wanted = choice ?? text.split("/").at(-1) ?? text;
-            await expect(row, `the quick input offers ${wanted}`).toContainText(wanted.replace(/^debug /, ""));
-        }
-        await input.press("Enter");
-        if (choice === undefined) {
-            await expect(input).toBeHidden();
-        }
     }
 }

@@ -8,6 +8,7 @@ export const DEBUG_TYPE = "dynamo";
 export interface DynamoConfiguration extends DebugConfiguration {
     program?: string;
     cwd?: string;
+    console?: string;
     internalConsoleOptions?: string;
     python?: string | string[];
     /** The command of the Python that runs the debug adapter, put in by the extension. */

@@ -20,7 +20,8 @@ class Resolver implements vscode.DebugConfigurationProvider {
         const started = isEmpty(configuration) ? withoutLaunchJson() : configuration;
         if (started?.request === "launch") {
             // The program's output is the first thing to read when it ends by itself.
-            started.internalConsoleOptions ??= "openOnSessionStart";
+            const inConsole = started.console === undefined || started.console === "internalConsole";
+            started.internalConsoleOptions ??= inConsole ? "openOnSessionStart" : "neverOpen";
             started.cwd ??= folder === undefined ? "${fileDirname}" : "${workspaceFolder}";
         }
         return started;

@@ -1,0 +1,54 @@
+/** How programs end, and what VS Code shows of it. */
+
+import { expect, test } from "./harness/test.js";
+
+test("a program that runs to its end leaves its output in the Debug Console", async ({ vscode }) => {
+    await vscode.openFile("plain.py");
+    await vscode.startDebugging();
+    await vscode.debug.waitForEnd();
+    await expect(vscode.debug.consoleRows().first(), "the output of the program").toBeVisible();
+    await expect(vscode.page.locator(".notification-toast")).toHaveCount(0);
+});
+
+test("an exception of the program is shown with its traceback, and none of the debugger's frames", async ({ vscode, picture }) => {
+    await vscode.openFile("endings/raises.py");
+    await vscode.startDebugging();
+    await vscode.debug.waitForEnd();
+    const output = vscode.debug.consoleRows();
+    await expect(output.filter({ hasText: "RuntimeError: the program's own error: 2.0" }).first()).toBeVisible();
+    await expect(output.filter({ hasText: "dynamo_dap" })).toHaveCount(0);
+    await picture("exception");
+});
+
+test("a crash of the process is named", async ({ vscode, picture }) => {
+    await vscode.openFile("endings/segfault.py");
+    await vscode.startDebugging();
+    await vscode.debug.waitForEnd();
+    await expect(vscode.debug.consoleRows().filter({ hasText: "before the end" }).first()).toBeVisible();
+    await expect(vscode.debug.consoleRows().filter({ hasText: "SIGSEGV" }).first()).toBeVisible();
+    await picture("crash");
+});
+
+test("a program that does not parse is told with its line", async ({ vscode }) => {
+    await vscode.openFile("broken/does_not_parse.py");
+    await vscode.startDebugging();
+    await vscode.debug.waitForEnd();
+    await expect(vscode.debug.consoleRows().filter({ hasText: "SyntaxError" }).first()).toBeVisible();
+});
+
+test("the program runs in a terminal when asked to", async ({ vscode, workspace }) => {
+    const configuration = { name: "x", type: "dynamo", request: "launch", program: "${file}", console: "integratedTerminal" };
+    await workspace.write(".vscode/launch.json", JSON.stringify({ version: "0.2.0", configurations: [configuration] }));
+    await vscode.openFile("plain.py");
+    await vscode.startDebugging();
+    await expect(vscode.page.locator(".terminal-wrapper").first(), "a terminal opens").toBeVisible();
+    await vscode.debug.waitForEnd();
+});
+
+test("the stop button ends a program that runs on", async ({ vscode }) => {
+    await vscode.openFile("endings/runs_on.py");
+    await vscode.startDebugging();
+    await expect(vscode.debug.consoleRows().first(), "the program's first output").toBeVisible({ timeout: 60_000 });
+    await vscode.page.keyboard.press("Shift+F5");
+    await vscode.debug.waitForEnd();
+});

@@ -1,0 +1,142 @@
+/** The editor that has the focus: its text, its gutter with breakpoints, its hovers. Lines are 1-based. */
+
+import { expect, type Locator, type Page } from "@playwright/test";
+
+import { QuickInput } from "./quick-input.js";
+
+export class Editor {
+    private readonly quickInput: QuickInput;
+
+    constructor(private readonly page: Page) {
+        this.quickInput = new QuickInput(page);
+    }
+
+    /** The editor that has the focus, or had it last. */
+    get area(): Locator {
+        return this.page.locator(".editor-group-container.active .editor-instance").first();
+    }
+
+    /** The lines that an editor shows, without the padding of VS Code's rendering. */
+    async text(): Promise<string> {
+        const lines = await this.area.locator(".view-line").evaluateAll((found) =>
+            found
+                .map((line) => ({ top: line.getBoundingClientRect().top, text: line.textContent }))
+                .sort((a, b) => a.top - b.top)
+                .map(({ text }) => text.replace(/\u00a0/g, " ")),
+        );
+        return lines.join("\n");
+    }
+
+    /** The text of one line, with what is shown at its end. */
+    async lineText(line: number): Promise<string> {
+        const { y } = await this.gutterSpot(line);
+        return this.area.locator(".view-line").evaluateAll((lines, middle) => {
+            const found = lines.find((element) => {
+                const { top, bottom } = element.getBoundingClientRect();
+                return top < middle && middle < bottom;
+            });
+            return (found?.textContent ?? "").replace(/\u00a0/g, " ");
+        }, y);
+    }
+
+    /** Moves the cursor to a line, so that it is visible. */
+    async goToLine(line: number): Promise<void> {
+        await this.quickInput.goToLine(line);
+    }
+
+    /** Clicks in the gutter until the breakpoint's glyph is there: a click before the editor is ready is ignored. */
+    async setBreakpoint(line: number): Promise<void> {
+        await this.goToLine(line);
+        await expect(async () => {
+            const spot = await this.gutterSpot(line);
+            await this.page.mouse.click(spot.x, spot.y);
+            await expect.poll(() => this.glyph(line), { timeout: 1500 }).toContain("debug-breakpoint");
+        }, `a click sets a breakpoint at line ${line}`).toPass({ timeout: 30_000 });
+    }
+
+    /** Gives the breakpoint at a line a condition ("Expression"), a "Log Message", a "Hit Count" or a "Mode". */
+    async editBreakpoint(line: number, kind: string, value: string): Promise<void> {
+        const box = this.page.locator(".breakpoint-widget");
+        await expect(async () => {
+            const spot = await this.gutterSpot(line);
+            await this.page.mouse.click(spot.x, spot.y, { button: "right" });
+            const entry = this.page.locator(".monaco-menu .action-item", { hasText: /^Edit Breakpoint/ });
+            // A menu ignores a click right after it opened: that may be the release of the right button.
+            await entry.hover();
+            await entry.click({ delay: 200 });
+            await expect(box).toBeVisible({ timeout: 2000 });
+        }, "the box that edits a breakpoint opens").toPass({ timeout: 30_000 });
+        const [kinds, modes] = [box.locator("select").nth(0), box.locator("select").nth(1)];
+        if (kind === "Mode") {
+            await modes.selectOption({ label: value });
+        } else {
+            await kinds.selectOption({ label: kind });
+            await box.locator(".monaco-editor").click();
+            await this.page.keyboard.type(value);
+        }
+        await this.page.keyboard.press("Enter");
+        await expect(box).toBeHidden();
+    }
+
+    /** The classes of the icons in the gutter of a line: `codicon-debug-breakpoint`, `codicon-debug-stackframe` ... */
+    async glyph(line: number): Promise<string> {
+        const { y } = await this.gutterSpot(line);
+        return this.area.locator(".glyph-margin-widgets > *").evaluateAll(
+            (icons, middle) =>
+                icons
+                    .filter((icon) => {
+                        const { top, bottom } = icon.getBoundingClientRect();
+                        return top < middle && middle < bottom;
+                    })
+                    .map((icon) => icon.classList.value)
+                    .join(" "),
+            y,
+        );
+    }
+
+    /** Rests the pointer on a word of a line and returns the debug hover. */
+    async hover(line: number, word: string): Promise<Locator> {
+        const { y } = await this.gutterSpot(line);
+        const spot = await this.area.locator(".view-line").evaluateAll(
+            (lines, [middle, wanted]) => {
+                const found = lines.find((element) => {
+                    const { top, bottom } = element.getBoundingClientRect();
+                    return top < middle && middle < bottom;
+                });
+                const walker = document.createTreeWalker(found ?? document.body, NodeFilter.SHOW_TEXT);
+                for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+                    const start = new RegExp(`\\b${wanted}\\b`).exec(node.textContent ?? "")?.index;
+                    if (start !== undefined) {
+                        const range = document.createRange();
+                        range.setStart(node, start);
+                        range.setEnd(node, start + wanted.length);
+                        const box = range.getBoundingClientRect();
+                        return { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+                    }
+                }
+                return undefined;
+            },
+            [y, word] as const,
+        );
+        if (spot === undefined) {
+            throw new Error(`line ${line} does not show ${word}`);
+        }
+        const hover = this.page.locator(".debug-hover-widget");
+        await expect(async () => {
+            await this.page.mouse.move(spot.x, spot.y + 100);
+            await this.page.mouse.move(spot.x, spot.y, { steps: 4 });
+            await expect(hover).toBeVisible({ timeout: 3000 });
+        }, `the debug hover of ${word} opens`).toPass({ timeout: 20_000 });
+        return hover;
+    }
+
+    private async gutterSpot(line: number): Promise<{ x: number; y: number }> {
+        const number = this.area.locator(".line-numbers", { hasText: new RegExp(`^${line}$`) }).first();
+        const box = await number.boundingBox({ timeout: 5000 });
+        const margin = await this.area.locator(".glyph-margin").first().boundingBox({ timeout: 5000 });
+        if (box === null || margin === null) {
+            throw new Error(`line ${line} is not visible`);
+        }
+        return { x: margin.x + margin.width / 2, y: box.y + box.height / 2 };
+    }
+}
