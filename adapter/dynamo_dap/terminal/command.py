@@ -62,8 +62,11 @@ def _read_and_execute(debugger: Debugger, lines: LineSource) -> None:
             if line is None:
                 return
             debugger.drain()
+            if line.startswith("#"):
+                debugger.view.comment(line)
+                continue
             if lines.echoes:
-                debugger.view.say(f"{PROMPT}{line}")
+                debugger.view.command(PROMPT, line)
             execute(debugger, line)
         except Quit:
             return
@@ -104,7 +107,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cwd", metavar="FOLDER", help="the folder to run the program in")
     parser.add_argument("--command", "-c", metavar="TEXT", action="append", default=[], help="run this command first")
     parser.add_argument(
-        "--execute", "-x", metavar="FILE", action="append", default=[], help="run a file's commands first"
+        "--execute",
+        "-x",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="run a file's commands first; '# text' is shown, '## text' is not",
     )
     return parser
 
@@ -162,5 +170,5 @@ def _given_lines(options: argparse.Namespace) -> list[str]:
             text = Path(file).read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{file}: {error.strerror}") from None
-        lines += [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        lines += [line for line in text.splitlines() if line.strip() and not line.startswith("##")]
     return [*lines, *options.command]

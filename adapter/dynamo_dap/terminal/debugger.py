@@ -30,7 +30,7 @@ from dynamo_dap.terminal.client import Client, PendingResponse
 from dynamo_dap.terminal.errors import UsageError
 from dynamo_dap.terminal.server_process import ServerProcess
 from dynamo_dap.terminal.source_text import SourceText
-from dynamo_dap.terminal.view import View
+from dynamo_dap.terminal.view import CONTEXT_LINES, View
 
 _INTRODUCTION = InitializeArguments(
     adapter_id="dynamo",
@@ -83,6 +83,8 @@ class Debugger:
         self._events: queue.SimpleQueue[Event | _Closed] = queue.SimpleQueue()
         self._frames: list[StackFrame] | None = None
         self._total_frames = 0
+        self._last_shown: tuple[str, str | None] | None = None
+        self._steps_by_instruction = False
         self._client: Client | None = None
         self._server: ServerProcess | None = None
         self._beginning: PendingResponse | None = None
@@ -151,6 +153,7 @@ class Debugger:
 
     def resume(self, command: str, granularity: str | None = None) -> None:
         """Let the current thread go on (or the program begin) and wait for the next stop, or the end."""
+        self._steps_by_instruction = granularity == "instruction"
         if self.state is State.CONFIGURING:
             if command != "continue":
                 raise UsageError(f"the program {self.state.value}")
@@ -269,17 +272,32 @@ class Debugger:
             why += f": {body.text}"
         self.view.stop(why, frame, self._thread_name() if len(self.stops) > 1 else None)
         if frame is not None:
-            self.show_frame(with_name=False)
+            self.show_frame(with_name=False, context=self._context_of_stop(frame))
+        if self._steps_by_instruction:
+            self._show_value_stack()
         self._remove_temporary(body)
 
-    def show_frame(self, *, with_name: bool = True, around: int | None = None) -> None:
-        """Show the selected frame's source."""
+    def show_frame(self, *, with_name: bool = True, around: int | None = None, context: int = CONTEXT_LINES) -> None:
+        """Show the selected frame's source, ``context`` lines to either side."""
         frame = self.frame()
         if with_name:
-            self.view.stack([frame], 0, 1)
+            self.view.stack([frame], self.selected, first=self.selected)
         source = frame.source
         marks = self.breakpoints.lines_in(source.path) if source is not None and source.path else set()
-        self.view.excerpt(self.sources.lines(self.client, source), frame, marks, around)
+        lines = self.sources.lines(self.client, source)
+        self.view.excerpt(lines, frame, marks, around=around, context=context)
+
+    def _context_of_stop(self, frame: StackFrame) -> int:
+        """Few lines around a step within a function, whose surroundings were shown already."""
+        before, self._last_shown = self._last_shown, (frame.name, frame.source.path if frame.source else None)
+        if self._steps_by_instruction:
+            return 0
+        return 1 if self._last_shown == before else CONTEXT_LINES
+
+    def _show_value_stack(self) -> None:
+        for scope in self.scopes():
+            if scope.name == "Value Stack":
+                self.view.value_stack(self.children(scope.variables_reference))
 
     # -- events ----------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ def find_scope(debugger: Debugger, name: str) -> Scope:
 
 
 def find_reference(debugger: Debugger, path: list[str]) -> int:
-    """The variables reference of what ``path`` leads to: a scope or a local first, then names of children; 0 for none.
+    """The variables reference of what ``path`` leads to, 0 for none: a scope, a local or an expression, then children.
 
     Raises:
         UsageError: a name on the way is not there.
@@ -41,8 +41,11 @@ def find_reference(debugger: Debugger, path: list[str]) -> int:
     except UsageError:
         reference = find_scope(debugger, "Locals").variables_reference
         names = path
-    for name in names:
+    for position, name in enumerate(names):
         children = {child.name: child for child in debugger.children(reference)}
+        if position == 0 and names is path and name not in children:
+            reference = debugger.client.evaluate(name, debugger.frame_id(), "watch").variables_reference
+            continue
         if name not in children:
             raise UsageError(f"there is no {name!r} here, only: {', '.join(list(children)[:20]) or 'nothing'}")
         reference = children[name].variables_reference

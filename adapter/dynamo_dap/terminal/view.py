@@ -16,7 +16,8 @@ from dynamo_dap.protocol.types import Scope, StackFrame, Thread, Variable
 from dynamo_dap.terminal.breakpoints import Breakpoint
 from dynamo_dap.terminal.places import shown_path
 
-_CONTEXT_LINES = 4
+CONTEXT_LINES = 4
+_OBVIOUS_TYPES = ("str", "int", "float", "bool", "NoneType", "tuple", "list", "dict")
 _THEME = "ansi_dark"
 _ARROW, _DOT = "▶", "●"
 
@@ -38,6 +39,15 @@ class View:
     def note(self, text: str) -> None:
         """Print something by the way."""
         self.say(Text(text, style="dim"))
+
+    def comment(self, text: str) -> None:
+        """Print a comment of a script."""
+        self.say("")
+        self.say(Text(text, style="italic blue"))
+
+    def command(self, prompt: str, line: str) -> None:
+        """Print a command that nobody has seen being typed."""
+        self.say(Text(prompt, "bold magenta").append(line, "bold"))
 
     def problem(self, text: str) -> None:
         """Print what went wrong."""
@@ -77,13 +87,21 @@ class View:
         self.say("")
         self.say(line)
 
-    def excerpt(self, lines: Sequence[str], frame: StackFrame, breakpoints: Iterable[int], around: int | None) -> None:
+    def excerpt(
+        self,
+        lines: Sequence[str],
+        frame: StackFrame,
+        breakpoints: Iterable[int],
+        *,
+        around: int | None = None,
+        context: int = CONTEXT_LINES,
+    ) -> None:
         """Print the lines around ``around`` (the frame's own line by default), with marks at the margin."""
         if not lines:
             self.note("(no source text)")
             return
         centre = min(max(around or frame.line, 1), len(lines))
-        first, last = max(centre - _CONTEXT_LINES, 1), min(centre + _CONTEXT_LINES, len(lines))
+        first, last = max(centre - context, 1), min(centre + context, len(lines))
         marked = set(breakpoints)
         code = Syntax("", "python", theme=_THEME).highlight("\n".join(lines)).split("\n", allow_blank=True)
         width = len(str(last))
@@ -92,17 +110,16 @@ class View:
             margin.append(_DOT if number in marked else " ", "red")
             margin.append(_ARROW if number == frame.line else " ", "bold yellow")
             margin.append(f" {number:{width}} │ ", "bold yellow" if number == frame.line else "dim")
-            text = code[number - 1].copy()
-            if number == frame.line:
-                _underline(text, frame)
-            self.say(margin + text)
+            self.say(margin + code[number - 1])
+            if number == frame.line and (carets := _carets(lines[number - 1], frame)):
+                self.say(Text(f"    {'':{width}} │ ", "dim").append(carets, "bold yellow"))
 
     # -- the stack -------------------------------------------------------------------------------------------------
 
-    def stack(self, frames: Sequence[StackFrame], selected: int, total: int) -> None:
-        """Print a call stack, innermost frame first."""
+    def stack(self, frames: Sequence[StackFrame], selected: int, *, first: int = 0, total: int = 0) -> None:
+        """Print a call stack, innermost frame first, whose frames are numbered from ``first`` on."""
         table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
-        for number, frame in enumerate(frames):
+        for number, frame in enumerate(frames, start=first):
             style = "dim" if frame.presentation_hint in ("subtle", "label") else ""
             is_selected = number == selected
             table.add_row(
@@ -113,8 +130,8 @@ class View:
             )
         self._begin_line()
         self.console.print(table)
-        if total > len(frames):
-            self.note(f"... {total - len(frames)} more frames")
+        if total > first + len(frames):
+            self.note(f"... {total - first - len(frames)} more frames")
 
     def threads(self, threads: Sequence[Thread], stopped: Iterable[int], current: int | None) -> None:
         """Print the program's threads."""
@@ -160,13 +177,13 @@ class View:
         line.append(variable.name, "italic" if is_virtual else "bold")
         if variable.value:
             line.append(" = ", "dim").append(variable.value)
-        if variable.type and variable.type not in variable.value:
+        if variable.type and variable.type not in variable.value and variable.type not in _OBVIOUS_TYPES:
             line.append(f"  {variable.type}", "dim")
         self.say(line)
 
-    def nothing_below(self, name: str) -> None:
-        """Print that a scope or value has no children."""
-        self.note(f"  ({name} is empty)")
+    def value_stack(self, variables: Sequence[Variable]) -> None:
+        """Print a value stack in one line, top last."""
+        self.say(Text("value stack: ", "dim").append(" | ".join(one.value or one.name for one in variables)))
 
     def code(self, text: str) -> None:
         """Print Python code with colours."""
@@ -189,7 +206,10 @@ def _place(frame: StackFrame) -> str:
     return f"{name}:{frame.line}"
 
 
-def _underline(text: Text, frame: StackFrame) -> None:
-    """Underline what the current instruction stands for, when that is a part of one line."""
-    if frame.end_column is not None and frame.end_line in (None, frame.line) and frame.column >= 1:
-        text.stylize("underline", frame.column - 1, frame.end_column - 1)
+def _carets(line: str, frame: StackFrame) -> str:
+    """Carets below what the current instruction stands for, when that is a part of the line and not all of it."""
+    if frame.end_column is None or frame.end_line not in (None, frame.line):
+        return ""
+    start, end = frame.column - 1, frame.end_column - 1
+    is_part = 0 <= start < end <= len(line) and line[start:end].strip() != line.strip()
+    return " " * start + "^" * (end - start) if is_part else ""

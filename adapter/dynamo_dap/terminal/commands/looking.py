@@ -16,14 +16,12 @@ def evaluate(debugger: Debugger, argument: str) -> None:
         raise UsageError("give an expression, for instance: print x.shape")
     result = debugger.client.evaluate(argument, debugger.frame_id(), "repl")
     if result.result:
-        debugger.view.say(result.result)
-    if result.variables_reference:
-        show_children(debugger, result.variables_reference, 1)
+        debugger.view.say(f"{'▸ ' if result.variables_reference else ''}{result.result}")
 
 
 @command("expand x", "PATH [DEPTH]", complete_path)
 def expand(debugger: Debugger, argument: str) -> None:
-    """Show what is below a value: a local's name, or a scope's, then names with '/' between."""
+    """Show what is below a value, given by an expression or by names of scopes and children with '/' between."""
     path, _, depth = argument.partition(" ")
     if not path:
         raise UsageError("give a path, for instance: expand config/weights/0 or expand graph")

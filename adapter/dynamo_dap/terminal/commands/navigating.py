@@ -10,7 +10,7 @@ from dynamo_dap.terminal.debugger import Debugger
 @command("where w bt")
 def show_call_stack(debugger: Debugger, argument: str) -> None:
     """Show the call stack."""
-    debugger.view.stack(debugger.frames(), debugger.selected, debugger.total_frames)
+    debugger.view.stack(debugger.frames(), debugger.selected, total=debugger.total_frames)
 
 
 @command("up u", "[N]")

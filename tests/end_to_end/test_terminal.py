@@ -1,0 +1,325 @@
+"""The debugger in the terminal: as a script, piped, and typed at a real (pseudo) terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from dynamo_dap.terminal.errors import UsageError
+from dynamo_dap.terminal.places import Place, parse_place
+from tests.client import FIXTURES, Fixture, processes
+
+DEBUG = [sys.executable, "-m", "dynamo_dap", "debug"]
+COMPILE_TIME = ["--mode", "compile-time", "--no-eager"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of a debugger whose processes must all be gone afterwards."""
+    mark = uuid.uuid4().hex
+    yield {**os.environ, processes.MARK: mark, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "150"}
+    left = processes.wait_until_gone(mark, 15)
+    processes.kill_all(mark)
+    assert not left
+
+
+def run(arguments: Sequence[str], environment: dict[str, str], typed: str = "") -> subprocess.CompletedProcess[str]:
+    """Run ``dynamo-dap debug`` with its standard input piped."""
+    return subprocess.run(
+        [*DEBUG, *arguments],
+        input=typed,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=FIXTURES.parent,
+    )
+
+
+def commands(*lines: str) -> list[str]:
+    """Command line options that give these commands."""
+    return [part for line in lines for part in ("--command", line)]
+
+
+def in_order(text: str, *parts: str) -> None:
+    """Every part is in the text, after the one before."""
+    position = 0
+    for part in parts:
+        found = text.find(part, position)
+        assert found >= 0, f"no {part!r} after position {position} of:\n{text}"
+        position = found + len(part)
+
+
+def test_a_session_from_breakpoint_to_end(environment: dict[str, str]) -> None:
+    line = Fixture("basic").line("in_helper")
+    ran = run(
+        [
+            "fixtures/basic.py",
+            *COMPILE_TIME,
+            f"--break=fixtures/basic.py:{line}",
+            *commands("where", "locals", "stepi", "stepi", "stack", "next", "print doubled.shape[0] + 1"),
+            *commands("expand doubled", "scopes", "graph", "guards", "out", "list", "up", "print y.requires_grad"),
+            *commands("continue"),
+        ],
+        environment,
+    )
+    assert ran.stderr == ""
+    assert ran.returncode == 0
+    in_order(
+        ran.stdout,
+        f"in scale at fixtures/basic.py:{line}",
+        f"{line} │     doubled = tensor * factor",
+        "(dynamo) where",
+        "#0  scale",
+        "#1  compute",
+        "#2  main",
+        "(dynamo) locals",
+        "tensor = Tensor f32[3, 4] cpu requires_grad",
+        "factor = 2",
+        "(dynamo) stepi",
+        "value stack: Tensor f32[3, 4]",
+        "(dynamo) stack",
+        "1 (top) = 2",
+        "(dynamo) next",
+        "return doubled + 1",
+        "(dynamo) print",
+        "4",
+        "(dynamo) expand doubled",
+        "torch.float32",
+        "(dynamo) scopes",
+        "Value Stack",
+        "(dynamo) graph",
+        "doubled",
+        "(dynamo) guards",
+        "TENSOR_MATCH",
+        "(dynamo) out",
+        "in compute at",
+        "(dynamo) up",
+        "main",
+        "(dynamo) print y.requires_grad",
+        "True",
+        "(dynamo) continue",
+        "result 87.0",
+        "again 87.0",
+        "exit code 0",
+    )
+
+
+def test_breakpoints_restart_and_mistakes_from_a_pipe(environment: dict[str, str]) -> None:
+    loops = Fixture("loops")
+    typed = "\n".join(
+        [
+            "help",
+            "dance",
+            "locals",
+            "break nowhere.py:3",
+            f"break fixtures/loops.py:{loops.line('first_line')} if index == 2",
+            f"tbreak {loops.line('second_line')}",
+            "break",
+            "continue",
+            "print index",
+            "continue",
+            "print no_such_name",
+            "continue",
+            "restart",
+            "print index",
+            "delete",
+            "breakpoints",
+            "continue",
+            "print 1",
+            "quit",
+        ]
+    )
+    ran = run(["fixtures/loops.py", *COMPILE_TIME], environment, typed)
+    assert ran.stderr == ""
+    assert "Traceback" not in ran.stdout
+    in_order(
+        ran.stdout,
+        "(dynamo) help",
+        "restart",
+        "(dynamo) dance",
+        "there is no command 'dance'",
+        "(dynamo) locals",
+        "has not started yet",
+        "there is no file nowhere.py",
+        "● 1  fixtures/loops.py",
+        "if index == 2",
+        "(once)",
+        "(breakpoint 2)",
+        "(dynamo) print index",
+        "0",
+        "(breakpoint 1)",
+        "(dynamo) print no_such_name",
+        "no_such_name",
+        "(dynamo) continue",
+        "[63.0, 63.0]",
+        "exit code 0",
+        "(dynamo) restart",
+        "(breakpoint 1)",
+        "(dynamo) print index",
+        "2",
+        "(dynamo) breakpoints",
+        "no breakpoints",
+        "(dynamo) continue",
+        "[63.0, 63.0]",
+        "(dynamo) print 1",
+        "has ended",
+        "(dynamo) quit",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "give a script"),
+        (["fixtures/nowhere.py"], "does not exist"),
+        (["fixtures/basic.py", "--module", "basic"], "only one"),
+        (["--attach", "nowhere"], "HOST:PORT"),
+        (["fixtures/basic.py", "--break", "fixtures/basic.py:x"], "no line number"),
+        (["fixtures/basic.py", "-x", "no_such_script"], "no_such_script"),
+    ],
+)
+def test_mistakes_on_the_command_line(arguments: list[str], told: str, environment: dict[str, str]) -> None:
+    ran = run(arguments, environment)
+    assert ran.returncode in (1, 2)
+    assert told in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stdout + ran.stderr
+
+
+def test_program_arguments_and_its_exit_code(environment: dict[str, str]) -> None:
+    ran = run(["fixtures/plain.py", *commands("continue"), "--", "--break", "two words"], environment)
+    assert "arguments ['--break', 'two words']" in ran.stdout
+    in_order(ran.stdout, "no newline at the end", "\nthe program has ended")
+    assert ran.returncode == 0
+    ran = run(["fixtures/endings/sys_exit.py", *commands("continue")], environment)
+    assert ran.returncode == 3
+
+
+# The pseudo terminal becomes the one whose Ctrl-C reaches the command.
+_TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+class Terminal:
+    """A pseudo terminal with the debugger in it."""
+
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
+        self._master, follower = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _TAKE_TERMINAL, *DEBUG, *arguments],
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            env=environment,
+            cwd=FIXTURES.parent,
+            start_new_session=True,
+        )
+        os.close(follower)
+        self.text = ""
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._master, text.encode())
+
+    def wait_for(self, text: str, deadline: float = 60.0) -> None:
+        """Wait until ``text`` has appeared, colours aside, after what was waited for before."""
+        until = time.monotonic() + deadline
+        while text not in self.text:
+            assert time.monotonic() < until, f"no {text!r} in:\n{self.text}"
+            readable, _, _ = select.select([self._master], [], [], 1.0)
+            if readable:
+                with contextlib.suppress(OSError):
+                    self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self._master, 65536).decode())
+        self.text = self.text[self.text.index(text) + len(text) :]
+
+    def close(self) -> int:
+        """Wait for the end."""
+        try:
+            return self.process.wait(20)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            os.close(self._master)
+
+
+def test_typed_at_a_terminal(environment: dict[str, str]) -> None:
+    line = Fixture("basic").line("first")
+    terminal = Terminal(["fixtures/basic.py", *COMPILE_TIME, f"--break=fixtures/basic.py:{line}"], environment)
+    terminal.wait_for("in compute at fixtures/basic.py")
+    terminal.wait_for("(dynamo)")
+    terminal.type("print x.shap\t")
+    terminal.wait_for("x.shape")
+    terminal.type("\r")
+    terminal.wait_for("torch.Size([3, 4])")
+    terminal.wait_for("(dynamo)")
+    terminal.type("\x1b[A")
+    terminal.wait_for("print x.shape")
+    terminal.type("\x03")
+    terminal.wait_for("(dynamo)")
+    terminal.type("quit\r")
+    assert terminal.close() == 0
+
+
+def test_ctrl_c_pauses_the_program(environment: dict[str, str]) -> None:
+    terminal = Terminal(["fixtures/endings/runs_on.py", *COMPILE_TIME], environment)
+    terminal.wait_for("(dynamo)")
+    terminal.type("run\r")
+    terminal.wait_for("running")
+    terminal.type("\x03")
+    terminal.wait_for("runs_on.py:")
+    terminal.wait_for("(dynamo)")
+    terminal.type("threads\r")
+    terminal.wait_for("stopped")
+    terminal.type("\x04")
+    assert terminal.close() == 0
+
+
+def test_the_demo_shows_a_session(environment: dict[str, str]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "tests/demo/demo.py"],
+        cwd=FIXTURES.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    in_order(ran.stdout, "#0  scale", "value stack: Tensor", "(dynamo) graph", "(dynamo) guards", "result 87.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("12", Place("/here.py", 12)),
+        ("scale", Place(function="scale")),
+        ("Model.forward if x.dim() == 2", Place(function="Model.forward", condition="x.dim() == 2")),
+        ("12 hit >= 3", Place("/here.py", 12, hit_condition=">= 3")),
+        ("12 log x is {x}", Place("/here.py", 12, log_message="x is {x}")),
+        (
+            "12 hit % 2 if a if b else c log {a} if so",
+            Place("/here.py", 12, condition="a if b else c", hit_condition="% 2", log_message="{a} if so"),
+        ),
+    ],
+)
+def test_places(text: str, place: Place) -> None:
+    assert parse_place(text, "/here.py") == place
+
+
+@pytest.mark.parametrize("text", ["", "12 wenn x", "file.py:0", "no_such_file.py:3"])
+def test_what_is_no_place(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_place(text, "/here.py")
