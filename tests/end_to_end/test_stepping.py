@@ -184,3 +184,20 @@ def _next_to(session: Session, marker: str) -> None:
         assert stop.marker in ("with_no_grad", "with_user", "suppress", "try", "enter", "exit"), stop.frame
         stop = session.next()
     raise AssertionError(f"not at {marker} but at {stop.frame}")
+
+
+def test_disassembly_of_what_is_traced(session: Session) -> None:
+    session.launch("basic", "total")
+    stop = session.wait_for_stop("breakpoint", at="total")
+    reference = stop.frame.data.instruction_pointer_reference
+    arguments = {"memoryReference": reference, "instructionOffset": -500, "instructionCount": 1000}
+    rows = session.request("disassemble", arguments)["instructions"]
+    assert len(rows) == 1000
+    assert len({row["address"] for row in rows}) == 1000
+    current = rows[500]
+    assert current["address"] == reference
+    assert current["line"] == stop.frame.line
+    assert current["instruction"].startswith("LOAD_FAST")
+    assert rows[0]["presentationHint"] == "invalid"
+    after = session.next(granularity="instruction")
+    assert after.frame.data.instruction_pointer_reference == rows[501]["address"]

@@ -14,6 +14,7 @@ from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
+from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 
 
 class Engine(Protocol):
@@ -33,6 +34,9 @@ class Engine(Protocol):
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
         """Return how this engine shows a running Python frame that is its own; None for any other frame."""
+
+    def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
+        """Return instructions around an address; None when the address is not of this engine's code. Any thread."""
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
         """Stop where ``frame`` called ``breakpoint()``, if that call is of this engine's kind; else return False."""

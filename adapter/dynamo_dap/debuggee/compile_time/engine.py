@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.agent.stepping import Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.descriptions import describe
+from dynamo_dap.debuggee.compile_time.disassembly import TracedCodes
 from dynamo_dap.debuggee.compile_time.frames import TranslatorFrame, frames_of
 from dynamo_dap.debuggee.compile_time.progress import ProgressOfTraces, TraceProgress
 from dynamo_dap.debuggee.compile_time.stepping import Origin, Outcome, Place, outcome
@@ -30,6 +31,7 @@ from dynamo_dap.debuggee.torch_internals.translator import (
     is_in_resume_prologue,
     resume_function,
 )
+from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 
 
 class CompileTimeEngine:
@@ -42,6 +44,7 @@ class CompileTimeEngine:
         self._host = host
         self._hooks = TranslatorHooks(self._on_line_instruction, self._on_instruction)
         self._facts = CodeFactsCache()
+        self._codes = TracedCodes()
         self._traces = ProgressOfTraces()
         self._output: object = None
         self._progress: TraceProgress | None = None
@@ -145,7 +148,8 @@ class CompileTimeEngine:
         first = [one for one in candidates if self._is_new(one, place)]
         if not first:
             return []
-        return self._host.should_stop(first, lambda: TranslatorFrame(place.translator, {}, self._host.print))
+        address = self._codes.address_of(place.translator, place.index)
+        return self._host.should_stop(first, lambda: TranslatorFrame(place.translator, address, {}, self._host.print))
 
     def _is_new(self, breakpoint: LineBreakpoint, place: Place) -> bool:
         visit = (breakpoint.id, id(place.translator.f_code), place.index)
@@ -175,7 +179,9 @@ class CompileTimeEngine:
             Stop(
                 engine=self.name,
                 reason=reason,
-                frames=lambda: frames_of(translator, top, self._host.print, self._host.python_stack),
+                frames=lambda: frames_of(
+                    translator, top, self._codes.address_of, self._host.print, self._host.python_stack
+                ),
                 description=describe(reason, translator, progress.identity, top, restarted=restarted),
                 hit_breakpoint_ids=hit or [],
                 origin=Origin(
@@ -192,6 +198,10 @@ class CompileTimeEngine:
     def present_frame(self, frame: types.FrameType) -> Frame | None:
         """Traced functions have no running frame."""
         return None
+
+    def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
+        """List traced instructions; None when the address is not of traced code. Any thread."""
+        return self._codes.disassemble(arguments)
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
         """Stop for ``comptime.breakpoint()``; False when ``frame``, which called ``breakpoint()``, is no such call."""

@@ -27,11 +27,14 @@ from dynamo_dap.protocol.types import CompletionItem
 class TranslatorFrame(Frame):
     """A function that Dynamo is tracing."""
 
-    def __init__(self, translator: Translator, scratch: dict[str, object], console: Callable[[str], None]) -> None:
-        """Show ``translator``.
+    def __init__(
+        self, translator: Translator, address: int, scratch: dict[str, object], console: Callable[[str], None]
+    ) -> None:
+        """Show ``translator``, which stands at the instruction with ``address``.
 
         ``scratch`` keeps the names that statements in the debug console assign; what they print goes to ``console``.
         """
+        self.instruction_pointer_reference = hex(address)
         self._translator = translator
         self._scratch = scratch
         self._console = console
@@ -80,13 +83,18 @@ class TranslatorFrame(Frame):
 def frames_of(
     translator: Translator,
     top: types.FrameType,
+    address_of: Callable[[Translator, int], int],
     console: Callable[[str], None],
     below: Callable[[types.FrameType | None], Sequence[Frame]],
 ) -> list[Frame]:
     """Return the whole stack of a thread that traces.
 
-    ``top`` is the Python frame that the hook runs in; ``below`` presents the Python frames that called into Dynamo.
+    ``top`` is the Python frame that the hook runs in; ``address_of`` gives the address of a translator's instruction;
+    ``below`` presents the Python frames that called into Dynamo.
     """
     scratch: dict[str, object] = {}
-    symbolic: list[Frame] = [TranslatorFrame(one, scratch, console) for one in chain_of(translator, top)]
+    symbolic: list[Frame] = [
+        TranslatorFrame(one, address_of(one, instruction_at(one)), scratch, console)
+        for one in chain_of(translator, top)
+    ]
     return symbolic + list(below(frame_below_trace(top)))

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 class InstructionEngine(Protocol):
     """An engine that knows instructions."""
 
-    def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody:
-        """Serve the DAP request."""
-
     def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
         """Replace the breakpoints on addresses; one answer for each."""
 
@@ -46,11 +43,14 @@ def _engine(agent: Agent) -> InstructionEngine | None:
 
 @handles("disassemble", DisassembleArguments)
 def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleResponseBody:
-    """Return instructions around an address."""
-    engine = _engine(agent)
-    if engine is None:
+    """Return instructions around an address, of traced or of generated code."""
+    if not agent.engines:
         raise RequestError("there is nothing to disassemble: the program has not imported torch._dynamo", error_id=130)
-    return engine.disassemble(arguments)
+    # The run-time engine comes last: it says what is wrong with an address that is nobody's.
+    for engine in sorted(agent.engines, key=lambda engine: engine.name == RUN_TIME):
+        if (found := engine.disassemble(arguments)) is not None:
+            return found
+    raise RequestError(f"{arguments.memory_reference} is no address of an instruction", error_id=131)
 
 
 @handles("setInstructionBreakpoints", SetInstructionBreakpointsArguments)
