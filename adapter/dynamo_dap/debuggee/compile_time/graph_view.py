@@ -77,8 +77,7 @@ def _parts(node: Any, view: View) -> list[Variable]:
 
 
 def graph_source(tx: Any) -> VirtualSource:
-    """Return the whole graph written so far as a readable document."""
+    """Return the whole graph written so far as a readable document, which lives as long as the pause."""
     graph = graphs_of(tx)[0]
     name = tx.output.root_tx.f_code.co_name
-    text = graph_text(graph, name)
-    return VirtualSource(f"graph of {name}.py", lambda: text, key=("graph", id(graph), len(nodes_of(graph))))
+    return VirtualSource(f"graph of {name}.py", lambda: graph_text(graph, name))

@@ -30,7 +30,7 @@ def scopes_of(tx: Any) -> list[ScopeOfFrame]:
         scopes.append(ScopeOfFrame("Cells", Deferred(lambda: _variables(cells_of(tx), view))))
     scopes.append(ScopeOfFrame("Globals", Deferred(lambda: _variables(globals_used(tx), view)), expensive=True))
     scopes += [
-        ScopeOfFrame("Graph", _when_opened(lambda: graph_children(tx, view)), expensive=True),
+        ScopeOfFrame("Graph", _when_opened(lambda: graph_children(tx, view)), expensive=True, source=graph_source(tx)),
         ScopeOfFrame("Guards", _when_opened(lambda: guard_children(tx)), expensive=True),
         ScopeOfFrame("Side Effects", _when_opened(lambda: side_effect_children(view)), expensive=True),
         ScopeOfFrame("Compile", _when_opened(lambda: compile_children(tx)), expensive=True),
