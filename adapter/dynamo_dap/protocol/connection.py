@@ -1,9 +1,9 @@
 """A DAP connection: sends and receives messages over a byte stream, pairing responses with requests.
 
 One class for every end: the IDE's end of the server, the server's end of a backend, the agent, the terminal client.
-One daemon thread per connection reads, and calls the receiver in the order of arrival; any thread may send. Each message
-is written by a single ``write``. A connection lives until either side closes it, and then answers every pending request
-with a ``Disconnected`` failure, so that nobody waits for ever.
+One daemon thread per connection reads, and calls the receiver in the order of arrival; any thread may send. Each
+message is written by a single ``write``. A connection lives until either side closes it, and then answers every pending
+request with a ``Disconnected`` failure, so that nobody waits for ever.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Connection:
         return self._send(envelope, on_response or (lambda response: None))
 
     def request(self, command: str, arguments: object = None, *, timeout: float) -> msgspec.Raw:
-        """Send a request, wait for the answer and return its body. Not for the reader thread, which would wait for itself.
+        """Send a request, wait for the answer and return its body. Not for the reader thread: it would wait for itself.
 
         Raises:
             RequestFailed: the answer was ``success: false``.

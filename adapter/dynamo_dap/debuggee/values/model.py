@@ -30,7 +30,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value as it is shown. ``text`` is bounded (see ``bounded_text``) and is never the whole ``repr`` of a big thing."""
+    """One value as it is shown. ``text`` is bounded (see ``bounded_text``), never the whole ``repr`` of a big thing."""
 
     text: str
     type_name: str | None = None
