@@ -109,6 +109,8 @@ class _Undo:
         changes = self._trace.changes() if self._trace is not None else []
         if self._trace is not None and changes:
             self._trace.restore()
+        if self._trace is not None:
+            self._trace.restore_statistics()
         self._symbols.restore()
         left = differences(self._counts, counts_of(self._tx)) or (
             self._trace.changes() if changes and self._trace else []

@@ -146,7 +146,7 @@ def _with_argument(template: str) -> Writer:
 
 
 def _argument_text(argument: Any) -> str:
-    named = source_name(argument) if hasattr(argument, "guard_source") or hasattr(argument, "make_guard") else None
+    named = source_name(argument) if type(argument).__module__ == "torch._dynamo.source" else None
     return named if named is not None else preview(argument, _ROOM)
 
 

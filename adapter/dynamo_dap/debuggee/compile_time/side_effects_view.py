@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.torch_internals.trackers import form_of
 from dynamo_dap.debuggee.torch_internals.trackers.containers import constant_of, original_pairs
 from dynamo_dap.debuggee.torch_internals.trackers.forms import InstanceForm, MappingForm, SequenceForm, tuple_form
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
+    fields_of,
     is_unrealized,
     mutation_state,
     source_name,
@@ -59,7 +60,7 @@ def _attributes(view: TracedView) -> Iterator[Variable]:
 def _target(tracker: Any, name: str) -> str:
     kind = type(tracker).__name__
     if kind == "CellVariable":
-        cell = getattr(tracker, "local_name", None) or user_expression(source_of(tracker)) or "?"
+        cell = fields_of(tracker).get("local_name") or user_expression(source_of(tracker)) or "?"
         return f"nonlocal {cell}"
     if kind == "NewGlobalVariable":
         return f"global {name}"

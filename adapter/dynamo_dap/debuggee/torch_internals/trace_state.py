@@ -8,6 +8,8 @@ everything back. Tracing thread; lives as long as one evaluation.
 from __future__ import annotations
 
 import collections
+import copy
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -66,6 +68,8 @@ class TraceState:
         self._counts = counts_of(tx)
         self._graphs = [_GraphState(tracer.graph) for tracer in getattr(tx.output, "tracers", ())]
         self._objects = [ObjectState(each) for each in _state_objects(tx)]
+        self._installed = set(tx.output.installed_globals)
+        self._counters = {group: dict(each) for group, each in _statistics().items()}
 
     def changes(self) -> list[str]:
         """Return what is different now, for a person; empty when nothing is."""
@@ -75,12 +79,26 @@ class TraceState:
         changed = sorted({type(each.owner).__name__ for each in self._objects if each.is_different()})
         return [f"the state of {', '.join(changed)}"] if changed else []
 
+    def restore_statistics(self) -> None:
+        """Put back torch's counts of graph breaks and compiles, which mean nothing to the trace."""
+        for group, counter in _statistics().items():
+            counter.clear()
+            counter.update(self._counters.get(group, {}))
+
     def restore(self) -> None:
         """Put everything back."""
+        output = self._tx.output
+        for name in set(output.installed_globals) - self._installed:
+            output.global_scope.pop(name, None)
         for graph in self._graphs:
             graph.restore()
         for each in self._objects:
             each.restore()
+
+
+def _statistics() -> dict[str, Any]:
+    module: Any = sys.modules.get("torch._dynamo.utils")
+    return dict(getattr(module, "counters", {}))
 
 
 def _state_objects(tx: Any) -> Iterator[Any]:
@@ -88,6 +106,8 @@ def _state_objects(tx: Any) -> Iterator[Any]:
     yield from chain_of(tx)
     yield output
     yield output.side_effects
+    if hasattr(output, "bytecode_tracing_timings"):
+        yield output.bytecode_tracing_timings
     yield from getattr(output, "tracers", ())
     yield output.shape_env
     context = output.tracing_context
@@ -137,7 +157,7 @@ def _trackers(tx: Any) -> Iterator[Any]:
                 yield own["_cache"]
                 pending.append(getattr(own["_cache"], "vt", None))
             pending += [item for name, item in own.items() if name not in _NOT_WALKED]
-        elif hasattr(value, "vt") and type(value).__name__ == "HashableTracker":
+        elif type(value).__name__ == "HashableTracker":
             pending.append(value.vt)
 
 
@@ -148,14 +168,20 @@ class ObjectState:
     """The attributes of one object, and the contents of the containers they hold."""
 
     def __init__(self, owner: Any) -> None:
+        """Copy the state of ``owner``."""
         self.owner = owner
         self._dictionary = _attributes_of(owner)
         self._attributes = dict(self._dictionary)
+        self._counters = {
+            name: copy.copy(value) for name, value in self._attributes.items() if type(value) is itertools.count
+        }
         self._containers: list[tuple[Any, Any]] = []
-        for value in self._attributes.values():
-            self._copy(value, levels=2)
+        for name, value in self._attributes.items():
+            if name not in _OF_THE_PROGRAM:
+                self._copy(value, levels=2)
 
     def _copy(self, value: Any, levels: int) -> None:
+        value = _inner_container(value)
         if isinstance(value, dict | list | set | collections.deque):
             copied = dict(value) if isinstance(value, dict) else list(value)
             self._containers.append((value, copied))
@@ -169,23 +195,44 @@ class ObjectState:
             return True
         if any(self._dictionary[name] is not value for name, value in self._attributes.items() if not _ticks(name)):
             return True
+        if any(repr(self._dictionary[name]) != repr(value) for name, value in self._counters.items()):
+            return True
         return any(_contents(container) != _marks(copied) for container, copied in self._containers)
 
     def restore(self) -> None:
-        """Put back attributes and the contents of containers."""
+        """Put back attributes, counters and the contents of containers."""
         for name in set(self._dictionary) - set(self._attributes):
             del self._dictionary[name]
         for name, value in self._attributes.items():
             if name not in self._dictionary or self._dictionary[name] is not value:
                 self._dictionary[name] = value
+        for name, counter in self._counters.items():
+            if repr(self._dictionary[name]) != repr(counter):
+                self._dictionary[name] = copy.copy(counter)
         for container, copied in self._containers:
             if _contents(container) == _marks(copied):
                 continue
             if isinstance(container, list):
                 container[:] = copied
+            elif isinstance(container, set):
+                container.intersection_update(copied)
+                container.update(copied)
             else:
                 container.clear()
                 container.extend(copied) if isinstance(container, collections.deque) else container.update(copied)
+
+
+_OF_THE_PROGRAM = frozenset({"f_globals", "f_locals", "f_builtins", "global_scope", "local_scope", "code_options"})
+"""Containers that are the program's own: what an expression's functions do to them is not taken back."""
+
+
+def _inner_container(value: Any) -> Any:
+    """Return the dictionary inside torch's own kinds of containers."""
+    inner = _INNER.get(type(value).__name__)
+    return value if inner is None else getattr(value, inner, value)
+
+
+_INNER = {"OrderedSet": "_dict", "WeakIdKeyDictionary": "data", "WeakTensorKeyDictionary": "data"}
 
 
 def _ticks(name: str) -> bool:

@@ -264,12 +264,13 @@ class Modules(Family):
 
     def children(self, value: types.ModuleType, expression: str | None, view: View) -> Children | None:
         """Return its public names, then the others."""
-        entries = sorted(instance_dictionary(value).items(), key=lambda entry: str(entry[0]).startswith("_"))
+        names = instance_dictionary(value)
 
         def page(start: int, stop: int) -> list[Variable]:
+            entries = sorted(names.items(), key=lambda entry: str(entry[0]).startswith("_"))
             return [attribute_variable(str(name), item, expression, view) for name, item in entries[start:stop]]
 
-        return in_pages(len(entries), page)
+        return in_pages(len(names), page)
 
     def location(self, value: types.ModuleType) -> Location | None:
         """Return its file."""

@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.values.callables import parameters_of
 from dynamo_dap.debuggee.values.containers import items_text
 from dynamo_dap.debuggee.values.families import family_of
 from dynamo_dap.debuggee.values.objects import fields_text
-from dynamo_dap.debuggee.values.type_facts import qualified_name_of
+from dynamo_dap.debuggee.values.type_facts import class_dictionary, mro_of, qualified_name_of
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
@@ -114,7 +114,14 @@ def _instance_text(form: InstanceForm, room: int, depth: int, view: TracedView) 
         return f"{name}({text(form.contents, room - len(name) - 2, depth, view)})"
     from dynamo_dap.debuggee.compile_time.trackers.form_children import instance_attributes
 
-    declared = getattr(form.cls, "__dataclass_fields__", None)
+    declared = next(
+        (
+            own["__dataclass_fields__"]
+            for own in map(class_dictionary, mro_of(form.cls))
+            if "__dataclass_fields__" in own
+        ),
+        None,
+    )
     if type(declared) is dict:
         attributes = dict(instance_attributes(form, view))
         fields = [(field, attributes[field]) for field, each in declared.items() if each.repr and field in attributes]
@@ -137,14 +144,11 @@ def _function_text(form: FunctionForm) -> str:
 
 def _composite_text(form: Composite, room: int, depth: int, view: TracedView) -> str:
     if not form.after:
-        return form.title
-    inside = ", ".join(_texts([part for part in form.after if part != _NOTHING], room, depth, view))
+        return f"{form.title}()" if form.is_call else form.title
+    inside = ", ".join(_texts(form.after, room, depth, view))
     if form.title.endswith((" of", ":")) or form.title in ("weak reference to",):
         return f"{form.title} {inside}"
     return f"{form.title}({inside})"
-
-
-_NOTHING = Composite("")
 
 
 _TEXTS: dict[type, Callable[[Any, int, int, Any], str]] = {

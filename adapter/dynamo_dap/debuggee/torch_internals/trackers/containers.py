@@ -118,7 +118,7 @@ def _view(tx: Any, tracker: Any) -> Form:
 
 def key_of(key: Any) -> Any:
     """Return the tracker inside a dictionary's hashable key."""
-    return getattr(key, "vt", key)
+    return key if is_tracker(key) else getattr(key, "vt", key)
 
 
 def pairs_of(items: Any) -> list[tuple[Any, Any]]:

@@ -123,6 +123,8 @@ class Composite:
     code: types.CodeType | None = None
     after: tuple[Any, ...] = ()
     """Parts whose text belongs in the title, in parentheses behind it."""
+    is_call: bool = False
+    """Whether the title is followed by parentheses even when nothing is in them: ``ValueError()``."""
     rebuild: Callable[[Callable[[Any], Any]], Any] | None = None
     """Makes the Python value, given a function that converts a part; None for what cannot be computed with."""
 

@@ -139,13 +139,10 @@ def _exception(_tx: Any, tracker: Any) -> Form:
         name,
         tuple(parts),
         name,
-        after=tuple(arguments) or (_EMPTY,),
+        after=tuple(arguments),
+        is_call=True,
         rebuild=lambda convert: cls(*(convert(argument) for argument in arguments)),
     )
-
-
-_EMPTY = Composite("")
-"""Makes ``ValueError()`` of a title without parts."""
 
 
 @reads("TracebackVariable")

@@ -1,0 +1,153 @@
+"""Everything that two runs of one program can be compared by: graphs, guards, generated code, recompiles, results.
+
+A program is a function that is given ``compiled``, makes what it compiles afresh, calls it, and returns the results.
+``observe`` runs it with hooks that only note. Names that torch makes unique (counters, ids, hashes) are normalised.
+"""
+
+from __future__ import annotations
+
+import collections
+import dis
+import random
+import re
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch._dynamo.convert_frame import register_bytecode_hook
+from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+from torch._dynamo.utils import counters
+
+
+@dataclass
+class Observation:
+    """What one run of a program did."""
+
+    graphs: list[str] = field(default_factory=list)
+    guards: list[str] = field(default_factory=list)
+    bytecode: list[str] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    compiles: dict[str, int] = field(default_factory=dict)
+    steps: int = 0
+    lines: int = 0
+    random_state: Any = None
+
+
+_COUNTED = ("frames", "stats", "graph_break", "unimplemented", "recompile_limit", "inline_call")
+"""Groups of torch's counters that say what was compiled; others count hits of caches that outlive a run."""
+
+_UNIQUE = [
+    (re.compile(r"__compiled_fn_\d+(_[0-9a-f_]+)?"), "__compiled_fn"),
+    (re.compile(r"__resume_at_(\d+)_\d+"), r"__resume_at_\1"),
+    (re.compile(r"0x[0-9a-f]+"), "0x"),
+    (re.compile(r"\b\d{9,}\b"), "<id>"),
+    (re.compile(r"(__builtins_dict___|__import_\w+?_c|___unnamed_scope_|_obj_|_c)\d+"), r"\1"),
+    (re.compile(r"<\w+ object at 0x>"), "<object>"),
+]
+
+
+def normalised(text: str) -> str:
+    """Return text without what torch makes unique."""
+    for pattern, replacement in _UNIQUE:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def observe(
+    program: Callable[..., list[Any]], watch: Callable[[Any], None] | None = None, **options: Any
+) -> Observation:
+    """Run ``program(compiled)`` and note everything; ``watch(tx)`` is called at every line that is traced.
+
+    ``compiled(function)`` compiles with a backend that runs the graph as it is; ``options`` go to ``torch.compile``.
+    """
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    random.seed(0)
+    seen = Observation()
+    codes: list[types.CodeType] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        shapes = [str(getattr(each, "shape", each)) for each in inputs]
+        nodes = [
+            f"{node.format_node()} {node.meta.get('stack_trace', '')} {_example(node)}" for node in module.graph.nodes
+        ]
+        seen.graphs.append(normalised("\n".join([module.code, *nodes, *shapes])))
+        return module.forward
+
+    def note_bytecode(old: types.CodeType, new: types.CodeType) -> None:
+        codes.append(old)
+        seen.bytecode.append(f"{old.co_name}:{old.co_firstlineno}\n{_listing(new)}")
+
+    handle = register_bytecode_hook(note_bytecode)
+    try:
+        with _hooks(seen, watch):
+            results = program(lambda function: torch.compile(function, backend=backend, **options))
+    finally:
+        handle.remove()
+    seen.results = [_plain(each) for each in results]
+    seen.random_state = (torch.get_rng_state().tolist(), random.getstate())
+    seen.compiles = {
+        normalised(f"{group}.{name}"): count for group in _COUNTED for name, count in counters[group].items()
+    }
+    for code in dict.fromkeys(codes):
+        for entry in torch._dynamo.eval_frame._debug_get_cache_entry_list(code):
+            seen.guards.append(normalised(f"{code.co_name}: {entry.guard_manager}"))
+    return seen
+
+
+def _example(node: Any) -> str:
+    example = node.meta.get("example_value")
+    if isinstance(example, torch.Tensor):
+        return (
+            f"{example.dtype} {tuple(str(size) for size in example.shape)} {example.stride()} {example.requires_grad}"
+        )
+    return str(example)
+
+
+@contextmanager
+def _hooks(seen: Observation, watch: Callable[[Any], None] | None) -> Iterator[None]:
+    base = InstructionTranslatorBase
+    step, starts_line = base.step, base.starts_line
+
+    def counting_step(self: Any) -> bool:
+        seen.steps += 1
+        return step(self)
+
+    def watching_line(self: Any, lineno: int) -> None:
+        starts_line(self, lineno)
+        seen.lines += 1
+        if watch is not None:
+            watch(self)
+
+    base.step, base.starts_line = counting_step, watching_line  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        base.step, base.starts_line = step, starts_line  # type: ignore[method-assign]
+
+
+def _listing(code: types.CodeType) -> str:
+    lines = []
+    for instruction in dis.get_instructions(code):
+        argument = instruction.argval
+        if isinstance(argument, types.CodeType):
+            argument = f"code {argument.co_name}"
+        lines.append(normalised(f"{instruction.offset} {instruction.opname} {argument!r}"))
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return "\n".join([*lines, str(code.co_varnames), str(code.co_freevars), *(_listing(each) for each in inner)])
+
+
+def _plain(value: Any) -> Any:
+    """Return a result as something that compares by value."""
+    if isinstance(value, torch.Tensor):
+        return ("tensor", str(value.dtype), tuple(value.shape), value.detach().tolist(), value.requires_grad)
+    if isinstance(value, dict):
+        return [(key, _plain(item)) for key, item in value.items()]
+    if isinstance(value, list | tuple | collections.deque | set):
+        return [type(value).__name__, *(_plain(item) for item in value)]
+    return value if isinstance(value, int | float | str | bool | type(None)) else type(value).__name__

@@ -1,0 +1,66 @@
+"""Rule 1: a trace that is looked at everywhere gives what an untouched one gives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.compile_time.observation import Observation, observe
+from tests.compile_time.programs import PROGRAMS, containers, dynamic_shapes, modules, objects
+from tests.compile_time.watching import EachLine, Looker, Watcher
+
+Program = Callable[..., list[Any]]
+BY_NAME = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+pytestmark = pytest.mark.timeout(600)
+
+
+def assert_same(alone: Observation, watched: Observation) -> None:
+    """Compare two runs part by part, so that a difference names itself."""
+    assert alone.graphs, "the program compiled nothing"
+    assert watched.graphs == alone.graphs
+    assert watched.guards == alone.guards
+    assert watched.bytecode == alone.bytecode
+    assert watched.compiles == alone.compiles
+    assert (watched.steps, watched.lines) == (alone.steps, alone.lines)
+    assert watched.results == alone.results
+    assert watched.random_state == alone.random_state
+
+
+@functools.cache
+def untouched(program: Program) -> Observation:
+    """Run the program twice with nobody looking: what differs then would make the tests below compare noise."""
+    first, second = observe(program), observe(program)
+    assert_same(first, second)
+    return second
+
+
+@BY_NAME
+def test_every_scope_open_at_every_line(program: Program) -> None:
+    looker = Looker()
+    assert_same(untouched(program), observe(program, watch=EachLine(looker)))
+    assert looker.shown
+    assert not [name for name, value in looker.shown.items() if "cannot be shown" in value.text]
+
+
+@pytest.mark.parametrize("program", [containers, dynamic_shapes], ids=lambda program: program.__name__)
+def test_every_scope_open_at_every_instruction(program: Program) -> None:
+    assert_same(untouched(program), observe(program, watch=Looker(depth=2, lazy=True)))
+
+
+@BY_NAME
+def test_watches_at_every_line(program: Program) -> None:
+    watcher = Watcher()
+    assert_same(untouched(program), observe(program, watch=EachLine(watcher)))
+    assert watcher.results
+
+
+@pytest.mark.parametrize(
+    "program", [containers, dynamic_shapes, objects, modules], ids=lambda program: program.__name__
+)
+def test_what_the_interpreter_is_asked_is_taken_back(program: Program) -> None:
+    """``ctx`` realizes what it is asked for; the evaluation takes it back."""
+    watcher = Watcher(interpreter=True)
+    assert_same(untouched(program), observe(program, watch=EachLine(watcher)))

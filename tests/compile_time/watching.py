@@ -1,0 +1,125 @@
+"""Looking at a paused trace as a person with every pane open would: scopes to a depth, lazy values, watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.compile_time.completion import completions
+from dynamo_dap.debuggee.compile_time.evaluation import evaluate
+from dynamo_dap.debuggee.compile_time.symbolic_scopes import graph_source, scopes_of
+from dynamo_dap.debuggee.torch_internals.trace_state import chain_of
+from dynamo_dap.debuggee.values.model import Children, Value, Variable
+
+DEPTH = 3
+ITEMS = 100
+"""Indexed children opened at each level."""
+
+
+class Looker:
+    """Opens every scope of a frame, and what its callers' frames have of their own, at every line.
+
+    Modules and classes are opened only where they are first met: they are the same at every line, and huge.
+    """
+
+    def __init__(self, depth: int = DEPTH, *, lazy: bool = False) -> None:
+        """``lazy``: compute the values that are computed only when asked for, too."""
+        self._depth = depth
+        self._lazy = lazy
+        self._opened: set[str] = set()
+        self.shown: dict[str, Value] = {}
+        """The last value of every path that was shown."""
+
+    def __call__(self, tx: Any) -> None:
+        """Look at a paused trace."""
+        self.shown.clear()
+        for scope in scopes_of(tx):
+            self._open(scope.children, scope.name, self._depth)
+        for number, frame in enumerate(list(chain_of(tx))[1:], start=1):
+            for scope in scopes_of(frame)[:3]:
+                self._open(scope.children, f"caller {number}.{scope.name}", 1)
+        self.shown["graph"] = Value(graph_source(tx).text())
+
+    def _open(self, children: Children, path: str, depth: int) -> None:
+        variables = [*children.named(), *children.indexed(0, min(children.indexed_count, ITEMS))]
+        for variable in variables:
+            name = f"{path}.{variable.name}"
+            self.shown[name] = variable.value
+            below = variable.value.children
+            if below is not None and depth > 1 and self._is_worth_opening(variable):
+                self._open(below, name, depth - 1)
+
+    def _is_worth_opening(self, variable: Variable) -> bool:
+        value = variable.value
+        if value.kind == "class":
+            known = value.text in self._opened
+            self._opened.add(value.text)
+            return not known
+        is_page = " … " in variable.name  # further pages of the siblings, which opening the parent does not open
+        return not is_page and (self._lazy or not value.lazy)
+
+
+class EachLine:
+    """Calls a function once for every line that a frame comes to, as a step by line would."""
+
+    def __init__(self, look: Callable[[Any], None]) -> None:
+        """``look(tx)`` looks."""
+        self._look = look
+        self._last: tuple[Any, int] | None = None
+
+    def __call__(self, tx: Any) -> None:
+        """Look, when the line or the frame is another than last time."""
+        if self._last != (tx, tx.lineno):
+            self._last = (tx, tx.lineno)
+            self._look(tx)
+
+
+WATCHES = (
+    "{0}",
+    "{0}.shape",
+    "{0}.shape[0] > 3",
+    "len({0})",
+    "{0} == {0}",
+    "[{0}, 1]",
+    "f'{{{0}}}'",
+    "{0}[0]",
+    "{0} + 1",
+    "type({0}).__name__",
+)
+
+
+class Watcher:
+    """Evaluates watches over the frame's locals, expressions that fail among them."""
+
+    def __init__(self, most_names: int = 4, interpreter: bool = False) -> None:
+        """``interpreter``: also use ``ctx`` in ways that touch the trace."""
+        self._most_names = most_names
+        self._interpreter = interpreter
+        self.results: dict[str, Value | BaseException] = {}
+
+    def __call__(self, tx: Any) -> None:
+        """Evaluate everything."""
+        names = [name for name in tx.symbolic_locals if name.isidentifier()]
+        for name in names[-self._most_names :]:
+            for watch in WATCHES:
+                self._evaluate(tx, watch.format(name))
+            if self._interpreter:
+                for watch in ("ctx.get_local('{}').python_type()", "ctx.get_local('{}').is_dynamic()"):
+                    self._evaluate(tx, watch.format(name))
+        for expression in ("no_such_name", "torch.zeros(2).sum()", "sum(range(10))"):
+            self._evaluate(tx, expression)
+        if self._interpreter:
+            for expression in ("ctx.print_locals()", "ctx.print_guards()", "ctx.graph_break()", "tx.stack"):
+                self._evaluate(tx, expression)
+        completions(tx, "x.", 3)
+        completions(tx, "", 1)
+
+    def _evaluate(self, tx: Any, expression: str) -> None:
+        try:
+            value = evaluate(tx, expression, "repl", console=lambda text: None)
+        except Exception as problem:  # noqa: BLE001  (the expression's own errors are among the results)
+            self.results[expression] = problem
+            return
+        self.results[expression] = value
+        if value.children is not None:
+            value.children.named()
