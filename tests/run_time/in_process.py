@@ -1,7 +1,7 @@
 """The run-time engine in the test's own process: a host that a test scripts, with the agent's real breakpoint table.
 
-What is real: the engine, torch, CPython's events, the frames and their values. What is left out: threads of requests and
-the protocol, which the end-to-end tests have.
+What is real: the engine, torch, CPython's events, the frames and their values. What is left out: threads of requests
+and the protocol, which the end-to-end tests have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 from dynamo_dap.debuggee.values.model import Children, Variable
 
 Action = str | None
-"""What the user does at a stop: ``in``, ``over``, ``out``, with a granularity behind (``over instruction``); None runs on."""
+"""What the user does at a stop: ``in``, ``over``, ``out``, with a granularity behind it or not; None runs on."""
 
 _KINDS = {"in": StepKind.IN, "over": StepKind.OVER, "out": StepKind.OUT}
 
@@ -113,7 +113,7 @@ class ScriptedHost:
         self.is_holding = True
         try:
             action = self._script(SeenStop(stop))
-        except BaseException as failure:
+        except BaseException as failure:  # noqa: BLE001  (see below)
             # Engines keep exceptions away from the program; the test wants its own back.
             self.failure = failure
             action = None

@@ -28,20 +28,28 @@ def disassemble(codes: GeneratedCodes, arguments: DisassembleArguments) -> Disas
     count = arguments.instruction_count
     if not 0 <= count <= MAXIMUM_COUNT:
         raise BadAddress(f"cannot disassemble {count} instructions at once: at most {MAXIMUM_COUNT}")
-    generated = codes.at_address(address)
-    if generated is None:
-        raise BadAddress(f"{hex(address)} is no address of generated code")
-    first = _row_of(generated, address) + (arguments.instruction_offset or 0)
+    generated, row = _place(codes, address)
+    first = row + (arguments.instruction_offset or 0)
     return DisassembleResponseBody([_row(generated, row) for row in range(first, first + count)])
 
 
-def _row_of(generated: GeneratedCode, address: int) -> int:
-    """Return the index of the instruction at ``address``, beyond the end counted on in units of padding."""
-    offset = address & ((1 << ADDRESS_SHIFT) - 1)
+def _place(codes: GeneratedCodes, address: int) -> tuple[GeneratedCode, int]:
+    """Return the code object that ``address`` belongs to and its row, counted on beyond both ends in units of padding.
+
+    The space between two code objects belongs half to the one before and half to the one behind.
+    """
+    space = 1 << ADDRESS_SHIFT
+    offset = address % space
+    is_before = offset >= space // 2
+    generated = codes.at_address(address + space // 2 if is_before else address)
+    if generated is None:
+        raise BadAddress(f"{hex(address)} is no address of generated code")
+    if is_before:
+        return generated, (offset - space) // _UNIT
     index = generated.table.index_at(offset)
     if index is not None:
-        return index
-    return len(generated.table) + (offset - generated.table.code_size) // _UNIT
+        return generated, index
+    return generated, len(generated.table) + (offset - generated.table.code_size) // _UNIT
 
 
 def _row(generated: GeneratedCode, row: int) -> DisassembledInstruction:

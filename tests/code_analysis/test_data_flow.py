@@ -1,0 +1,109 @@
+"""Expressions that the data flow gives, and what the exception table says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dynamo_dap.debuggee.code_analysis.constants import constant_text
+from dynamo_dap.debuggee.code_analysis.data_flow import DataFlow
+from dynamo_dap.debuggee.code_analysis.exception_table import exception_table
+from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
+
+
+def _calls(function: Callable[..., Any]) -> list[str]:
+    depths = StackDepths(function.__code__)
+    flow = DataFlow(depths)
+    found = []
+    for instruction in depths.table:
+        call = flow.call_at(instruction.index)
+        if call is not None:
+            found.append(f"{call.callee.text}({', '.join(argument.text for argument in call.arguments)})")
+    return found
+
+
+def test_calls_are_read_as_they_were_written() -> None:
+    def function(d: Any, x: Any, items: Any) -> Any:
+        d.update({"a": x[0]})
+        len([x, (1,)])
+        d["k"].run(x, key=3)
+        x(*items, **d)
+        return d.a.b(x + 1)(items[1:2])
+
+    calls = _calls(function)
+    assert calls[0] == "d.update({'a': x[0]})"
+    assert calls[1] == "len([x, (1,)])"
+    assert calls[2] == "d['k'].run(x, 3)"
+    assert calls[3].startswith("x(")
+    assert calls[4:] == ["d.a.b(x + 1)", "d.a.b(x + 1)(items[1:2])"]
+
+
+def test_consumers_skip_what_only_moves_values() -> None:
+    def function(a: Any, b: Any) -> Any:
+        a, b = b, a
+        return a
+
+    depths = StackDepths(function.__code__)
+    flow = DataFlow(depths)
+    loads = [one for one in depths.table if one.name.startswith("LOAD_FAST")]
+    consumers = {
+        depths.table[consumer].name
+        for load in loads
+        for result in flow.results(load.index)
+        for consumer in result.consumers
+    }
+    assert all(name.startswith(("STORE_FAST", "RETURN")) for name in consumers)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has blocks and no exception table")
+def test_exception_table() -> None:
+    def function(a: Any) -> Any:
+        try:
+            return a[0]
+        except KeyError:
+            return None
+
+    code = function.__code__
+    depths = StackDepths(code)
+    protected = exception_table(code)[0]
+    covered = [one.name for one in depths.table if protected.start <= one.offset < protected.end]
+    assert "BINARY_SUBSCR" in covered or "BINARY_OP" in covered
+    handler = depths.table.at(protected.handler)
+    assert handler is not None
+    assert handler.name == "PUSH_EXC_INFO"
+    assert depths.before(handler.index) == protected.handler_depth == 1
+
+
+class _Loud:
+    def __repr__(self) -> str:
+        raise AssertionError("the repr of a constant must not be called")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "None"),
+        ("it's", '"it\'s"'),
+        ((1, "a", (2.5,)), "(1, 'a', (2.5,))"),
+        (frozenset({1}), "frozenset({1})"),
+        ({"a": 1}, "<dict>"),
+        (_Loud(), f"<{__name__}._Loud>"),
+        ([_Loud()], f"[<{__name__}._Loud>]"),
+        (10**2000, "<a huge int>"),
+        (True, "True"),
+    ],
+)
+def test_constants_are_text_without_their_own_repr(value: object, text: str) -> None:
+    assert constant_text(value) == text
+
+
+def test_constant_text_is_bounded() -> None:
+    assert len(constant_text("x" * 10_000)) <= 60
+    assert len(constant_text(tuple(range(10_000)))) <= 60
+    nested: Any = ()
+    for _ in range(100):
+        nested = (nested,)
+    assert len(constant_text(nested)) <= 60

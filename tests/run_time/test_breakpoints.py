@@ -1,0 +1,316 @@
+"""Breakpoints in generated code: on the user's lines, on instructions, in listings, on functions, on the marker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from dynamo_dap.debuggee.agent.binding import Binding
+from dynamo_dap.debuggee.run_time.frames import listing_source
+from dynamo_dap.protocol.types import FunctionBreakpoint, InstructionBreakpoint, Source, SourceBreakpoint
+from tests.run_time.in_process import Recorder, ScriptedHost, SeenStop, debugging
+from tests.run_time.programs import FIXTURE, compiled, line, programs, replay_arguments
+
+
+def _set_lines(host: ScriptedHost, *markers: str, **options: Any) -> list[int]:
+    wanted = [SourceBreakpoint(line=line(marker), **{"mode": "run-time", **options}) for marker in markers]
+    made = host.breakpoints.set_lines(str(FIXTURE.path), wanted, host.options)
+    host.engine.arm()
+    assert all(one.verified for one in made)
+    return [one.id for one in made]
+
+
+def _look(stop: SeenStop) -> Any:
+    return stop.reason, stop.user_line, stop.title, stop.stop.hit_breakpoint_ids
+
+
+# -- lines ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_stops_where_its_side_effect_is_replayed_at_every_call() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=_look)
+    with debugging(record) as host:
+        (identity,) = _set_lines(host, "append")
+        for _ in range(3):
+            function(*replay_arguments())
+    assert record.seen == [("breakpoint", line("append"), "replay: log[:] = [log[0], 3]", [identity])] * 3
+
+
+def test_a_line_in_an_inlined_function() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=_look)
+    noted = line("note")
+    with debugging(record) as host:
+        host.breakpoints.set_lines(str(FIXTURE.path), [SourceBreakpoint(line=noted)], host.options)
+        host.engine.arm()
+        function(*replay_arguments())
+    assert [(reason, number) for reason, number, _, _ in record.seen] == [("breakpoint", noted)]
+
+
+def test_the_broken_statement_is_a_line() -> None:
+    function = compiled(programs.broken)
+    record = Recorder(look=_look)
+    with debugging(record) as host:
+        _set_lines(host, "break", "after_break")
+        function(torch.ones(3), {})
+    assert [number for _, number, _, _ in record.seen] == [line("break"), line("after_break")]
+
+
+def test_a_line_inside_the_graph_is_not_stopped_at() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=_look)
+    with debugging(record) as host:
+        _set_lines(host, "compute")
+        function(*replay_arguments())
+    assert record.seen == []
+
+
+def test_other_modes_are_left_alone() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=_look)
+    with debugging(record, mode="both") as host:
+        _set_lines(host, "append", mode="compile-time")
+        function(*replay_arguments())
+        assert record.seen == []
+        _set_lines(host, "append", mode=None)
+        function(*replay_arguments())
+    assert len(record.seen) == 1
+
+
+def test_breakpoints_of_a_compile_time_session_stop_no_generated_code() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=_look)
+    with debugging(record, mode="compile-time") as host:
+        _set_lines(host, "append", mode=None)
+        function(*replay_arguments())
+    assert record.seen == []
+
+
+def test_conditions_hit_counts_and_log_messages() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=lambda stop: stop.locals["log"])
+    with debugging(record) as host:
+        _set_lines(host, "append", condition="log == [2] and __stack__[-2] is log")
+        for first in (1, 2, 3):
+            function(torch.ones(3), {}, [first], programs.State())
+        assert record.seen == [[2, 3]]
+        record.seen.clear()
+        _set_lines(host, "append", hit_condition=">= 2")
+        for first in (1, 2, 3):
+            function(torch.ones(3), {}, [first], programs.State())
+        assert len(record.seen) == 2
+        record.seen.clear()
+        _set_lines(host, "append", log_message="log is {log}, {len(__stack__)} deep")
+        function(torch.ones(3), {}, [5], programs.State())
+        outputs = [body.output for event, body in host.events if event == "output"]
+    assert record.seen == []
+    assert len(outputs) == 1
+    assert outputs[0].startswith("log is [5], ")
+
+
+def test_a_condition_that_fails_stops_and_says_why() -> None:
+    function = compiled(programs.replay)
+    record = Recorder()
+    with debugging(record) as host:
+        _set_lines(host, "append", condition="no_such_name > 1")
+        function(*replay_arguments())
+        assert len(record.seen) == 1
+        assert any("no_such_name" in text for text in host.printed)
+
+
+# -- functions -----------------------------------------------------------------------------------------------------
+
+
+def test_entry_of_a_function() -> None:
+    function = compiled(programs.broken)
+    record = Recorder(look=lambda stop: (stop.reason, stop.name, stop.index))
+    with debugging(record) as host:
+        host.breakpoints.set_functions(
+            [FunctionBreakpoint(name="broken")], lambda name: (str(FIXTURE.path), Binding(line("before_break")))
+        )
+        host.engine.arm()
+        function(torch.ones(3), {})
+        entry = next(iter(host.engine.codes)).entry
+    assert record.seen == [("breakpoint", "broken (generated #0)", entry)], "not the resume function"
+
+
+# -- instructions --------------------------------------------------------------------------------------------------
+
+
+def _met(host: ScriptedHost, function: Any, *arguments: Any) -> list[Any]:
+    """Run once so that the generated code is known."""
+    host.pause_requested = True
+    host.engine.arm()
+    function(*arguments)
+    return list(host.engine.codes)
+
+
+def test_instruction_breakpoints() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=lambda stop: (stop.reason, stop.index, stop.stop.hit_breakpoint_ids))
+    with debugging(record) as host:
+        (generated,) = _met(host, function, *replay_arguments())
+        record.seen.clear()
+        store = next(one.index for one in generated.table if one.name == "STORE_SUBSCR")
+        first, other = host.engine.set_instruction_breakpoints(
+            [
+                InstructionBreakpoint(instruction_reference=generated.reference(store)),
+                InstructionBreakpoint(
+                    instruction_reference=generated.reference(0),
+                    offset=generated.table[store + 1].start,
+                    condition="x is None",
+                ),
+            ]
+        )
+        host.engine.arm()
+        assert (first.verified, first.instruction_reference) == (True, generated.reference(store))
+        assert other.verified
+        function(*replay_arguments())
+        assert record.seen == [("breakpoint", store, [first.id])]
+        again, _ = host.engine.set_instruction_breakpoints(
+            [InstructionBreakpoint(instruction_reference=generated.reference(store))] * 2
+        )
+        assert again.id == first.id, "set again unchanged, it is the same breakpoint"
+        host.engine.set_instruction_breakpoints([])
+        host.engine.arm()
+        function(*replay_arguments())
+    assert len(record.seen) == 1
+
+
+def test_an_instruction_that_no_event_tells_of_moves_behind_the_prologue() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=lambda stop: stop.index)
+    with debugging(record) as host:
+        (generated,) = _met(host, function, *replay_arguments())
+        record.seen.clear()
+        (made,) = host.engine.set_instruction_breakpoints(
+            [InstructionBreakpoint(instruction_reference=hex(generated.base_address))]
+        )
+        host.engine.arm()
+        assert made.instruction_reference == generated.reference(generated.entry)
+        function(*replay_arguments())
+    assert record.seen == [generated.entry]
+
+
+@pytest.mark.parametrize(
+    ("reference", "problem"),
+    [
+        ("nonsense", "'nonsense' is no address of an instruction"),
+        ("0x7fff00000000", "is no address of generated code"),
+        ("inside", "is in the middle of"),
+        ("behind", "is behind the end of replay (generated #0)"),
+    ],
+)
+def test_addresses_that_are_no_instruction(reference: str, problem: str) -> None:
+    function = compiled(programs.replay)
+    with debugging(Recorder()) as host:
+        (generated,) = _met(host, function, *replay_arguments())
+        wide = next(one for one in generated.table if one.end - one.start > 2 and one.index > generated.entry)
+        references = {
+            "inside": hex(generated.address(wide.index) + 2),
+            "behind": hex(generated.base_address + generated.table.code_size + 2),
+        }
+        wanted = InstructionBreakpoint(instruction_reference=references.get(reference, reference))
+        (made,) = host.engine.set_instruction_breakpoints([wanted])
+    assert not made.verified
+    assert problem in (made.message or "")
+
+
+def test_lines_of_a_listing() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=lambda stop: (stop.reason, stop.index))
+    with debugging(record) as host:
+        (generated,) = _met(host, function, *replay_arguments())
+        record.seen.clear()
+        store = next(one.index for one in generated.table if one.name == "STORE_SUBSCR")
+        virtual, source = listing_source(generated), Source(name="listing", source_reference=5)
+        answers = host.engine.set_listing_breakpoints(
+            virtual, source, [SourceBreakpoint(line=store + 1), SourceBreakpoint(line=9999)]
+        )
+        host.engine.arm()
+        assert answers is not None
+        bound, beyond = answers
+        assert (bound.verified, bound.line, bound.source) == (True, store + 1, source)
+        assert not beyond.verified
+        assert f"has {len(generated.table)} lines" in (beyond.message or "")
+        function(*replay_arguments())
+        host.engine.set_listing_breakpoints(virtual, source, [])
+        host.engine.arm()
+        function(*replay_arguments())
+    assert record.seen == [("breakpoint", store)]
+
+
+# -- entry, pause, marker --------------------------------------------------------------------------------------------
+
+
+def test_stop_on_entry_of_every_generated_code() -> None:
+    function = compiled(programs.broken)
+    record = Recorder(look=lambda stop: (stop.reason, stop.name, stop.index == stop.generated.entry))
+    with debugging(record, stop_on_generated_code=True):
+        for _ in range(2):
+            function(torch.ones(3), {})
+    assert (
+        record.seen
+        == [
+            ("entry", "broken (generated #0)", True),
+            ("entry", "broken (resumed, generated #1)", True),
+        ]
+        * 2
+    )
+
+
+def test_pause() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=lambda stop: stop.reason)
+    with debugging(record) as host:
+        function(*replay_arguments())
+        assert record.seen == []
+        host.pause_requested = True
+        host.engine.arm()
+        function(*replay_arguments())
+        function(*replay_arguments())
+    assert record.seen == ["pause"]
+
+
+@pytest.mark.parametrize("mode", ["run-time", "both", "compile-time"])
+def test_the_marker_stops_here_and_not_in_torchs_terminal_debugger(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_terminal(prompt: object = "") -> str:
+        raise AssertionError(f"torch asked on the terminal: {prompt}")
+
+    monkeypatch.setattr("builtins.input", no_terminal)
+    function = compiled(programs.marked)
+    record = Recorder(look=lambda stop: (stop.reason, stop.title, stop.stop.description))
+    with debugging(record, mode=mode):
+        for _ in range(2):
+            assert function(torch.ones(2)).tolist() == [4.0, 4.0]
+    title = "torch._dynamo.bytecode_debugger.breakpoint()"
+    assert record.seen == [("breakpoint", title, f"Paused on {title}")] * 2
+
+
+def test_without_a_client_the_marker_is_torchs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("builtins.input", lambda prompt="": asked.append(prompt) or "c")
+    monkeypatch.setattr("builtins.print", lambda *_, **__: None)
+    function = compiled(programs.marked)
+    with debugging(Recorder()):
+        function(torch.ones(2))
+    function(torch.ones(2))
+    assert asked == ["(bdb) "]
+
+
+def test_the_programs_own_use_of_torchs_debugger_goes_on_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("builtins.input", lambda prompt="": asked.append(prompt) or "c")
+    monkeypatch.setattr("builtins.print", lambda *_, **__: None)
+    function = compiled(programs.replay)
+    record = Recorder()
+    with debugging(record, stop_on_generated_code=True):
+        with torch._dynamo.bytecode_debugger.debug():
+            function(*replay_arguments())
+        assert asked
+        assert record.seen == [], "torch's debugger asked to be told instead of us"
+        function(*replay_arguments())
+    assert len(record.seen) == 1
