@@ -1,0 +1,132 @@
+"""A connection pairs answers with requests, in any order and from any thread, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from dynamo_dap.protocol.connection import Connection, RequestFailed
+from dynamo_dap.protocol.framing import frame
+from dynamo_dap.protocol.messages import Event, Request, to_builtins
+from dynamo_dap.protocol.streams import SocketStream
+
+
+class Recorder:
+    """Puts what is received into queues."""
+
+    def __init__(self) -> None:
+        self.requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.problems: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.ends: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def on_request(self, request: Request) -> None:
+        self.requests.put(request)
+
+    def on_event(self, event: Event) -> None:
+        self.events.put(event)
+
+    def on_invalid_message(self, problem: str) -> None:
+        self.problems.put(problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        self.ends.put(problem)
+
+
+class Pair:
+    """Two connections that speak to each other."""
+
+    def __init__(self) -> None:
+        one, other = socket.socketpair()
+        self.near, self.far = Connection(SocketStream(one), "far end"), Connection(SocketStream(other), "near end")
+        self.near_side, self.far_side = Recorder(), Recorder()
+        self.raw = one
+        self.near.start(self.near_side)
+        self.far.start(self.far_side)
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    """Two connected ends, closed afterwards; a Unix socket has no Nagle's algorithm to turn off."""
+    monkeypatch.setattr(socket.socket, "setsockopt", lambda *arguments: None)
+    made = Pair()
+    yield made
+    made.near.close()
+    made.far.close()
+
+
+def test_answers_in_another_order_reach_their_requests(pair: Pair) -> None:
+    answers: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
+    for name in ("first", "second", "third"):
+        pair.near.send_request(name, {}, lambda response, name=name: answers.put((name, to_builtins(response.body))))
+    received = [pair.far_side.requests.get(timeout=5) for _ in range(3)]
+    for request in reversed(received):
+        pair.far.respond(request, {"was": request.command})
+    assert [answers.get(timeout=5) for _ in range(3)] == [
+        (name, {"was": name}) for name in ("third", "second", "first")
+    ]
+
+
+def test_many_threads_send_at_once_and_no_message_is_torn(pair: Pair) -> None:
+    def send(number: int) -> None:
+        for count in range(200):
+            pair.near.send_event(f"event {number}", {"count": count, "text": "x" * 500})
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    counts: dict[str, list[int]] = {}
+    for _ in range(1600):
+        event = pair.far_side.events.get(timeout=10)
+        counts.setdefault(event.event, []).append(to_builtins(event.body)["count"])
+    assert counts == {f"event {number}": list(range(200)) for number in range(8)}
+    for thread in threads:
+        thread.join()
+
+
+def test_a_failure_is_raised_with_its_text(pair: Pair) -> None:
+    def refuse() -> None:
+        request = pair.far_side.requests.get(timeout=5)
+        pair.far.respond_error(request, "cannot do {that}", error_id=7, message="no")
+
+    threading.Thread(target=refuse).start()
+    with pytest.raises(RequestFailed) as failed:
+        pair.near.request("do", {}, timeout=5)
+    assert str(failed.value) == "cannot do {that}"
+    assert failed.value.response.message == "no"
+
+
+def test_no_answer_is_a_timeout_that_says_what_was_asked(pair: Pair) -> None:
+    with pytest.raises(TimeoutError, match="'think'"):
+        pair.near.request("think", {}, timeout=0.05)
+
+
+def test_the_end_answers_what_is_pending_and_what_comes_after(pair: Pair) -> None:
+    answers: queue.SimpleQueue[tuple[bool, str | None]] = queue.SimpleQueue()
+    pair.near.send_request("wait", {}, lambda response: answers.put((response.success, response.message)))
+    pair.far_side.requests.get(timeout=5)
+    pair.far.close()
+    assert answers.get(timeout=5) == (False, "disconnected")
+    assert pair.near_side.ends.get(timeout=5) is None
+    with pytest.raises(RequestFailed, match="is gone"):
+        pair.near.request("again", {}, timeout=5)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"null", b"\xff", b'{"seq": 1}', b'{"seq": 1, "type": "request"}', b'{"seq": 1, "type": "event"}'],
+)
+def test_a_message_that_is_none_is_told_and_the_next_is_read(pair: Pair, body: bytes) -> None:
+    pair.raw.sendall(frame(body) + frame(b'{"seq": 2, "type": "event", "event": "hello"}'))
+    assert pair.far_side.problems.get(timeout=5)
+    assert pair.far_side.events.get(timeout=5).event == "hello"
+
+
+def test_a_truncated_end_is_told(pair: Pair) -> None:
+    pair.raw.sendall(b"Content-Length: 100\r\n\r\n{")
+    pair.raw.shutdown(socket.SHUT_WR)
+    assert "middle" in (pair.far_side.ends.get(timeout=5) or "")
