@@ -101,7 +101,9 @@ def test_the_program_outlives_a_server_that_dies(new_session: NewSession, progra
     session.timeline.wait_for_end()
 
     again = new_session()
-    again.attach(program.host, program.port, "listening", "again", "compute", mode="compile-time", eager=False)
+    again.attach(program.host, program.port, mode="compile-time", eager=False)
+    # Breakpoints can be set while the program runs, too.
+    again.set_breakpoints("listening", "compute")
     again.wait_for_stop("breakpoint", at="compute")
     again.disconnect(terminateDebuggee=False)
     assert program.process.poll() is None
