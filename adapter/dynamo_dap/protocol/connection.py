@@ -29,6 +29,7 @@ from dynamo_dap.protocol.messages import (
     encode_body,
     parse,
 )
+from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import ByteStream
 
 OnResponse = Callable[[Response], None]
@@ -79,12 +80,7 @@ class Connection:
 
     def start(self, receiver: Receiver) -> threading.Thread:
         """Start reading; ``receiver`` is called on the returned daemon thread."""
-        reader = threading.Thread(
-            target=self._read,
-            args=(receiver,),
-            name=f"dynamo-dap {self.name} reader",
-            daemon=True,
-        )
+        reader = own_thread(f"{self.name} reader", self._read, receiver)
         self._reader = reader
         reader.start()
         return reader

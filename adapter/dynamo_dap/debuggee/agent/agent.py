@@ -15,6 +15,7 @@ from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (regi
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.deciding import Decider
+from dynamo_dap.debuggee.agent.eager_debugger import EagerDebugger, NoEagerDebugger
 from dynamo_dap.debuggee.agent.eager_frames import EagerFrame, walk
 from dynamo_dap.debuggee.agent.engine import Engine
 from dynamo_dap.debuggee.agent.frames import Frame
@@ -48,6 +49,10 @@ class Agent:
         self.pause_eager: Callable[[int], bool] = lambda ident: False
         """Pauses a thread (Python's identifier) that runs ordinary Python; False when it cannot be reached there.
         Called on the reader thread."""
+        self.eager_debugger: EagerDebugger = NoEagerDebugger()
+        """Who debugs ordinary Python in this process."""
+        self.start_eager: Callable[[Options], None] = lambda options: None
+        """Starts that debugger, as a client asks in its ``attach``. Reader thread."""
         self._client: Connection | None = None
         self._engines: list[Engine] = []
         self._lock = threading.Lock()
@@ -71,6 +76,7 @@ class Agent:
     def detach_client(self) -> None:
         """Forget the client: every hook comes out, every thread runs on. Any thread; harmless when there is none."""
         client, self._client = self._client, None
+        self.eager_debugger.close()
         self.breakpoints.clear()
         with self._lock:
             self._steps.clear()
@@ -245,6 +251,7 @@ class Agent:
         client.send_event("stopped", _stopped_body(stop, pause.thread_id))
         with self.holding():
             pause.serve()
+        self.eager_debugger.resume(pause.step)
         self._go_on(pause)
 
     def _go_on(self, pause: Pause) -> None:
@@ -258,17 +265,18 @@ class Agent:
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
         """Mark the calling thread as held: code that runs inside does not stop again."""
-        was = self.is_holding
+        was = getattr(self._local, "is_holding", False)
         self._local.is_holding = True
         try:
-            yield
+            with self.eager_debugger.kept_out():
+                yield
         finally:
             self._local.is_holding = was
 
     @property
     def is_holding(self) -> bool:
-        """Whether the calling thread is held."""
-        return getattr(self._local, "is_holding", False)
+        """Whether the calling thread is held, by the agent or by the debugger of ordinary Python."""
+        return getattr(self._local, "is_holding", False) or self.eager_debugger.holds_this_thread
 
     def current_step(self) -> Step | None:
         """The step in progress on the calling thread."""
@@ -284,6 +292,30 @@ class Agent:
         with self._lock:
             dropped = self._steps.pop(threading.get_ident(), None)
         if dropped is not None:
+            self.arm_engines()
+
+    def begin_foreign_step(self, thread_id: int, step: Step) -> None:
+        """Another debugger begins a step on the thread: traces and generated code on its way may end it. Any thread."""
+        ident = self.threads.ident_of(thread_id)
+        if ident is None or ident in self._pauses:
+            return
+        with self._lock:
+            self._steps[ident] = step
+        self.arm_engines()
+
+    def give_up_steps(self, thread_id: int | None = None) -> None:
+        """Give up what the user asked of a thread (None: of all that are not held): another debugger has seen to it.
+
+        Steps and requests to pause, that is. Any thread.
+        """
+        wanted = self.threads.ident_of(thread_id) if thread_id is not None else None
+        with self._lock:
+            given_up = [ident for ident in self._steps if thread_id is None or ident == wanted]
+            for ident in given_up:
+                del self._steps[ident]
+            requests = {ident for ident in self._pause_requests if thread_id is None or ident == wanted}
+            self._pause_requests -= requests
+        if given_up or requests:
             self.arm_engines()
 
     def take_pause_request(self) -> bool:

@@ -85,7 +85,7 @@ class _Watchdog:
         with self._condition:
             self._deadlines[work] = deadline
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="dynamo-dap watchdog", daemon=True)
+                self._thread = own_thread("watchdog", self._run)
                 self._thread.start()
             self._condition.notify()
 

@@ -15,6 +15,12 @@ class Options(Struct, rename="camel", omit_defaults=True, frozen=True):
     """``compile-time``, ``run-time`` or ``both``."""
     eager: bool = False
     """Whether ordinary Python is debugged in this session, by another backend."""
+    eager_address: str | None = None
+    """``HOST:PORT`` where the server waits for debugpy, when it is to be started by the ``attach`` request."""
+    eager_token: str | None = None
+    """What debugpy has to show there."""
+    sub_process: bool = True
+    """Debug child processes, too, where ordinary Python is debugged."""
     just_my_code: bool = True
     """Leave out frames and breakpoints of installed packages and the standard library."""
     stop_on_entry: bool = False

@@ -1,17 +1,28 @@
 """Thread ids for DAP, and the threads to show.
 
-DAP ids are small and stable: the main thread is 1, others count up as they are first seen. Any thread may ask. Threads
-of the debugger are never shown.
+DAP ids are small and stable: the main thread is 1, others count up as they are first seen. Beside another debugger of
+the same process, its ids are used: a thread has one id, whoever speaks of it. Any thread may ask. Threads of the
+debugger are never shown.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
+from typing import Protocol
 
+from dynamo_dap.protocol.own_threads import OWN_THREAD_PREFIX
 from dynamo_dap.protocol.types import Thread
 
-OWN_THREAD_PREFIX = "dynamo-dap "
+
+class SharedThreadIds(Protocol):
+    """Thread ids that another debugger gives."""
+
+    def thread_id_of(self, ident: int) -> int:
+        """Return the DAP id of the thread with Python's identifier ``ident``."""
+
+    def ident_of_thread(self, thread_id: int) -> int | None:
+        """Return Python's identifier of a DAP thread id, None when there is no such thread."""
 
 
 class ThreadIds:
@@ -22,6 +33,8 @@ class ThreadIds:
         self._ids: dict[int, int] = {threading.main_thread().ident or 0: 1}
         self._names: dict[int, str] = {}
         self._next = itertools.count(2)
+        self.shared: SharedThreadIds | None = None
+        """Where ids come from when another debugger gives threads ids, too."""
 
     def current(self) -> int:
         """Return the DAP id of the calling thread."""
@@ -29,6 +42,8 @@ class ThreadIds:
 
     def of(self, ident: int) -> int:
         """Return the DAP id of the thread with Python's identifier ``ident``."""
+        if self.shared is not None:
+            return self.shared.thread_id_of(ident)
         with self._lock:
             if ident not in self._ids:
                 self._ids[ident] = next(self._next)
@@ -36,6 +51,8 @@ class ThreadIds:
 
     def ident_of(self, thread_id: int) -> int | None:
         """Return Python's identifier of a DAP thread id, None when there is no such thread."""
+        if self.shared is not None:
+            return self.shared.ident_of_thread(thread_id)
         with self._lock:
             return next((ident for ident, known in self._ids.items() if known == thread_id), None)
 

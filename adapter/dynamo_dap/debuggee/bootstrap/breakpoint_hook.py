@@ -28,6 +28,9 @@ def stop_at(agent: Agent, frame: types.FrameType) -> None:
         return
     if any(engine.stop_for_breakpoint_call(frame) for engine in agent.engines):
         return
+    if agent.eager_debugger.is_active:
+        agent.eager_debugger.stop_at(frame)
+        return
     agent.hold(
         Stop(
             engine=EAGER,

@@ -15,6 +15,7 @@ import threading
 import msgspec
 
 from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.bootstrap.eager import start_eager
 from dynamo_dap.debuggee.bootstrap.entry_stop import stop_on_entry
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
 from dynamo_dap.debuggee.bootstrap.program import Program, run
@@ -35,6 +36,10 @@ class LaunchDescription(msgspec.Struct, rename="camel"):
     module: str | None = None
     code: str | None = None
     args: list[str] = []
+    debugpy_address: str | None = None
+    """Where the server waits for debugpy; None when ordinary Python is not debugged."""
+    debugpy_token: str = ""
+    sub_process: bool = True
 
 
 def launch() -> None:
@@ -44,8 +49,28 @@ def launch() -> None:
     agent = process_agent()
     _connect(agent, description)
     atexit.register(agent.detach_client)
+    if description.debugpy_address is None:
+        agent.configured.wait()
+        run(program, before=lambda filename: _before(agent, filename))
+        return
+    _run_with_debugpy(agent, program, description, description.debugpy_address)
+
+
+def _before(agent: Agent, filename: str) -> None:
+    if agent.options.stop_on_entry:
+        stop_on_entry(agent, filename)
+
+
+def _run_with_debugpy(agent: Agent, program: Program, description: LaunchDescription, address: str) -> None:
+    debugger = start_eager(agent, address, description.debugpy_token, sub_process=description.sub_process)
+    if debugger is None:
+        agent.configured.wait()
+        run(program, before=lambda filename: _before(agent, filename))
+        return
+    debugger.pause_until_program_runs()
     agent.configured.wait()
-    run(program, before=lambda filename: stop_on_entry(agent, filename) if agent.options.stop_on_entry else None)
+    debugger.wait_until_configured()
+    run(program, before=lambda filename: debugger.trace_program(), on_end=debugger.report_uncaught)
 
 
 def _connect(agent: Agent, description: LaunchDescription) -> None:

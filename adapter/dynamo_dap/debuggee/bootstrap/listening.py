@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_i
 from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import SocketStream
 
 _listening: tuple[str, int] | None = None
@@ -52,7 +53,7 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
     token = access_token or secrets.token_urlsafe(32)
     write_token_file(_listening[0], _listening[1], token)
     acceptor = _Acceptor(listener, token, process_agent())
-    threading.Thread(target=acceptor.run, name="dynamo-dap acceptor", daemon=True).start()
+    own_thread("acceptor", acceptor.run).start()
     return _listening
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
+from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
 from dynamo_dap.debuggee.bootstrap.eager_pause import pause_eager
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
@@ -33,11 +34,20 @@ def process_agent() -> Agent:
             _agent = agent = Agent()
             agent.on_terminate = lambda: _terminate(agent)
             agent.pause_eager = lambda ident: pause_eager(agent, ident)
+            agent.start_eager = lambda options: _start_eager(agent, options)
             install_breakpoint_hook(agent)
             # Not for the program, and not for its children.
             crash_folder = os.environ.pop(CELL_VARIABLE, None)
             when_imported("torch._dynamo.convert_frame", lambda: _add_engines(agent, crash_folder))
     return _agent
+
+
+def _start_eager(agent: Agent, options: Options) -> None:
+    # Imported only now: a program that is not debugged pays nothing.
+    from dynamo_dap.debuggee.bootstrap.eager import start_eager
+
+    if options.eager_address is not None:
+        start_eager(agent, options.eager_address, options.eager_token or "", sub_process=options.sub_process)
 
 
 def _add_engines(agent: Agent, crash_folder: str | None) -> None:

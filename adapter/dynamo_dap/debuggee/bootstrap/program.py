@@ -28,8 +28,10 @@ class Program:
     args: list[str]
 
 
-def run(program: Program, before: Callable[[str], None]) -> None:
-    """Run ``program``. ``before`` is told the file name of its code right before it runs.
+def run(
+    program: Program, before: Callable[[str], None], on_end: Callable[[BaseException], None] = lambda error: None
+) -> None:
+    """Run ``program``. ``before`` is told the file name of its code right before it runs, ``on_end`` what ended it.
 
     Exceptions end the process as they would without a debugger.
     """
@@ -37,10 +39,11 @@ def run(program: Program, before: Callable[[str], None]) -> None:
         code = _prepare(program)
         before(code.co_filename)
         exec(code, sys.modules["__main__"].__dict__)
-    except Exception as error:  # noqa: BLE001  (the user's program may raise anything)
-        _end_with(error)
-    except KeyboardInterrupt as error:
+    except BaseException as error:  # noqa: BLE001  (the user's program may raise anything)
         error.__traceback__ = _without_own_frames(error.__traceback__)
+        on_end(error)
+        if isinstance(error, Exception):
+            _end_with(error)
         raise
 
 

@@ -28,7 +28,13 @@ def attach(agent: Agent, options: Options) -> None:
     """Take up the session's options; ``initialized`` follows."""
     agent.options = options
     agent.breakpoints.bind_again(options)
-    agent.after_response(lambda: agent.send_event("initialized"))
+    agent.after_response(lambda: _begin(agent, options))
+
+
+def _begin(agent: Agent, options: Options) -> None:
+    if options.eager_address is not None:
+        agent.start_eager(options)
+    agent.send_event("initialized")
 
 
 @handles("configurationDone", _NoArguments)

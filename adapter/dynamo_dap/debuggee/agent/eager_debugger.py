@@ -1,0 +1,79 @@
+"""The debugger of ordinary Python in the same process, as the agent sees it.
+
+The agent and that debugger share the program's threads: each stops some of them, and both may have a step under way on
+the same one. All methods are called on the thread they are about, unless they say otherwise. The agent has a
+``NoEagerDebugger`` until a session with one begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from dynamo_dap.debuggee.agent.stepping import Step
+
+
+class EagerDebugger(Protocol):
+    """What the agent asks of it."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it debugs now. Any thread."""
+
+    def close(self) -> None:
+        """The session is over. Any thread; harmless when called again."""
+
+    def kept_out(self) -> AbstractContextManager[None]:
+        """Keep it out of what the calling thread runs inside: the agent holds the thread."""
+
+    @property
+    def holds_this_thread(self) -> bool:
+        """Whether it has stopped the calling thread: what it evaluates there must not stop again."""
+
+    def resume(self, step: Step | None) -> None:
+        """The agent lets the calling thread go on.
+
+        With a ``step``, whoever gets there first ends it: here the step must end in the eager code that called what
+        the agent showed. Without one, a step that was under way here is given up: the user chose to continue.
+        """
+
+    def stop_at(self, frame: types.FrameType) -> None:
+        """Stop the calling thread as soon as it is back in ``frame``, which called ``breakpoint()``."""
+
+    def thread_id_of(self, ident: int) -> int:
+        """Return its DAP id of the thread with Python's identifier ``ident``. Any thread."""
+
+    def ident_of_thread(self, thread_id: int) -> int | None:
+        """Return Python's identifier of a thread by its DAP id, None when there is no such thread. Any thread."""
+
+
+class NoEagerDebugger:
+    """Nobody debugs ordinary Python."""
+
+    is_active = False
+    holds_this_thread = False
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    @contextlib.contextmanager
+    def kept_out(self) -> Iterator[None]:
+        """Nothing to keep out."""
+        yield
+
+    def resume(self, step: Step | None) -> None:
+        """Nothing to do."""
+
+    def stop_at(self, frame: types.FrameType) -> None:
+        """Nobody to stop."""
+
+    def thread_id_of(self, ident: int) -> int:
+        """Never asked: it is not active."""
+        raise NotImplementedError
+
+    def ident_of_thread(self, thread_id: int) -> int | None:
+        """Never asked: it is not active."""
+        raise NotImplementedError

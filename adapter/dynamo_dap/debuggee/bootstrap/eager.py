@@ -1,0 +1,40 @@
+"""Starts debugpy in a session that wants ordinary Python debugged, and tells the server how that went.
+
+On the main thread of a launched program before the program runs, else on the agent's reader thread. Without debugpy the
+session goes on with what the agent can do.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
+from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing
+from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+
+EAGER_EVENT = "dynamoEager"
+"""Event to the server: debugpy is on its way to it (no ``problem``), or will not come."""
+
+
+class _EagerEventBody(Struct, omit_defaults=True):
+    problem: str | None = None
+
+
+def start_eager(agent: Agent, address: str, token: str, *, sub_process: bool) -> DebugpyDebugger | None:
+    """Start debugpy, which connects to the server at ``address``; None when that is not possible."""
+    debugger = DebugpyDebugger(agent)
+    problem: str | None = None
+    try:
+        debugger.start(address, token, sub_process=sub_process)
+    except DebugpyMissing as missing:
+        problem = str(missing)
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the program is to run)
+        log_exception("starting debugpy")
+        problem = f"debugpy could not be started: {type(error).__name__}: {error}"
+    agent.send_event(EAGER_EVENT, _EagerEventBody(problem))
+    if problem is not None:
+        return None
+    when_imported("torch._dynamo.convert_frame", debugger.watch_compiles)
+    return debugger

@@ -1,0 +1,46 @@
+"""Leaves Dynamo's compiles untraced by debugpy, and what Dynamo generates unvisited.
+
+Dynamo is plain Python, and traced it takes twice as long. Made when the program imports Dynamo in a session with
+debugpy; its hooks run on compiling threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.torch_internals.compiling import CompileWatcher
+from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
+from dynamo_dap.debuggee.torch_internals.generated_names import GeneratedNames
+
+
+class Compiles:
+    """Both hooks."""
+
+    def __init__(self) -> None:
+        self._watcher = CompileWatcher(_untraced)
+        self._names = GeneratedNames(pydevd_internals.never_trace)
+
+    def watch(self, on_problem: Callable[[str], None]) -> None:
+        """Put the hooks in; what this torch has no place for is told to ``on_problem``."""
+        for install in (self._watcher.install, self._names.install):
+            try:
+                install()
+            except FeatureMissing as missing:
+                on_problem(str(missing))
+
+    def close(self) -> None:
+        """Take the hooks out."""
+        self._watcher.remove()
+        self._names.remove()
+
+
+@contextlib.contextmanager
+def _untraced() -> Iterator[None]:
+    restore = pydevd_internals.suspend_tracing()
+    try:
+        yield
+    finally:
+        if restore is not None and pydevd_internals.debugger() is not None:
+            restore()

@@ -1,0 +1,128 @@
+"""debugpy as the agent's ``EagerDebugger``, for the length of one session.
+
+Started on the thread that is to run the program (launch), or on the agent's reader thread (attach).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.eager.compiles import Compiles
+from dynamo_dap.debuggee.eager.frames import innermost_user_frame
+from dynamo_dap.debuggee.eager.handing_over import HandingOver
+
+_OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+class DebugpyDebugger:
+    """See ``agent.eager_debugger.EagerDebugger``."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._compiles = Compiles()
+        self._gone = threading.Event()
+        self._restore_tracing: Callable[[], None] | None = None
+
+    # -- its life --------------------------------------------------------------------------------------------------
+
+    def start(self, address: str, token: str, *, sub_process: bool) -> None:
+        """Load debugpy and connect it to the server at ``address``, where it shows ``token``.
+
+        Raises:
+            pydevd_internals.DebugpyMissing: there is no debugpy here.
+            OSError: nobody listens at the address.
+        """
+        pydevd_internals.load()
+        host, _, port = address.rpartition(":")
+        pydevd_internals.connect(host, int(port), token, sub_process=sub_process, own_package=_OWN_PACKAGE)
+        handing_over = HandingOver(self._agent)
+        pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
+        self._agent.threads.shared = self
+        self._agent.eager_debugger = self
+        self._agent.pause_eager = lambda ident: True  # debugpy pauses where no engine can
+
+    def watch_compiles(self) -> None:
+        """Dynamo has been imported: its compiles are to be left alone."""
+        if self.is_active:
+            self._compiles.watch(lambda problem: self._agent.print(f"dynamo-dap: {problem}\n", "important"))
+
+    def pause_until_program_runs(self) -> None:
+        """Leave the calling thread untraced until ``trace_program``: what runs until then is the debugger's."""
+        self._restore_tracing = pydevd_internals.suspend_tracing()
+
+    def trace_program(self) -> None:
+        """The program begins now, on the calling thread."""
+        restore, self._restore_tracing = self._restore_tracing, None
+        if restore is not None and self.is_active:
+            restore()
+
+    def wait_until_configured(self) -> None:
+        """Block until its client has set its breakpoints, or is gone."""
+        if self.is_active:
+            pydevd_internals.wait_until_configured(self._gone)
+
+    def close(self) -> None:
+        """The session is over: the agent is alone again. Any thread; harmless when it has been called."""
+        self._gone.set()
+        self._compiles.close()
+
+    def report_uncaught(self, error: BaseException) -> None:
+        """The program is about to end by ``error``."""
+        if self.is_active:
+            pydevd_internals.report_uncaught(error)
+
+    # -- EagerDebugger ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its session goes on."""
+        return not self._gone.is_set() and pydevd_internals.debugger() is not None
+
+    @contextlib.contextmanager
+    def kept_out(self) -> Iterator[None]:
+        """Leave the calling thread untraced inside."""
+        restore = pydevd_internals.suspend_tracing() if self.is_active else None
+        try:
+            yield
+        finally:
+            if restore is not None and self.is_active:
+                restore()
+
+    @property
+    def holds_this_thread(self) -> bool:
+        """Whether debugpy has stopped the calling thread."""
+        return self.is_active and pydevd_internals.holds_this_thread()
+
+    def resume(self, step: Step | None) -> None:
+        """Hand a step over to debugpy, too, or take one away from it."""
+        if not self.is_active:
+            return
+        if step is None:
+            pydevd_internals.give_up_step()
+            return
+        caller, callee = innermost_user_frame(sys._getframe())
+        if step.kind is StepKind.IN or callee is None:
+            pydevd_internals.step_in(caller)
+        else:
+            pydevd_internals.step_back_into_caller(callee)
+
+    def stop_at(self, frame: types.FrameType) -> None:
+        """Stop at ``breakpoint()``."""
+        if self.is_active:
+            pydevd_internals.stop_at(frame)
+
+    def thread_id_of(self, ident: int) -> int:
+        """debugpy's id of a thread."""
+        return pydevd_internals.thread_id_of(ident)
+
+    def ident_of_thread(self, thread_id: int) -> int | None:
+        """The thread of an id of debugpy's."""
+        return pydevd_internals.ident_of_thread(thread_id)

@@ -1,0 +1,254 @@
+"""What the agent needs of debugpy beyond its documented functions: the only module that touches names inside of it.
+
+debugpy is imported when a session wants it, never before. Functions are called on the thread they are about, unless
+they say otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_FRAME_EVALUATION = "PYDEVD_USE_FRAME_EVAL"
+_STATE_RUN, _STATE_SUSPEND = 1, 2
+_NO_COMMAND = -1
+_STEP_INTO, _STEP_INTO_MY_CODE = 107, 144
+_STEP_RETURN, _STEP_RETURN_MY_CODE = 109, 160
+_LIBRARY_FILE = 1
+"""``pydevd_dont_trace_files.LIB_FILE``: a file that is never traced, though it is shown in stacks."""
+
+
+class DebugpyMissing(Exception):
+    """There is no debugpy to be used here; the text says why, for a person."""
+
+
+def load() -> None:
+    """Import debugpy's in-process server.
+
+    Raises:
+        DebugpyMissing: it is not installed for this Python, or cannot be imported.
+    """
+    with _without_frame_evaluation():
+        try:
+            importlib.import_module("debugpy.server")
+            importlib.import_module("pydevd")
+        except ModuleNotFoundError as error:
+            if error.name != "debugpy":
+                raise DebugpyMissing(f"debugpy cannot be imported: {error}") from None
+            text = f"debugpy is not installed for {sys.executable} (run: {sys.executable} -m pip install debugpy)"
+            raise DebugpyMissing(text) from None
+        except Exception as error:  # noqa: BLE001  (whatever is wrong with it)
+            raise DebugpyMissing(f"debugpy cannot be imported: {type(error).__name__}: {error}") from None
+
+
+@contextlib.contextmanager
+def _without_frame_evaluation() -> Iterator[None]:
+    """On Python 3.10 pydevd would take the hook for evaluating frames, which is Dynamo's."""
+    before = os.environ.get(_FRAME_EVALUATION)
+    os.environ[_FRAME_EVALUATION] = "NO"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_FRAME_EVALUATION]
+        else:
+            os.environ[_FRAME_EVALUATION] = before
+
+
+def connect(host: str, port: int, token: str, *, sub_process: bool, own_package: str) -> None:
+    """Connect to the server and trace every thread, with nothing armed yet. ``own_package`` is never traced or shown.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    package = os.path.dirname(str(sys.modules["debugpy"].__file__))
+    sys.modules["pydevd"].settrace(
+        host=host,
+        port=port,
+        client_access_token=token,
+        suspend=False,
+        wait_for_ready_to_run=False,
+        patch_multiprocessing=sub_process,
+        dont_trace_start_patterns=(package, own_package),
+        dont_trace_end_patterns=("debugpy_launcher.py",),
+        notify_stdin=False,
+    )
+    _take_nagle_off(debugger())
+
+
+def _take_nagle_off(pydb: Any) -> None:
+    """It writes every message in two pieces, the second of which would wait for the first to be acknowledged."""
+    import socket
+
+    with contextlib.suppress(AttributeError, OSError):
+        pydb._client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def debugger() -> Any:
+    """Return pydevd's debugger; None when there is none any more."""
+    return sys.modules["pydevd"].get_global_debugger()
+
+
+def listen_to_messages(after_receive: Callable[[Any], None], before_send: Callable[[Any], None]) -> None:
+    """Have every DAP message that it receives or sends shown first, as plain Python values; on its own threads."""
+    pydevd: Any = sys.modules["pydevd"]
+    listener = type(
+        "Listener",
+        (pydevd.IDAPMessagesListener,),
+        {
+            "after_receive": lambda self, message: after_receive(message),
+            "before_send": lambda self, message: before_send(message),
+        },
+    )()
+    pydevd.add_dap_messages_listener(listener)
+
+
+def wait_until_configured(cancelled: threading.Event) -> None:
+    """Wait until it has received ``configurationDone``, or ``cancelled`` is set."""
+    sys.modules["pydevd"]._wait_for_attach(cancel=cancelled)
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def _schema() -> Any:
+    return sys.modules["_pydevd_bundle._debug_adapter.pydevd_base_schema"].BaseSchema  # type: ignore[attr-defined]
+
+
+def _thread(ident: int) -> threading.Thread | None:
+    return threading._active.get(ident)  # type: ignore[attr-defined,no-any-return]
+
+
+def thread_id_of(ident: int) -> int:
+    """Return the DAP id that it gives the thread with Python's identifier ``ident``. Any thread."""
+    thread = _thread(ident)
+    if thread is None:
+        key = f"thread {ident}"
+    else:
+        key = importlib.import_module("_pydevd_bundle.pydevd_constants").get_thread_id(thread)
+    return int(_schema()._translate_id_to_dap(key))
+
+
+def ident_of_thread(thread_id: int) -> int | None:
+    """Return Python's identifier of the thread with its DAP id ``thread_id``. Any thread."""
+    key = _schema()._dap_id_to_obj_id.get(thread_id)
+    if not isinstance(key, str):
+        return None
+    if key.startswith("thread "):
+        return int(key.removeprefix("thread "))
+    for ident, thread in list(threading._active.items()):  # type: ignore[attr-defined]
+        if getattr(thread, "__pydevd_id__", None) == key:
+            return int(ident)
+    return None
+
+
+def _information(thread: threading.Thread | None = None) -> Any:
+    module = importlib.import_module("_pydevd_bundle.pydevd_additional_thread_info")
+    return module.set_additional_thread_info(thread or threading.current_thread())
+
+
+def holds_this_thread() -> bool:
+    """Whether it has the calling thread stopped, serving requests on it."""
+    information = getattr(threading.current_thread(), "additional_info", None)
+    return information is not None and bool(getattr(information, "is_in_wait_loop", False))
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+def give_up_step() -> None:
+    """Forget the step, or the request to pause, that is under way on the calling thread."""
+    _set_step(_information(), _NO_COMMAND, None)
+
+
+def step_in(frame: types.FrameType | None) -> None:
+    """Have the calling thread stop at the next line of the user's; ``frame`` is the innermost one of the user's."""
+    _begin_step(_STEP_INTO_MY_CODE if _is_my_code_only() else _STEP_INTO, None, frame)
+
+
+def step_back_into_caller(callee: types.FrameType) -> None:
+    """Have the calling thread stop in the user's code that called ``callee``, as soon as that has returned."""
+    _begin_step(_STEP_RETURN_MY_CODE if _is_my_code_only() else _STEP_RETURN, callee, callee)
+
+
+def _is_my_code_only() -> bool:
+    return bool(debugger().get_use_libraries_filter())
+
+
+def _begin_step(command: int, stop: types.FrameType | None, traced: types.FrameType | None) -> None:
+    information = _information()
+    if traced is not None:
+        information.step_in_initial_location = (traced, traced.f_lineno)
+    _set_step(information, command, stop)
+    if traced is not None:
+        debugger().set_trace_for_frame_and_parents(threading.get_ident(), traced)
+    if _uses_monitoring():
+        monitoring = _monitoring()
+        monitoring.update_monitor_events(suspend_requested=True)
+        monitoring.restart_events()
+
+
+def _set_step(information: Any, command: int, stop: types.FrameType | None) -> None:
+    information.pydev_original_step_cmd = command
+    information.pydev_step_cmd = command
+    information.pydev_step_stop = stop
+    information.pydev_state = _STATE_RUN
+    information.update_stepping_info()
+
+
+def stop_at(frame: types.FrameType) -> None:
+    """Stop the calling thread at the next line of ``frame``, as debugpy's own ``breakpoint()`` does."""
+    sys.modules["pydevd"].settrace(
+        suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame, notify_stdin=False
+    )
+
+
+def report_uncaught(error: BaseException) -> None:
+    """Stop at an exception that is about to end the program, if the user asked for that."""
+    pydb = debugger()
+    thread = threading.current_thread()
+    pydb.stop_on_unhandled_exception(pydb, thread, _information(thread), (type(error), error, error.__traceback__))
+
+
+# -- tracing -----------------------------------------------------------------------------------------------------------
+
+
+def _monitoring() -> Any:
+    return importlib.import_module("_pydevd_sys_monitoring.pydevd_sys_monitoring")
+
+
+def _uses_monitoring() -> bool:
+    return bool(importlib.import_module("_pydevd_bundle.pydevd_constants").PYDEVD_USE_SYS_MONITORING)
+
+
+def suspend_tracing() -> Callable[[], None] | None:
+    """Stop tracing the calling thread; return what puts it back exactly as it was, None when it was not traced."""
+    if _uses_monitoring():
+        return _suspend_monitoring()
+    set_trace = importlib.import_module("pydevd_tracing").SetTrace
+    traced_by = sys.gettrace()
+    if traced_by is None:
+        return None
+    set_trace(None)
+    return lambda: set_trace(traced_by)
+
+
+def _suspend_monitoring() -> Callable[[], None] | None:
+    monitoring = _monitoring()
+    if not monitoring.suspend_current_thread_tracing():
+        return None
+    return lambda: monitoring.resume_current_thread_tracing()
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def never_trace(file_name: str) -> None:
+    """Never trace code of ``file_name``, a name in angle brackets, but show it in stacks. Any thread."""
+    importlib.import_module("_pydevd_bundle.pydevd_dont_trace_files").DONT_TRACE[file_name] = _LIBRARY_FILE

@@ -1,0 +1,77 @@
+"""Gives code that Dynamo generates a file name of its own.
+
+Generated code carries the user's file name and lines, so any Python debugger mistakes it for the user's function. While
+a ``GeneratedNames`` is installed, new generated code is called ``<generated 3: model.py>``; ``linecache`` holds the text
+of the user's file under that name, so tracebacks keep their lines. Code generated before keeps its name. The hook runs
+on the compiling thread; names live as long as the process.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+
+_REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
+
+NAMING = Feature("keeping debugpy out of generated code", _REGISTER)
+
+_lock = threading.Lock()
+_name_of_path: dict[str, str] = {}
+_path_of_name: dict[str, str] = {}
+
+
+def user_file(file_name: str) -> str:
+    """Return the user's file that code of ``file_name`` was generated from; ``file_name`` itself for any other."""
+    return _path_of_name.get(file_name, file_name)
+
+
+def is_generated(file_name: str) -> bool:
+    """Whether ``file_name`` is one that generated code was given."""
+    return file_name in _path_of_name
+
+
+class GeneratedNames:
+    """The hook that gives the names."""
+
+    def __init__(self, on_new_name: Callable[[str], None]) -> None:
+        """``on_new_name`` is told each name before any code has it."""
+        self._on_new_name = on_new_name
+        self._handle: Any = None
+
+    def install(self) -> None:
+        """Put the hook in; harmless when it is in. Any thread.
+
+        Raises:
+            FeatureMissing: this torch has no such hook.
+        """
+        if self._handle is None:
+            self._handle = NAMING.resolve(_REGISTER)(self._rename)
+
+    def remove(self) -> None:
+        """Take the hook out; harmless when it is not in. Any thread."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _rename(self, original: types.CodeType, generated: types.CodeType) -> types.CodeType:
+        return generated.replace(co_filename=self._name_for(original.co_filename))
+
+    def _name_for(self, path: str) -> str:
+        if path in _path_of_name:  # a resume function's own code was named after generated code
+            return path
+        with _lock:
+            name = _name_of_path.get(path)
+            if name is None:
+                name = f"<generated {len(_name_of_path)}: {os.path.basename(path).strip('<>')}>"
+                lines = linecache.getlines(path)
+                linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+                self._on_new_name(name)
+                _path_of_name[name] = path
+                _name_of_path[path] = name
+        return name

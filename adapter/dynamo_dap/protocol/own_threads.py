@@ -1,0 +1,21 @@
+"""Threads of the debugger's own, wherever it runs: daemons that other Python debuggers in the process leave alone.
+
+Called on any thread; what it makes lives as long as its target runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+OWN_THREAD_PREFIX = "dynamo-dap "
+
+
+def own_thread(name: str, target: Callable[..., object], *arguments: object) -> threading.Thread:
+    """Return a daemon thread, not yet started, called ``dynamo-dap NAME``.
+
+    pydevd, if it is in the process too, neither traces a thread with these two attributes nor shows it to the user.
+    """
+    thread = threading.Thread(target=target, args=arguments, name=OWN_THREAD_PREFIX + name, daemon=True)
+    vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+    return thread
