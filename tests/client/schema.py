@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 CUSTOM_PREFIX = "dynamo"
 
-_OPEN_MODELS = ("LaunchRequestArguments", "AttachRequestArguments", "RestartArguments", "ErrorResponseBody")
-"""Models that DAP leaves open: each adapter defines its own launch options."""
+_OPEN_MODELS = ("LaunchRequestArguments", "AttachRequestArguments", "RestartArguments", "ErrorResponseBody", "Module")
+"""Models that DAP leaves open: each adapter defines its own launch options, and columns of modules."""
 
 
 def problems_of(message: dict[str, Any]) -> list[str]:

@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "debuggee.agent": _AGENT,
     "debuggee.compile_time": _ENGINE,
     "debuggee.run_time": _ENGINE,
-    "debuggee.bootstrap": _ENGINE | {"debuggee.compile_time", "debuggee.run_time"},
+    "debuggee.eager": _ENGINE,
+    "debuggee.bootstrap": _ENGINE | {"debuggee.compile_time", "debuggee.run_time", "debuggee.eager"},
 }
 """What each room may import of the others."""
 

@@ -1,4 +1,4 @@
-"""A backend: something in the debugged program that speaks DAP as an adapter would. Today the agent; later debugpy too.
+"""A backend: something in the debugged program that speaks DAP as an adapter would: the agent, and debugpy.
 
 Used on the loop. Lives as long as its connection, which is never longer than the debugged process.
 """
@@ -9,8 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from dynamo_dap.protocol.messages import Event, Request, Response
 from dynamo_dap.server.errors import ErrorId
+from dynamo_dap.server.ids import ALONE
 from dynamo_dap.server.loop_connection import LoopConnection
 
 _log = logging.getLogger(__name__)
@@ -22,12 +25,17 @@ OnClosed = Callable[["Backend", "str | None"], None]
 class Backend:
     """One backend, and whom to tell what it says."""
 
+    takes_cancel = True
+    """Whether it knows ``cancel``."""
+
     def __init__(self, name: str, connection: LoopConnection, on_event: OnEvent, on_closed: OnClosed) -> None:
-        """Take ``connection`` over. ``name`` tells backends apart in logs, and whose an id is."""
+        """Take ``connection`` over. ``name`` tells backends apart."""
         self.name = name
         self.connection = connection
         self.is_ready = False
         """Whether it takes requests: it said ``initialized``, and is still there."""
+        self.ids = ALONE
+        """Its share of the client's ids."""
         self._on_event = on_event
         self._on_closed = on_closed
         self._is_gone = False
@@ -38,6 +46,23 @@ class Backend:
     def send(self, command: str, arguments: object, on_response: Callable[[Response], None]) -> int:
         """Send a request and return its ``seq`` there."""
         return self.connection.send_request(command, arguments, on_response)
+
+    def forward(self, command: str, arguments: msgspec.Raw, on_response: Callable[[Response], None]) -> int:
+        """Send a request of the client's, its ids made the backend's; those in the answer are made the client's."""
+        if self.ids is ALONE:
+            return self.send(command, arguments, on_response)
+
+        def answered(response: Response) -> None:
+            if response.success:
+                response = msgspec.structs.replace(response, body=self.ids.to_client(response.body))
+            on_response(response)
+
+        return self.send(command, self.ids.to_backend(arguments), answered)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its connection has ended."""
+        return self._is_gone
 
     def on_event(self, event: Event) -> None:
         """Pass an event on."""

@@ -10,11 +10,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from dynamo_dap.protocol.events import StoppedEventBody, ThreadEventBody
+import msgspec
+
+from dynamo_dap.protocol.events import ContinuedEventBody, StoppedEventBody, ThreadEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, decode
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
 from dynamo_dap.server.client import Client
+from dynamo_dap.server.debugpy_backend import DEBUGPY
+from dynamo_dap.server.stopped_threads import AGENT, StoppedThreads
+
+EAGER_EVENT = "dynamoEager"
+"""Event of the agent: whether debugpy is on its way."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,11 +36,12 @@ class BackendEvents:
         self._owns_end = owns_end
         self.is_silent = False
         """Whether the client is to hear nothing more: the program is being replaced by a restart."""
-        self.initialized = asyncio.Event()
-        """Set when the backend takes breakpoints."""
+        self.initialized = {name: asyncio.Event() for name in (AGENT, DEBUGPY)}
+        """Set when a backend takes breakpoints, by its name."""
+        self.eager_problem: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        """Why debugpy will not come, as the agent told; None when it is on its way."""
         self.has_said_terminated = False
-        self.stopped_threads: set[int] = set()
-        """Threads that have ever been reported stopped, and not exited."""
+        self.stopped_threads = StoppedThreads()
         self._readers: dict[str, Callable[[Backend, Event], object]] = {
             "initialized": self._initialized,
             "stopped": self._stopped,
@@ -41,11 +49,15 @@ class BackendEvents:
             "thread": self._thread,
             "exited": self._exited,
             "terminated": self._terminated,
+            "continued": self._continued,
+            "process": self._process,
+            EAGER_EVENT: self._eager,
         }
 
     def take(self, backend: Backend, event: Event) -> None:
         """Pass ``event`` on, or keep it."""
         read = self._readers.get(event.event)
+        event = Event(event.event, backend.ids.to_client(event.body))
         try:
             body = event.body if read is None else read(backend, event)
         except ProtocolError as error:
@@ -57,12 +69,12 @@ class BackendEvents:
     def _initialized(self, backend: Backend, event: Event) -> None:
         """Keep it: the session tells the client itself, once."""
         backend.is_ready = True
-        self.initialized.set()
+        self.initialized[backend.name].set()
 
     def _stopped(self, backend: Backend, event: Event) -> object:
         thread_id = decode(event.body, StoppedEventBody, "stopped event").thread_id
         if thread_id is not None:
-            self.stopped_threads.add(thread_id)
+            self.stopped_threads.stopped(thread_id, backend.name)
         return self._breakpoints.translate_stop(backend, event.body)
 
     def _breakpoint(self, backend: Backend, event: Event) -> object:
@@ -71,14 +83,35 @@ class BackendEvents:
     def _thread(self, backend: Backend, event: Event) -> object:
         body = decode(event.body, ThreadEventBody, "thread event")
         if body.reason == "exited":
-            self.stopped_threads.discard(body.thread_id)
+            self.stopped_threads.exited(body.thread_id)
         return event.body
 
     def _exited(self, backend: Backend, event: Event) -> object:
-        return None if self._owns_end else event.body
+        return None if self._owns_end or backend.name == DEBUGPY else event.body
 
     def _terminated(self, backend: Backend, event: Event) -> object:
-        if self._owns_end or self.has_said_terminated:
+        if self._owns_end or self.has_said_terminated or backend.name == DEBUGPY:
             return None
         self.has_said_terminated = True
         return event.body
+
+    def _continued(self, backend: Backend, event: Event) -> object:
+        body = decode(event.body, ContinuedEventBody, "continued event")
+        if body.all_threads_continued:
+            self.stopped_threads.resumed_by(backend.name)
+        elif not (backend.name == DEBUGPY and self.stopped_threads.is_agents(body.thread_id)):
+            self.stopped_threads.resumed(body.thread_id)
+        return event.body
+
+    def _process(self, backend: Backend, event: Event) -> object:
+        """The server tells of the process itself."""
+        return None
+
+    def _eager(self, backend: Backend, event: Event) -> object:
+        if not self.eager_problem.done():
+            self.eager_problem.set_result(decode(event.body, _EagerBody, "eager event").problem)
+        return None
+
+
+class _EagerBody(msgspec.Struct):
+    problem: str | None = None

@@ -16,6 +16,9 @@ import msgspec
 from dynamo_dap.protocol.events import BreakpointEventBody, StoppedEventBody
 from dynamo_dap.protocol.messages import decode
 from dynamo_dap.protocol.types import Breakpoint
+from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.breakpoint_shares import share
+from dynamo_dap.server.stopped_threads import AGENT
 
 
 class Named(Protocol):
@@ -45,6 +48,33 @@ class Remembered:
     arguments: msgspec.Raw
     count: int
     ids: list[int | None] = field(default_factory=list)
+    positions: dict[str, list[int]] = field(default_factory=dict)
+    """Which of the breakpoints each backend got, by its name; it got all when it is not here."""
+
+    def share(self, backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw | None:
+        """Return what of ``arguments`` is for ``backend``, None when nothing is."""
+        own, positions = share(backend, self.command, arguments)
+        if positions is None:
+            self.positions.pop(backend.name, None)
+        else:
+            self.positions[backend.name] = positions
+        return own
+
+    def by_position(self, backend: Named, breakpoints: list[Breakpoint] | None) -> dict[int, Breakpoint]:
+        """Return the backend's answer by the position of the breakpoint in the whole request."""
+        positions = self.positions.get(backend.name)
+        if breakpoints is None:
+            # Filters of exceptions need no answer; there is nothing that could be wrong with debugpy's.
+            return {position: Breakpoint(verified=True) for position in positions or ()}
+        return dict(zip(range(len(breakpoints)) if positions is None else positions, breakpoints, strict=False))
+
+
+@dataclass
+class _Known:
+    """One breakpoint of the client's: what set it, and what each backend last said of it."""
+
+    command: str
+    parts: dict[str, Breakpoint]
 
 
 class BreakpointMemory:
@@ -54,6 +84,7 @@ class BreakpointMemory:
         self._remembered: dict[tuple[str, str], Remembered] = {}
         self._next_id = itertools.count(1)
         self._client_ids: dict[tuple[str, int], int] = {}
+        self._known: dict[int, _Known] = {}
 
     def in_force(self) -> list[Remembered]:
         """Return what has to be set again in a new process, in the order in which it was first set."""
@@ -62,6 +93,7 @@ class BreakpointMemory:
     def forget_process(self) -> None:
         """Forget the ids of backends whose process is gone."""
         self._client_ids.clear()
+        self._known.clear()
 
     def merge(self, remembered: Remembered, answers: Sequence[tuple[Named, msgspec.Raw]]) -> _BreakpointsBody:
         """Remember what the backends accepted, and make the client's answer of theirs.
@@ -71,13 +103,14 @@ class BreakpointMemory:
         """
         self._remembered[remembered.command, remembered.key] = remembered
         bodies = [(backend, decode(raw, _BreakpointsBody, "breakpoints").breakpoints) for backend, raw in answers]
-        given = [(backend, breakpoints) for backend, breakpoints in bodies if breakpoints is not None]
-        if answers and not given:
+        if answers and not any(given for _, given in bodies) and any(given is None for _, given in bodies):
             return _BreakpointsBody()
+        by_backend = [(backend.name, remembered.by_position(backend, given)) for backend, given in bodies]
         merged = [
             self._merge_one(
+                remembered,
                 remembered.ids[position] if position < len(remembered.ids) else None,
-                [(backend, breakpoints[position]) for backend, breakpoints in given if position < len(breakpoints)],
+                {name: given[position] for name, given in by_backend if position in given},
             )
             for position in range(remembered.count)
         ]
@@ -85,10 +118,13 @@ class BreakpointMemory:
         return _BreakpointsBody(merged)
 
     def translate_event(self, backend: Named, raw: msgspec.Raw) -> BreakpointEventBody:
-        """Return the body of a ``breakpoint`` event with the client's id."""
+        """Return the body of a ``breakpoint`` event with the client's id, and what holds for both backends."""
         body = decode(raw, BreakpointEventBody, "breakpoint event")
         if body.breakpoint.id is not None:
-            body.breakpoint.id = self._client_id(backend, body.breakpoint.id, None)
+            client_id = self._client_id(backend.name, body.breakpoint.id, None)
+            known = self._known.setdefault(client_id, _Known("", {}))
+            known.parts[backend.name] = body.breakpoint
+            body.breakpoint = msgspec.structs.replace(_decisive(known.command, known.parts), id=client_id)
         return body
 
     def translate_stop(self, backend: Named, raw: msgspec.Raw) -> object:
@@ -96,24 +132,40 @@ class BreakpointMemory:
         if b'"hitBreakpointIds"' not in bytes(raw):
             return raw
         body = decode(raw, StoppedEventBody, "stopped event")
-        body.hit_breakpoint_ids = [self._client_id(backend, hit, None) for hit in body.hit_breakpoint_ids or []]
+        body.hit_breakpoint_ids = [self._client_id(backend.name, hit, None) for hit in body.hit_breakpoint_ids or []]
         return body
 
-    def _merge_one(self, known_id: int | None, parts: list[tuple[Named, Breakpoint]]) -> Breakpoint:
+    def _merge_one(self, remembered: Remembered, known_id: int | None, parts: dict[str, Breakpoint]) -> Breakpoint:
         if not parts:
-            return Breakpoint(verified=False, id=known_id or next(self._next_id), message=_NOT_DEBUGGED)
-        _, chosen = next((part for part in parts if part[1].verified), parts[0])
-        for backend, part in parts:
+            message = _NOT_EAGER if remembered.positions else _NOT_DEBUGGED
+            return Breakpoint(verified=False, id=known_id or next(self._next_id), message=message)
+        for name, part in parts.items():
             if part.id is not None:
-                known_id = self._client_id(backend, part.id, known_id)
-        chosen.id = known_id
-        return chosen
+                known_id = self._client_id(name, part.id, known_id)
+        if known_id is not None:
+            self._known[known_id] = _Known(remembered.command, parts)
+        return msgspec.structs.replace(_decisive(remembered.command, parts), id=known_id)
 
-    def _client_id(self, backend: Named, backend_id: int, wanted: int | None) -> int:
-        key = (backend.name, backend_id)
+    def _client_id(self, backend: str, backend_id: int, wanted: int | None) -> int:
+        key = (backend, backend_id)
         if key not in self._client_ids:
             self._client_ids[key] = wanted if wanted is not None else next(self._next_id)
         return self._client_ids[key]
 
 
+def _decisive(command: str, parts: dict[str, Breakpoint]) -> Breakpoint:
+    """Return what holds of a breakpoint that lives in several backends: it is verified when one can really hit it.
+
+    debugpy calls every function breakpoint verified, so it is believed only where the agent knows that function, and
+    that it is not traced.
+    """
+    agent = parts.get(AGENT)
+    if agent is None:
+        return next(iter(parts.values()))
+    if command == "setFunctionBreakpoints" and agent.reason == "pending":
+        return agent
+    return next((part for part in (agent, *parts.values()) if part.verified), agent)
+
+
 _NOT_DEBUGGED = "The program runs without debugging"
+_NOT_EAGER = "This session does not debug ordinary Python"

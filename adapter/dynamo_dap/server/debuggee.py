@@ -1,7 +1,8 @@
 """One life of the debugged program: from its start, or the connection to it, to its end.
 
 Used on the loop. A session has one after another when it restarts. Who is there: a process that the server owns
-(launch), an agent in it that speaks DAP, or both; an attached program has only the agent.
+(launch), an agent in it that speaks DAP, or both; an attached program has only the agent. Beside the agent there may be
+debugpy (``eager_side``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -22,7 +24,10 @@ from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.crash_folder import CrashFolder
+from dynamo_dap.server.debugpy_backend import DEBUGPY
+from dynamo_dap.server.eager_side import EagerSide
 from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.ids import AGENT as AGENT_IDS
 from dynamo_dap.server.launching.agent_listener import ProcessInformation
 from dynamo_dap.server.launching.options import SessionOptions, agent_arguments
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
@@ -69,6 +74,8 @@ class Debuggee:
         self.start_method = start_method
         self.process: OwnedProcess | None = None
         self.agent: Backend | None = None
+        self.eager: EagerSide | None = None
+        """debugpy's side, when the session wants ordinary Python debugged."""
         self.information = ProcessInformation()
         self.crash_folder = CrashFolder()
         self.events = BackendEvents(client, breakpoints, owns_end=start_method is StartMethod.LAUNCH)
@@ -87,8 +94,18 @@ class Debuggee:
 
     @property
     def backends(self) -> list[Backend]:
-        """Those that take requests."""
-        return [self.agent] if self.agent is not None and self.agent.is_ready else []
+        """Those that take requests, the agent first."""
+        found: list[Backend] = []
+        if self.agent is not None and self.agent.is_ready:
+            found.append(self.agent)
+        if self.eager is not None and self.eager.backend is not None:
+            found.append(self.eager.backend)
+        return found
+
+    def expect_debugpy(self, given: dict[str, Any]) -> EagerSide:
+        """Have a place to which debugpy can connect; ``given`` are the client's ``launch`` or ``attach`` arguments."""
+        self.eager = EagerSide(self._client, self.events, given)
+        return self.eager
 
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
         """Take over the connection of the authorised agent, which told ``information`` of its process."""
@@ -97,22 +114,41 @@ class Debuggee:
         self.agent_arrived.set()
 
     async def introduce(self, options: SessionOptions) -> None:
-        """Begin the session with the agent: it says ``initialized``, and takes breakpoints then.
+        """Begin the session with the agent, and with debugpy: they say ``initialized``, and take breakpoints then.
+
+        A launched debugpy comes by itself, that of an attached program is started by the agent.
 
         Raises:
             StartRefused: the agent refused, or did not answer in time.
         """
         assert self.agent is not None, "an agent is introduced when it is there"
-        connection, timeout = self.agent.connection, options.launch_timeout
+        eager, is_launched = self.eager, self.start_method is StartMethod.LAUNCH
+        if eager is None:
+            await self._introduce_agent(self.agent, agent_arguments(options), options.launch_timeout)
+            return
+        timeout = options.launch_timeout
+        is_here = is_launched and await eager.until_here(timeout, self._agent_left)
+        if is_here or not is_launched:
+            self.agent.ids = AGENT_IDS
+        invitation = None if is_launched else eager.invitation
+        arguments = agent_arguments(options, eager=is_here or not is_launched, invitation=invitation)
+        await self._introduce_agent(self.agent, arguments, timeout)
+        if is_here or (not is_launched and await eager.until_here(timeout, self._agent_left)):
+            await eager.introduce(options)
+            self._run(self._watch_debugpy(eager))
+
+    async def _introduce_agent(self, agent: Backend, arguments: dict[str, object], timeout: float) -> None:
+        connection = agent.connection
         try:
             await connection.request("initialize", self._client.initialize_arguments, timeout=timeout)
-            await connection.request("attach", agent_arguments(options), timeout=timeout)
+            await connection.request("attach", arguments, timeout=timeout)
         except RequestFailed as failure:
             raise StartRefused(ErrorId.AGENT_REFUSED, f"the program's debug agent refused: {failure}") from None
         except TimeoutError as error:
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, str(error)) from None
-        await until_any(timeout, self.events.initialized.wait(), self._agent_left.wait())
-        if not self.events.initialized.is_set():
+        initialized = self.events.initialized[agent.name]
+        await until_any(timeout, initialized.wait(), self._agent_left.wait())
+        if not initialized.is_set():
             problem = "closed its connection" if self._agent_left.is_set() else f"was not ready within {timeout:g} s"
             text = f"the program's debug agent {problem} (waited for its 'initialized' event)"
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
@@ -142,10 +178,13 @@ class Debuggee:
     def terminate(self) -> None:
         """Ask the program to end by itself; a process of ours is killed when it has not after some seconds."""
         self._is_being_ended = True
-        for backend in self.backends:
-            backend.send("terminate", None, lambda response: None)
+        if self.agent in self.backends:
+            self.agent.send("terminate", None, lambda response: None)
+        if self.eager is not None and self.eager.backend is not None:
+            # A thread that it holds could not end.
+            self.eager.backend.send("disconnect", {"terminateDebuggee": False}, lambda response: None)
         if self.process is not None:
-            if not self.backends:
+            if self.agent not in self.backends:
                 self.process.terminate()
             self._run(self._kill_after(self.process, TERMINATE_GRACE))
 
@@ -155,12 +194,14 @@ class Debuggee:
         if self.process is not None and kill:
             await self._kill(self.process)
         else:
-            for backend in self.backends:
-                await self._take_leave(backend, kill=kill)
+            for backend in reversed(self.backends):
+                await self._take_leave(backend, kill=kill and backend is self.agent)
             if self.process is not None:
                 self.process.let_go()
         if self.agent is not None:
             self.agent.connection.close()
+        if self.eager is not None:
+            self.eager.close()
 
     async def _take_leave(self, backend: Backend, *, kill: bool) -> None:
         arguments = {"terminateDebuggee": kill}
@@ -178,6 +219,8 @@ class Debuggee:
         """Release everything; what was launched, and not let go, is killed. The last call."""
         for task in self._tasks:
             task.cancel()
+        if self.eager is not None:
+            self.eager.close()
         if self.agent is not None:
             self.agent.connection.close()
         if self.process is not None:
@@ -233,8 +276,27 @@ class Debuggee:
                 "The connection to the debugger's agent in the program broke; the program runs on, without debugging."
             )
             self._client.output(text, "important")
-            for thread_id in sorted(self.events.stopped_threads):
-                self._client.event("continued", {"threadId": thread_id, "allThreadsContinued": True})
+            self._tell_continued(self.events.stopped_threads.ever_stopped)
+
+    async def _watch_debugpy(self, eager: EagerSide) -> None:
+        """Tell when debugpy is gone and the program is not."""
+        await eager.left.wait()
+        ended = [] if self.process is None else [self.process.exited]
+        if (
+            await until_any(_LAST_WORDS_TIMEOUT, self._agent_left.wait(), *ended)
+            or self._is_being_ended
+            or self.events.is_silent
+        ):
+            return
+        text = "The connection to debugpy in the program broke; ordinary Python is no longer debugged in this session."
+        self._client.output(text, "important")
+        held = self.events.stopped_threads.of(DEBUGPY)
+        self.events.stopped_threads.resumed_by(DEBUGPY)
+        self._tell_continued(held)
+
+    def _tell_continued(self, thread_ids: list[int]) -> None:
+        for thread_id in thread_ids:
+            self._client.event("continued", {"threadId": thread_id, "allThreadsContinued": True})
 
     def _end_attached(self) -> None:
         if not self._is_being_ended and not self.events.is_silent and not self.events.has_said_terminated:

@@ -6,7 +6,7 @@ Filled while ``server.handlers`` is imported, read on the loop afterwards. Three
   coroutine function, and then runs as a task that ``cancel`` can end.
 - *broadcast*: every backend gets the request, and the handler returns what merges their answers into one body. Merging
   runs in the callback of the last answer, so the answer precedes the events that followed it.
-- *forwarded*: one backend answers, unread (``agent_capabilities.FORWARDED_REQUESTS``, custom requests).
+- *forwarded*: one backend answers (``agent_capabilities.FORWARDED_REQUESTS``, custom requests).
 """
 
 from __future__ import annotations
@@ -29,8 +29,24 @@ Answers = Sequence[tuple[Backend, msgspec.Raw]]
 Merge = Callable[[Answers], object]
 """Makes the body for the IDE of the bodies of all backends; there are none when a program runs without debugging."""
 
+Share = Callable[[Backend, msgspec.Raw], "msgspec.Raw | None"]
+"""Gives a backend its part of the arguments; None when the request is none of its business."""
+
+
+def _everything(_backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw:
+    return arguments
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a broadcast request is shared out, and its answers put together."""
+
+    merge: Merge
+    share: Share = _everything
+
+
 Handle = Callable[["Session", A], object]
-Broadcast = Callable[["Session", msgspec.Raw, A], Merge]
+Broadcast = Callable[["Session", msgspec.Raw, A], "Merge | Plan"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +84,7 @@ def handles(
 def broadcasts(
     command: str, arguments: type[A], *, brings: Capabilities | None = None, after_end: bool = False
 ) -> Callable[[Broadcast[A]], Broadcast[A]]:
-    """Register the decorated function, which gives the ``Merge`` for a ``command`` that goes to every backend.
+    """Register the decorated function, which gives the ``Plan`` (or only its ``Merge``) for a ``command`` to all.
 
     It gets the arguments as received, too. ``after_end``: also taken when the program has ended; no backend answers.
     """
@@ -79,6 +95,11 @@ def broadcasts(
         return function
 
     return register
+
+
+def plan_of(given: Merge | Plan) -> Plan:
+    """Return what a broadcast's handler returned as a plan."""
+    return given if isinstance(given, Plan) else Plan(given)
 
 
 def _add(handler: Handler) -> None:

@@ -147,7 +147,7 @@ class _Poster:
 
 
 _SHOWN_CHARACTERS = 2000
-_SECRET = re.compile(r'("(?:accessToken|token)":\s*")[^"]*"')
+_SECRET = re.compile(r'("(?:accessToken|token|eagerToken|clientAccessToken)":\s*")[^"]*"')
 
 
 def _shown(body: object) -> str:

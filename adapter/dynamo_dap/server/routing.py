@@ -9,68 +9,125 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from dynamo_dap.protocol.messages import Request, Response
+import msgspec
+
+from dynamo_dap.protocol.messages import Request, Response, decode
+from dynamo_dap.server.agent_capabilities import CUSTOM_REQUEST_PREFIX
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.client import Client
+from dynamo_dap.server.debugpy_backend import DEBUGPY
+from dynamo_dap.server.eager_capabilities import EAGER_REQUESTS
 from dynamo_dap.server.errors import ErrorId, RequestRefused
-from dynamo_dap.server.handling import Merge
+from dynamo_dap.server.handling import Merge, Plan
+from dynamo_dap.server.ids import References
+from dynamo_dap.server.stopped_threads import StoppedThreads
 
 _log = logging.getLogger(__name__)
+
+
+_RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
+_AGENT_ONLY = frozenset({"breakpointLocations", "disassemble"})
+_ALL_THREADS = msgspec.Raw(b'{"threadId": "*"}')
+"""debugpy pauses all threads or none."""
 
 
 class Router:
     """The session's backends, and the requests they have not answered."""
 
-    def __init__(self, client: Client, backends: Callable[[], list[Backend]]) -> None:
-        """``backends`` returns those that are there now."""
+    def __init__(
+        self,
+        client: Client,
+        backends: Callable[[], list[Backend]],
+        stopped_threads: Callable[[], StoppedThreads],
+    ) -> None:
+        """``backends`` returns those that are there now, ``stopped_threads`` who has stopped which thread."""
         self._client = client
         self._backends = backends
+        self._stopped_threads = stopped_threads
         self._in_flight: dict[int, list[tuple[Backend, int]]] = {}
         """By the client's ``seq``: who has the request, under which ``seq``."""
 
     def forward(self, request: Request) -> None:
-        """Have the owner of ``request`` answer it, arguments and body unread."""
-        backend = self._owner(request)
+        """Have the owner of ``request`` answer it."""
+        references = decode(request.arguments, References, f"{request.command} arguments")
+        backend = self._owner(request, references)
+        if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
+            self._answer_without_debugpy(request)
+            return
 
         def answered(response: Response) -> None:
             self._in_flight.pop(request.seq, None)
+            if response.success and request.command in _RESUMING:
+                self._resumed(backend, references)
             self._client.forward_response(request, response)
 
-        seq = backend.send(request.command, request.arguments, answered)
+        arguments = _ALL_THREADS if request.command == "pause" and backend.name == DEBUGPY else request.arguments
+        seq = backend.forward(request.command, arguments, answered)
         self._in_flight[request.seq] = [(backend, seq)]
 
-    def broadcast(self, request: Request, merge: Merge) -> None:
-        """Send ``request`` to every backend and answer it with their answers merged.
+    def _resumed(self, backend: Backend, references: References) -> None:
+        """A thread of ``backend``'s goes on; ``continue`` of debugpy's lets all go on, the agent's among them."""
+        threads = self._stopped_threads()
+        if backend.name != DEBUGPY:
+            if references.thread_id is not None:
+                threads.resumed(references.thread_id)
+            return
+        threads.resumed_by(DEBUGPY)
+
+    def _answer_without_debugpy(self, request: Request) -> None:
+        body = EAGER_REQUESTS[request.command]
+        if body is None:
+            text = f"'{request.command}' is possible in ordinary Python only, while debugpy holds the thread"
+            raise RequestRefused(ErrorId.NOT_EAGER, text)
+        self._client.respond(request, body)
+
+    def broadcast(self, request: Request, plan: Plan) -> None:
+        """Send every backend its part of ``request`` and answer it with their answers merged.
 
         Backends that fail are left out; when all fail, the first failure is the answer.
         """
-        backends = self._backends()
-        collector = _Collector(len(backends), lambda answers: self._answer_merged(request, merge, answers))
+        shares = [(backend, plan.share(backend, request.arguments)) for backend in self._backends()]
+        wanted = [(backend, arguments) for backend, arguments in shares if arguments is not None]
+        collector = _Collector(len(wanted), lambda answers: self._answer_merged(request, plan.merge, answers))
         self._in_flight[request.seq] = [
-            (backend, backend.send(request.command, request.arguments, collector.taker(backend)))
-            for backend in backends
+            (backend, backend.forward(request.command, arguments, collector.taker(backend)))
+            for backend, arguments in wanted
         ]
-        if not backends:
-            self._answer_merged(request, merge, [])
+        if not wanted:
+            self._answer_merged(request, plan.merge, [])
 
     def cancel(self, request_id: int) -> bool:
         """Ask whoever has the client's request ``request_id`` to give it up. False when nobody has it."""
         holders = self._in_flight.get(request_id, [])
         for backend, seq in holders:
-            backend.send("cancel", {"requestId": seq}, _ignore)
+            if backend.takes_cancel:
+                backend.send("cancel", {"requestId": seq}, _ignore)
         return bool(holders)
 
     def cancel_progress(self, progress_id: str) -> None:
         """Ask every backend to give up the operation that it reports progress of under ``progress_id``."""
         for backend in self._backends():
-            backend.send("cancel", {"progressId": progress_id}, _ignore)
+            if backend.takes_cancel:
+                backend.send("cancel", {"progressId": progress_id}, _ignore)
 
-    def _owner(self, request: Request) -> Backend:
+    def _owner(self, request: Request, references: References) -> Backend:
         """With one backend, whoever is there; with two, the owner follows from the thread or the id in ``request``."""
         backends = self._backends()
         if not backends:
             raise RequestRefused(ErrorId.AGENT_GONE, "the program runs without debugging")
-        return backends[0]
+        if references.owned is not None:
+            owner = next((backend for backend in backends if backend.ids.owns(references.owned)), None)
+            if owner is None:
+                raise RequestRefused(ErrorId.AGENT_GONE, "debugpy, which knew of this, is gone")
+            return owner
+        if len(backends) == 1:
+            return backends[0]
+        agent, debugpy = backends
+        if request.command in _AGENT_ONLY or request.command.startswith(CUSTOM_REQUEST_PREFIX):
+            return agent
+        if references.thread_id is not None and self._stopped_threads().is_agents(references.thread_id):
+            return agent
+        return debugpy
 
     def _answer_merged(self, request: Request, merge: Merge, answers: list[tuple[Backend, Response]]) -> None:
         self._in_flight.pop(request.seq, None)

@@ -24,11 +24,13 @@ from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee, StartMethod
+from dynamo_dap.server.eager_capabilities import EAGER_REQUESTS
 from dynamo_dap.server.errors import ErrorId, RequestRefused
-from dynamo_dap.server.handling import Handler, handlers
+from dynamo_dap.server.handling import Handler, handlers, plan_of
 from dynamo_dap.server.launching.program import Job
 from dynamo_dap.server.phases import Phase, refusal_in
 from dynamo_dap.server.routing import Router
+from dynamo_dap.server.stopped_threads import StoppedThreads
 
 _log = logging.getLogger(__name__)
 
@@ -39,13 +41,15 @@ class Session:
     def __init__(self, stream: ByteStream, access: Access) -> None:
         self.access = access
         self.client = Client(stream, self)
-        self.router = Router(self.client, self._backends)
+        self.router = Router(self.client, self._backends, self._stopped_threads)
         self.breakpoints = BreakpointMemory()
         self.phase = Phase.NEW
         self.debuggee: Debuggee | None = None
         """The program's present life; kept after its end."""
         self.job: Job | None = None
         """What was launched, to be launched again by ``restart``."""
+        self.given: dict[str, Any] = {}
+        """The arguments that it was launched with."""
         self.is_configured = False
         """Whether ``configurationDone`` was received."""
         self.closed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -79,7 +83,11 @@ class Session:
             raise RequestRefused(ErrorId.NOT_INITIALIZED, f"send 'initialize' first, then '{request.command}'")
         if handler is not None:
             self._handle(request, handler)
-        elif request.command in FORWARDED_REQUESTS or request.command.startswith(CUSTOM_REQUEST_PREFIX):
+        elif (
+            request.command in FORWARDED_REQUESTS
+            or request.command in EAGER_REQUESTS
+            or request.command.startswith(CUSTOM_REQUEST_PREFIX)
+        ):
             self._require_program()
             self.router.forward(request)
         else:
@@ -92,7 +100,7 @@ class Session:
         if handler.is_broadcast:
             if not (handler.after_end and self.phase is Phase.ENDED):
                 self._require_program()
-            self.router.broadcast(request, handler.function(self, request.arguments, arguments))
+            self.router.broadcast(request, plan_of(handler.function(self, request.arguments, arguments)))
             return
         result = handler.function(self, arguments)
         if inspect.isawaitable(result):
@@ -173,6 +181,10 @@ class Session:
         if self.debuggee is None or self.phase is not Phase.RUNNING:
             return []
         return self.debuggee.backends
+
+    def _stopped_threads(self) -> StoppedThreads:
+        assert self.debuggee is not None, "backends belong to a debuggee"
+        return self.debuggee.events.stopped_threads
 
     def _on_debuggee_end(self, debuggee: Debuggee) -> None:
         if debuggee is self.debuggee:

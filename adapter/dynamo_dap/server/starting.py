@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from typing import Any
 
 from dynamo_dap.protocol.access_tokens import read_token_file
 from dynamo_dap.protocol.connection import RequestFailed
@@ -29,15 +30,20 @@ _SHOWN_LINES = 10
 _CONNECT_TIMEOUT = 10.0
 
 
-async def launch(debuggee: Debuggee, job: Job, client: Client) -> None:
+async def launch(debuggee: Debuggee, job: Job, client: Client, given: dict[str, Any]) -> None:
     """Start ``job`` and begin the session with its agent; nothing of it is left when that fails.
+
+    ``given`` are the client's ``launch`` arguments.
 
     Raises:
         StartRefused: the program cannot be started, died first, or its agent did not answer in time.
     """
     listener = AgentListener()
+    is_eager = job.options.eager and not job.options.no_debug
+    debugpy = debuggee.expect_debugpy(given).invitation if is_eager else None
     try:
-        debuggee.process = await Starter(job, client, listener, debuggee.crash_folder).start(debuggee.adopt_agent)
+        starter = Starter(job, client, listener, debuggee.crash_folder, debugpy)
+        debuggee.process = await starter.start(debuggee.adopt_agent)
         if not job.options.no_debug:
             await _until_agent_arrives(debuggee, debuggee.process, job)
             await _introduce(debuggee, debuggee.process, job)
@@ -45,10 +51,11 @@ async def launch(debuggee: Debuggee, job: Job, client: Client) -> None:
         listener.close()
 
 
-async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None) -> None:
+async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None, given: dict[str, Any]) -> None:
     """Connect to the program that ``options`` name, and begin the session with its agent.
 
-    ``token`` is the program's access token; when None, it is looked for in the user's own files.
+    ``given`` are the client's ``attach`` arguments. ``token`` is the program's access token; when None, it is looked
+    for in the user's own files.
 
     Raises:
         StartRefused: nobody listens there, or it does not want us.
@@ -69,6 +76,8 @@ async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None
         text = f"the program at {target.host}:{target.port} did not accept the debugger: {error}"
         raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
     debuggee.adopt_agent(connection, information)
+    if options.eager:
+        debuggee.expect_debugpy(given)
     await debuggee.introduce(options)
 
 

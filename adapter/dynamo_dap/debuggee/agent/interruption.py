@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from dynamo_dap.protocol.own_threads import own_thread
+
 
 class Interrupted(BaseException):
     """Raised inside work that was cancelled or took too long.

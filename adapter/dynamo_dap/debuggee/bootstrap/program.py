@@ -39,7 +39,7 @@ def run(
         code = _prepare(program)
         before(code.co_filename)
         exec(code, sys.modules["__main__"].__dict__)
-    except BaseException as error:  # noqa: BLE001  (the user's program may raise anything)
+    except BaseException as error:
         error.__traceback__ = _without_own_frames(error.__traceback__)
         on_end(error)
         if isinstance(error, Exception):

@@ -67,7 +67,7 @@ class DebugpyDebugger:
     def wait_until_configured(self) -> None:
         """Block until its client has set its breakpoints, or is gone."""
         if self.is_active:
-            pydevd_internals.wait_until_configured(self._gone)
+            pydevd_internals.wait_until_configured(lambda: not self.is_active)
 
     def close(self) -> None:
         """The session is over: the agent is alone again. Any thread; harmless when it has been called."""
@@ -120,7 +120,7 @@ class DebugpyDebugger:
             pydevd_internals.stop_at(frame)
 
     def thread_id_of(self, ident: int) -> int:
-        """debugpy's id of a thread."""
+        """Debugpy's id of a thread."""
         return pydevd_internals.thread_id_of(ident)
 
     def ident_of_thread(self, thread_id: int) -> int | None:

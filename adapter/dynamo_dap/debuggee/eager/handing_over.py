@@ -24,7 +24,7 @@ class HandingOver:
         self._agent = agent
 
     def after_receive(self, message: Any) -> None:
-        """debugpy has received a message, and has not read it yet."""
+        """Debugpy has received a message, and has not read it yet."""
         try:
             if message.get("type") == "request":
                 self._on_request(message.get("command"), message.get("arguments") or {})
@@ -32,7 +32,7 @@ class HandingOver:
             log_exception("looking at a request to debugpy")
 
     def before_send(self, message: Any) -> None:
-        """debugpy is about to send a message."""
+        """Debugpy is about to send a message."""
         try:
             if message.get("type") == "event":
                 self._on_event(message.get("event"), message.get("body") or {})

@@ -15,7 +15,12 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_FRAME_EVALUATION = "PYDEVD_USE_FRAME_EVAL"
+_SETTINGS = {
+    # On Python 3.10 it would take the hook for evaluating frames, which is Dynamo's.
+    "PYDEVD_USE_FRAME_EVAL": "NO",
+    # A warning that modules of the standard library are frozen, on stderr of the program.
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+}
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
 _STEP_INTO, _STEP_INTO_MY_CODE = 107, 144
@@ -34,7 +39,7 @@ def load() -> None:
     Raises:
         DebugpyMissing: it is not installed for this Python, or cannot be imported.
     """
-    with _without_frame_evaluation():
+    with _settings():
         try:
             importlib.import_module("debugpy.server")
             importlib.import_module("pydevd")
@@ -48,17 +53,18 @@ def load() -> None:
 
 
 @contextlib.contextmanager
-def _without_frame_evaluation() -> Iterator[None]:
-    """On Python 3.10 pydevd would take the hook for evaluating frames, which is Dynamo's."""
-    before = os.environ.get(_FRAME_EVALUATION)
-    os.environ[_FRAME_EVALUATION] = "NO"
+def _settings() -> Iterator[None]:
+    """What pydevd reads of the environment while it is imported; the program's own environment stays as it is."""
+    before = {name: os.environ.get(name) for name in _SETTINGS}
+    os.environ.update(_SETTINGS)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_FRAME_EVALUATION]
-        else:
-            os.environ[_FRAME_EVALUATION] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def connect(host: str, port: int, token: str, *, sub_process: bool, own_package: str) -> None:
@@ -109,16 +115,26 @@ def listen_to_messages(after_receive: Callable[[Any], None], before_send: Callab
     pydevd.add_dap_messages_listener(listener)
 
 
-def wait_until_configured(cancelled: threading.Event) -> None:
-    """Wait until it has received ``configurationDone``, or ``cancelled`` is set."""
-    sys.modules["pydevd"]._wait_for_attach(cancel=cancelled)
+class _Cancelled:
+    """Stands in for the event by which pydevd lets a wait be given up; it sets it itself at the end."""
+
+    def __init__(self, is_set: Callable[[], bool]) -> None:
+        self.is_set = is_set
+
+    def set(self) -> None:
+        """Of no interest."""
+
+
+def wait_until_configured(is_cancelled: Callable[[], bool]) -> None:
+    """Wait until it has received ``configurationDone``, or ``is_cancelled``, which is asked again and again."""
+    sys.modules["pydevd"]._wait_for_attach(cancel=_Cancelled(is_cancelled))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
 
 
 def _schema() -> Any:
-    return sys.modules["_pydevd_bundle._debug_adapter.pydevd_base_schema"].BaseSchema  # type: ignore[attr-defined]
+    return sys.modules["_pydevd_bundle._debug_adapter.pydevd_base_schema"].BaseSchema
 
 
 def _thread(ident: int) -> threading.Thread | None:
@@ -205,7 +221,11 @@ def _set_step(information: Any, command: int, stop: types.FrameType | None) -> N
 def stop_at(frame: types.FrameType) -> None:
     """Stop the calling thread at the next line of ``frame``, as debugpy's own ``breakpoint()`` does."""
     sys.modules["pydevd"].settrace(
-        suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame, notify_stdin=False
+        suspend=True,
+        trace_only_current_thread=True,
+        patch_multiprocessing=False,
+        stop_at_frame=frame,
+        notify_stdin=False,
     )
 
 
@@ -243,7 +263,8 @@ def _suspend_monitoring() -> Callable[[], None] | None:
     monitoring = _monitoring()
     if not monitoring.suspend_current_thread_tracing():
         return None
-    return lambda: monitoring.resume_current_thread_tracing()
+    resume: Callable[[], None] = monitoring.resume_current_thread_tracing
+    return resume
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class CompileWatcher:
 
     @staticmethod
     def _handler() -> Any:
-        return sys.modules["torch._dynamo.callback"].callback_handler  # type: ignore[attr-defined]
+        return sys.modules["torch._dynamo.callback"].callback_handler
 
     @contextlib.contextmanager
     def _install_callbacks(self, *arguments: Any, **options: Any) -> Iterator[None]:

@@ -1,9 +1,9 @@
 """Gives code that Dynamo generates a file name of its own.
 
 Generated code carries the user's file name and lines, so any Python debugger mistakes it for the user's function. While
-a ``GeneratedNames`` is installed, new generated code is called ``<generated 3: model.py>``; ``linecache`` holds the text
-of the user's file under that name, so tracebacks keep their lines. Code generated before keeps its name. The hook runs
-on the compiling thread; names live as long as the process.
+a ``GeneratedNames`` is installed, new generated code is called ``<generated 3: model.py>``; ``linecache`` holds the
+text of the user's file under that name, so tracebacks keep their lines. Code generated before keeps its name. The hook
+runs on the compiling thread; names live as long as the process.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ from dynamo_dap.protocol.requests import (
 from dynamo_dap.protocol.types import Capabilities
 from dynamo_dap.server.breakpoint_memory import Remembered
 from dynamo_dap.server.errors import ErrorId, RequestRefused
-from dynamo_dap.server.handling import Answers, Merge, broadcasts
+from dynamo_dap.server.handling import Answers, Plan, broadcasts
 
 if TYPE_CHECKING:
     from dynamo_dap.server.session import Session
 
 
 @broadcasts("setBreakpoints", SetBreakpointsArguments)
-def set_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetBreakpointsArguments) -> Merge:
+def set_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetBreakpointsArguments) -> Plan:
     """Line breakpoints of one source."""
     source = arguments.source
     if not source.path and not source.source_reference:
@@ -36,7 +36,7 @@ def set_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetBreakpoint
 @broadcasts(
     "setFunctionBreakpoints", SetFunctionBreakpointsArguments, brings=Capabilities(supports_function_breakpoints=True)
 )
-def set_function_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetFunctionBreakpointsArguments) -> Merge:
+def set_function_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetFunctionBreakpointsArguments) -> Plan:
     """Breakpoints by the name of the function."""
     return _remember(session, "setFunctionBreakpoints", "", raw, len(arguments.breakpoints))
 
@@ -48,22 +48,22 @@ def set_function_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetF
 )
 def set_instruction_breakpoints(
     session: Session, raw: msgspec.Raw, arguments: SetInstructionBreakpointsArguments
-) -> Merge:
+) -> Plan:
     """Breakpoints on instructions of a disassembly. A new process has other addresses: they are not set again."""
     return _remember(session, "setInstructionBreakpoints", "", raw, len(arguments.breakpoints))
 
 
 @broadcasts("setExceptionBreakpoints", SetExceptionBreakpointsArguments)
-def set_exception_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetExceptionBreakpointsArguments) -> Merge:
+def set_exception_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetExceptionBreakpointsArguments) -> Plan:
     """Filters of exceptions, ours among them."""
     count = len(arguments.filters) + len(arguments.filter_options or [])
     return _remember(session, "setExceptionBreakpoints", "", raw, count)
 
 
-def _remember(session: Session, command: str, key: str, raw: msgspec.Raw, count: int) -> Merge:
+def _remember(session: Session, command: str, key: str, raw: msgspec.Raw, count: int) -> Plan:
     remembered = Remembered(command, key, raw, count)
 
     def merge(answers: Answers) -> object:
         return session.breakpoints.merge(remembered, answers)
 
-    return merge
+    return Plan(merge, remembered.share)

@@ -8,6 +8,7 @@ from dynamo_dap.protocol.requests import InitializeArguments
 from dynamo_dap.protocol.types import Capabilities
 from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES
 from dynamo_dap.server.capabilities import union
+from dynamo_dap.server.eager_capabilities import EAGER_CAPABILITIES
 from dynamo_dap.server.errors import ErrorId, RequestRefused
 from dynamo_dap.server.handling import handlers, handles
 
@@ -21,4 +22,4 @@ def initialize(session: Session, arguments: InitializeArguments) -> Capabilities
     if session.client.is_introduced:
         raise RequestRefused(ErrorId.INITIALIZED_TWICE, "'initialize' was sent before")
     session.client.introduce(arguments)
-    return union([AGENT_CAPABILITIES, *(handler.capabilities for handler in handlers.values())])
+    return union([AGENT_CAPABILITIES, EAGER_CAPABILITIES, *(handler.capabilities for handler in handlers.values())])

@@ -11,6 +11,7 @@ from dynamo_dap.protocol.events import BreakpointEventBody, ThreadEventBody
 from dynamo_dap.protocol.types import Capabilities
 from dynamo_dap.server import starting
 from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.breakpoint_memory import Remembered
 from dynamo_dap.server.debuggee import Debuggee, StartMethod
 from dynamo_dap.server.errors import ErrorId, RequestRefused
 from dynamo_dap.server.handling import handles
@@ -65,27 +66,32 @@ async def _discard(session: Session) -> None:
     assert old is not None
     session.phase = Phase.STARTING
     old.events.is_silent = True
-    for thread_id in sorted(old.events.stopped_threads):
+    for thread_id in old.events.stopped_threads.ever_stopped:
         session.client.event("thread", ThreadEventBody(reason="exited", thread_id=thread_id))
     await old.leave(kill=True)
     old.close()
 
 
 async def _bring_up(session: Session, debuggee: Debuggee, job: Job) -> None:
-    await starting.launch(debuggee, job, session.client)
+    await starting.launch(debuggee, job, session.client, session.given)
     session.breakpoints.forget_process()
-    for backend in debuggee.backends:
-        await _arm_again(session, backend, job.options.launch_timeout)
-
-
-async def _arm_again(session: Session, backend: Backend, timeout: float) -> None:
     for remembered in session.breakpoints.in_force():
-        if remembered.command == _NOT_FOR_NEW_PROCESSES:
+        if remembered.command != _NOT_FOR_NEW_PROCESSES:
+            await _arm_again(session, debuggee, remembered, job.options.launch_timeout)
+
+
+async def _arm_again(session: Session, debuggee: Debuggee, remembered: Remembered, timeout: float) -> None:
+    answers: list[tuple[Backend, msgspec.Raw]] = []
+    for backend in debuggee.backends:
+        arguments = remembered.share(backend, remembered.arguments)
+        if arguments is None:
             continue
         try:
-            raw = await backend.connection.request(remembered.command, remembered.arguments, timeout=timeout)
+            raw = await backend.connection.request(remembered.command, arguments, timeout=timeout)
         except (RequestFailed, TimeoutError) as error:
             session.client.output(f"Not armed again after the restart: {error}", "important")
             continue
-        for breakpoint_ in session.breakpoints.merge(remembered, [(backend, raw)]).breakpoints or []:
+        answers.append((backend, raw))
+    if answers:
+        for breakpoint_ in session.breakpoints.merge(remembered, answers).breakpoints or []:
             session.client.event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=breakpoint_))

@@ -11,6 +11,7 @@ from dynamo_dap.protocol.access_tokens import is_loopback
 from dynamo_dap.protocol.types import Capabilities
 from dynamo_dap.server import starting
 from dynamo_dap.server.debuggee import StartMethod
+from dynamo_dap.server.debugpy_backend import given_arguments
 from dynamo_dap.server.handling import Answers, Merge, NoArguments, broadcasts, handles
 from dynamo_dap.server.launching.options import (
     AttachArguments,
@@ -34,8 +35,10 @@ def launch(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     job = prepare(options)
     _warn(session, raw, LaunchArguments)
     debuggee = session.new_debuggee(StartMethod.LAUNCH, job.name)
-    session.job = job
-    return _initialized_after(session, session.start(debuggee, starting.launch(debuggee, job, session.client)))
+    session.job, session.given = job, given_arguments(raw)
+    return _initialized_after(
+        session, session.start(debuggee, starting.launch(debuggee, job, session.client, session.given))
+    )
 
 
 @handles("attach", msgspec.Raw)
@@ -50,7 +53,8 @@ def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     token = target.access_token or (options.access_token if session.access.token is None else None)
     name = f"{target.host}:{target.port}"
     debuggee = session.new_debuggee(StartMethod.ATTACH, name, is_local=is_loopback(target.host))
-    return _initialized_after(session, session.start(debuggee, starting.attach(debuggee, options, token)))
+    start = starting.attach(debuggee, options, token, given_arguments(raw))
+    return _initialized_after(session, session.start(debuggee, start))
 
 
 async def _initialized_after(session: Session, start: Awaitable[None]) -> None:

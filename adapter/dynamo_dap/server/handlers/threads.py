@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dynamo_dap.protocol.types import Thread
 from dynamo_dap.server.handling import Answers, Merge, NoArguments, broadcasts
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _ThreadsBody(msgspec.Struct):
-    threads: list[msgspec.Raw] = []
+    threads: list[Thread] = []
 
 
 @broadcasts("threads", NoArguments, after_end=True)
@@ -25,5 +26,9 @@ def threads(session: Session, raw: msgspec.Raw, arguments: NoArguments) -> Merge
 def _merge(answers: Answers) -> object:
     if len(answers) == 1:
         return answers[0][1]
-    bodies = [msgspec.json.decode(bytes(raw), type=_ThreadsBody) for _, raw in answers]
-    return _ThreadsBody([thread for body in bodies for thread in body.threads])
+    # Both name the same threads; debugpy, which comes last, does so in the order in which they were started.
+    known: dict[int, Thread] = {}
+    for _, raw in reversed(answers):
+        for thread in msgspec.json.decode(bytes(raw), type=_ThreadsBody).threads:
+            known.setdefault(thread.id, thread)
+    return _ThreadsBody(list(known.values()))

@@ -13,6 +13,7 @@ import msgspec
 
 from dynamo_dap.protocol.messages import ProtocolError, decode
 from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.launching.debugpy_listener import Invitation
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
@@ -42,7 +43,7 @@ class SessionOptions(AgentOptions, rename="camel", kw_only=True):
     launch_timeout: Seconds = 60.0
     """Seconds for the program to connect to the server, or to answer it."""
     sub_process: bool | None = None
-    """Accepted for the sake of debugpy's configurations."""
+    """Debug child processes, too, where ordinary Python is debugged; None for yes."""
 
 
 class LaunchArguments(SessionOptions, rename="camel", kw_only=True):
@@ -105,14 +106,25 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
     return options
 
 
-def agent_arguments(options: SessionOptions) -> dict[str, object]:
-    """Return the arguments of the agent's ``attach`` request."""
+def agent_arguments(
+    options: SessionOptions, *, eager: bool = False, invitation: Invitation | None = None
+) -> dict[str, object]:
+    """Return the arguments of the agent's ``attach`` request.
+
+    ``eager``: whether ordinary Python is debugged, which the user may wish for in vain; ``invitation``: where the agent
+    is to have debugpy connect to.
+    """
     arguments = {
         wire_name: getattr(options, name)
         for name, wire_name in zip(AgentOptions.__struct_fields__, AgentOptions.__struct_encode_fields__, strict=True)
     }
-    # "eager" is the user's wish. No backend for it is connected yet, so the agent must not count on one.
-    return {**arguments, "eager": False}
+    return {
+        **arguments,
+        "eager": eager,
+        "eagerAddress": invitation.address if invitation is not None else None,
+        "eagerToken": invitation.token if invitation is not None else None,
+        "subProcess": options.sub_process is not False,
+    }
 
 
 def unknown_attributes(raw: msgspec.Raw, known: type[SessionOptions]) -> list[str]:

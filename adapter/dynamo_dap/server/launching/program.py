@@ -14,6 +14,7 @@ import msgspec
 
 from dynamo_dap.server.errors import ErrorId, StartRefused
 from dynamo_dap.server.launching import environment, interpreter
+from dynamo_dap.server.launching.debugpy_listener import Invitation
 from dynamo_dap.server.launching.options import LaunchArguments
 
 LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
@@ -49,9 +50,17 @@ class Job:
         """Return the command that runs the program under the bootstrap, which reads ``LAUNCH_VARIABLE``."""
         return [*self.python, str(_ENTRY)]
 
-    def launch_variable(self, address: str, token: str) -> str:
-        """Return the value of ``LAUNCH_VARIABLE``."""
-        description = {"address": address, "token": token, self.kind: self.target, "args": self.arguments}
+    def launch_variable(self, address: str, token: str, debugpy: Invitation | None) -> str:
+        """Return the value of ``LAUNCH_VARIABLE``: where the agent connects, and debugpy if it is wanted."""
+        description: dict[str, object] = {
+            "address": address,
+            "token": token,
+            self.kind: self.target,
+            "args": self.arguments,
+        }
+        if debugpy is not None:
+            description.update(debugpyAddress=debugpy.address, debugpyToken=debugpy.token)
+            description["subProcess"] = self.options.sub_process is not False
         return msgspec.json.encode(description).decode()
 
 

@@ -11,6 +11,7 @@ from dynamo_dap.server.crash_folder import CrashFolder
 from dynamo_dap.server.launching import environment
 from dynamo_dap.server.launching.agent_listener import AgentListener, OnArrival
 from dynamo_dap.server.launching.child_process import ChildProcess
+from dynamo_dap.server.launching.debugpy_listener import Invitation
 from dynamo_dap.server.launching.processes import OwnedProcess
 from dynamo_dap.server.launching.program import LAUNCH_VARIABLE, Job
 from dynamo_dap.server.launching.terminal_process import TerminalCommand, TerminalProcess
@@ -24,6 +25,8 @@ class Starter:
     client: Client
     listener: AgentListener
     crash_folder: CrashFolder
+    debugpy: Invitation | None = None
+    """Where debugpy connects, when it is wanted."""
 
     async def start(self, on_agent: OnArrival) -> OwnedProcess:
         """Start the process; ``on_agent`` is called when its agent connects, never when run without debugging.
@@ -37,7 +40,7 @@ class Starter:
             command = self.job.debugged_command()
             token = self.listener.expect(on_agent)
             changes.update(self.crash_folder.variables())
-            changes[LAUNCH_VARIABLE] = self.job.launch_variable(self.listener.address, token)
+            changes[LAUNCH_VARIABLE] = self.job.launch_variable(self.listener.address, token, self.debugpy)
         if self.job.options.console == "internalConsole":
             return self._start_child(command, changes)
         return await self._start_in_terminal(command, changes)

@@ -1,0 +1,67 @@
+"""debugpy's in-process server as a backend: its connection, and how a session with it begins.
+
+Used on the loop. It comes to the server by itself (``launching.debugpy_listener``), and is spoken to as its own adapter
+would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.launching.options import LaunchArguments, SessionOptions
+from dynamo_dap.server.waiting import until_any
+
+DEBUGPY = "debugpy"
+
+_OURS = frozenset({"accessToken", "connect", "eager", "host", "mode", "port", "console", "env", "envFile"})
+"""Options that are no business of debugpy's; secrets and addresses among them."""
+
+
+class DebugpyBackend(Backend):
+    """See the module."""
+
+    takes_cancel = False
+
+    async def introduce(
+        self, client: InitializeArguments, options: SessionOptions, given: dict[str, Any], initialized: asyncio.Event
+    ) -> None:
+        """Begin the session: ``given`` are the client's own ``launch`` or ``attach`` arguments.
+
+        Raises:
+            StartRefused: it refused, or did not answer in time.
+        """
+        timeout = options.launch_timeout
+        command = "launch" if isinstance(options, LaunchArguments) else "attach"
+        try:
+            await self.connection.request("initialize", client, timeout=timeout)
+            await self.connection.request(command, debugpy_arguments(options, given), timeout=timeout)
+        except RequestFailed as failure:
+            raise StartRefused(ErrorId.AGENT_REFUSED, f"debugpy in the program refused: {failure}") from None
+        except TimeoutError as error:
+            raise StartRefused(ErrorId.CONNECT_TIMEOUT, str(error)) from None
+        await until_any(timeout, initialized.wait())
+        if not initialized.is_set():
+            raise StartRefused(ErrorId.CONNECT_TIMEOUT, f"debugpy in the program was not ready within {timeout:g} s")
+
+
+def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of debugpy's ``launch`` or ``attach``."""
+    arguments = {name: value for name, value in given.items() if name not in _OURS and not name.startswith("__")}
+    arguments["justMyCode"] = options.just_my_code
+    if isinstance(options, LaunchArguments):
+        # What the program prints is read from its pipes, or goes to a terminal.
+        arguments.pop("redirectOutput", None)
+        arguments["isOutputRedirected"] = options.console == "internalConsole"
+    return arguments
+
+
+def given_arguments(raw: msgspec.Raw) -> dict[str, Any]:
+    """Return the client's arguments as plain values."""
+    return msgspec.json.decode(bytes(raw), type=dict[str, Any] | None) or {}

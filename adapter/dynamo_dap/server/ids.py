@@ -1,0 +1,101 @@
+"""Whose an id is: a bijection, not a table.
+
+Two backends give ids to frames, variables, sources and locations without knowing of each other. The client's ids are
+``2n`` for the agent's ``n`` and ``2n + 1`` for debugpy's. Threads are the process's own: both backends give them the
+same ids, which are left alone, as are breakpoint ids (``breakpoint_memory``). Pure functions on raw JSON, used on the
+loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+_OWNED = frozenset(
+    {
+        "declarationLocationReference",
+        "frameId",
+        "locationReference",
+        "sourceReference",
+        "valueLocationReference",
+        "variablesReference",
+    }
+)
+_FRAMES = "stackFrames"
+
+
+@dataclass(frozen=True)
+class IdSpace:
+    """One backend's share of the client's ids; ``step`` 1 for a backend that has them to itself."""
+
+    remainder: int
+    step: int
+
+    def to_client(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """Return a body of the backend's with the client's ids."""
+        return raw if self.step == 1 else _translated(raw, lambda number: number * self.step + self.remainder)
+
+    def to_backend(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """Return arguments of the client's with the backend's ids."""
+        return raw if self.step == 1 else _translated(raw, lambda number: number // self.step)
+
+    def owns(self, number: int) -> bool:
+        """Whether the client's id ``number`` is the backend's."""
+        return number % self.step == self.remainder
+
+
+ALONE = IdSpace(0, 1)
+AGENT = IdSpace(0, 2)
+DEBUGPY = IdSpace(1, 2)
+
+
+class _Source(msgspec.Struct, rename="camel"):
+    source_reference: int | None = None
+
+
+class References(msgspec.Struct, rename="camel"):
+    """What the arguments of a request say about whose it is."""
+
+    thread_id: int | None = None
+    frame_id: int | None = None
+    variables_reference: int | None = None
+    location_reference: int | None = None
+    source_reference: int | None = None
+    source: _Source | None = None
+
+    @property
+    def owned(self) -> int | None:
+        """The id that tells the owner, None when there is none."""
+        candidates = (
+            self.frame_id,
+            self.variables_reference,
+            self.location_reference,
+            self.source_reference,
+            self.source.source_reference if self.source is not None else None,
+        )
+        return next((number for number in candidates if number), None)
+
+
+def _translated(raw: msgspec.Raw, translate: Any) -> msgspec.Raw:
+    data = bytes(raw)
+    if b"Reference" not in data and b"frameId" not in data and b"stackFrames" not in data:
+        return raw
+    value = msgspec.json.decode(data)
+    _translate(value, translate)
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _translate(value: Any, translate: Any) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _translate(item, translate)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if name in _OWNED and isinstance(item, int):
+                value[name] = translate(item) if item > 0 else item
+            elif isinstance(item, dict | list):
+                _translate(item, translate)
+        for frame in value.get(_FRAMES) or ():
+            frame["id"] = translate(frame["id"])
