@@ -160,6 +160,11 @@ class Connection:
         self._closed = True
         self._stream.close()
 
+    def abandon(self) -> None:
+        """Let go of the stream in a process forked from the one that uses it, where the reader does not run."""
+        self._closed = True
+        self._stream.abandon()
+
     def _respond(self, request: Request, success: bool, body: msgspec.Raw, message: str | None) -> None:
         self._send(
             Envelope(

@@ -24,6 +24,9 @@ class ByteStream(Protocol):
     def write(self, data: bytes) -> None:
         """Write all of ``data``. Raises ``OSError`` when the other end is gone."""
 
+    def abandon(self) -> None:
+        """Let go of it without a word, in a process forked from the one that uses it."""
+
     def close(self) -> None:
         """Close both directions and wake a blocked ``read``; harmless when closed already."""
 
@@ -83,6 +86,10 @@ class PipeStream:
         while view:
             written = os.write(self._write_descriptor, view)
             view = view[written:]
+
+    def abandon(self) -> None:
+        """Close this process's descriptors."""
+        self.close()
 
     def close(self) -> None:
         """Close the writing end. The reading end is left to its blocked reader, which sees the end of the stream."""

@@ -95,6 +95,23 @@ class Agent:
         if (client := self._client) is not None:
             client.send_event(event, body)
 
+    def forget_session(self) -> None:
+        """Forget the client and all that was armed: this process was forked from the debugged one.
+
+        The connection stays the other process's; its threads are not here, and may have held our lock. In the child, on
+        the thread that forked.
+        """
+        client, self._client = self._client, None
+        self._lock = threading.Lock()
+        self.eager_debugger, self.threads.shared = NoEagerDebugger(), None
+        self.breakpoints = BreakpointTable()
+        self._steps, self._pause_requests, self._pauses = {}, set(), {}
+        self.configured = threading.Event()
+        for engine in self._engines:
+            engine.close()
+        if client is not None:
+            client.abandon()
+
     # -- requests --------------------------------------------------------------------------------------------------
 
     def on_request(self, request: Request) -> None:

@@ -39,7 +39,7 @@ class LaunchDescription(msgspec.Struct, rename="camel"):
     debugpy_address: str | None = None
     """Where the server waits for debugpy; None when ordinary Python is not debugged."""
     debugpy_token: str = ""
-    sub_process: bool = True
+    sub_process: bool = False
 
 
 def launch() -> None:

@@ -36,6 +36,7 @@ def process_agent() -> Agent:
             agent.pause_eager = lambda ident: pause_eager(agent, ident)
             agent.start_eager = lambda options: _start_eager(agent, options)
             install_breakpoint_hook(agent)
+            os.register_at_fork(after_in_child=agent.forget_session)
             # Not for the program, and not for its children.
             crash_folder = os.environ.pop(CELL_VARIABLE, None)
             when_imported("torch._dynamo.convert_frame", lambda: _add_engines(agent, crash_folder))

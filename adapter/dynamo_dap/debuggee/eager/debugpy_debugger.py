@@ -45,6 +45,7 @@ class DebugpyDebugger:
         pydevd_internals.connect(host, int(port), token, sub_process=sub_process, own_package=_OWN_PACKAGE)
         handing_over = HandingOver(self._agent)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
+        os.register_at_fork(after_in_child=self._leave_forked_process)
         self._agent.threads.shared = self
         self._agent.eager_debugger = self
         self._agent.pause_eager = lambda ident: True  # debugpy pauses where no engine can
@@ -73,6 +74,12 @@ class DebugpyDebugger:
         """The session is over: the agent is alone again. Any thread; harmless when it has been called."""
         self._gone.set()
         self._compiles.close()
+
+    def _leave_forked_process(self) -> None:
+        """A forked process is not debugged: nothing there would answer for a thread that stops."""
+        if self.is_active:
+            self.close()
+            pydevd_internals.forget()
 
     def report_uncaught(self, error: BaseException) -> None:
         """The program is about to end by ``error``."""

@@ -101,6 +101,16 @@ def debugger() -> Any:
     return sys.modules["pydevd"].get_global_debugger()
 
 
+def forget() -> None:
+    """Trace nothing any more, and forget the connection without a word: the calling process has been forked off."""
+    if _uses_monitoring():
+        _monitoring().stop_monitoring(all_threads=True)
+    else:
+        importlib.import_module("pydevd_tracing").SetTrace(None)
+        threading.settrace(None)
+    importlib.import_module("_pydevd_bundle.pydevd_constants").set_global_debugger(None)
+
+
 def listen_to_messages(after_receive: Callable[[Any], None], before_send: Callable[[Any], None]) -> None:
     """Have every DAP message that it receives or sends shown first, as plain Python values; on its own threads."""
     pydevd: Any = sys.modules["pydevd"]

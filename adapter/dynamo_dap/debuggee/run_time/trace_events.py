@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.tracing import set_trace
 from dynamo_dap.debuggee.run_time.events import Sink
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.torch_internals.skipping import never_compile
@@ -112,11 +113,11 @@ class _ThreadTracer:
             # Frames traced so far, if any, lost their events to whoever set another function.
             self._traced.clear()
             self._before = current
-            sys.settrace(self._function)
+            set_trace(self._function)
 
     def _take_out_when_done(self) -> None:
         if not self._traced and sys.gettrace() is self._function:
-            sys.settrace(self._before)
+            set_trace(self._before)
             self._before = None
 
     def on_call(self, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:

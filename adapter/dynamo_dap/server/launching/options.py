@@ -123,7 +123,7 @@ def agent_arguments(
         "eager": eager,
         "eagerAddress": invitation.address if invitation is not None else None,
         "eagerToken": invitation.token if invitation is not None else None,
-        "subProcess": options.sub_process is not False,
+        "subProcess": False,
     }
 
 

@@ -60,7 +60,6 @@ class Job:
         }
         if debugpy is not None:
             description.update(debugpyAddress=debugpy.address, debugpyToken=debugpy.token)
-            description["subProcess"] = self.options.sub_process is not False
         return msgspec.json.encode(description).decode()
 
 
