@@ -6,9 +6,10 @@ The thread that runs the code. See ``protocol.crash_cell`` for the cell itself.
 from __future__ import annotations
 
 import threading
+from types import FrameType
 
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.debuggee.run_time.generated import GeneratedCode, GeneratedCodes
 from dynamo_dap.protocol.crash_cell import CellWriter, CodeDescription
 
 
@@ -32,11 +33,20 @@ class CrashRecorder:
         if slot is not None and self._writer is not None:
             self._writer.write(slot, generated.number, index)
 
-    def frame_ended(self) -> None:
-        """No generated code is being executed on this thread, as far as is known until the next instruction."""
+    def frame_ended(self, frame: FrameType, codes: GeneratedCodes) -> None:
+        """``frame`` ends: what its caller is in the middle of is executed again, if that is generated code."""
         slot = getattr(self._threads, "slot", None)
-        if slot is not None and self._writer is not None:
-            self._writer.clear(slot)
+        if slot is None or self._writer is None:
+            return
+        caller = frame.f_back
+        while caller is not None:
+            generated = codes.get(caller.f_code)
+            index = generated.table.index_at(caller.f_lasti) if generated is not None else None
+            if generated is not None and index is not None and generated.number in self._described:
+                self._writer.write(slot, generated.number, index)
+                return
+            caller = caller.f_back
+        self._writer.clear(slot)
 
     def _prepare(self, generated: GeneratedCode) -> int | None:
         assert self._folder is not None

@@ -218,7 +218,7 @@ class RunTimeEngine:
             step.origin.returned = returned
         if self._wants.raises:
             self._raised.frame_ended(frame)
-        self._crash.frame_ended()
+        self._crash.frame_ended(frame, self.codes)
 
     def on_raise(self, generated: GeneratedCode, frame: types.FrameType, offset: int, exception: BaseException) -> None:
         """See ``events.Sink``."""
