@@ -9,7 +9,7 @@ from dynamo_dap.debuggee.compile_time.completion import completions
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate
 from dynamo_dap.debuggee.compile_time.symbolic_scopes import graph_source, scopes_of
 from dynamo_dap.debuggee.torch_internals.trace_state import chain_of
-from dynamo_dap.debuggee.values.model import Children, Value, Variable
+from dynamo_dap.debuggee.values.model import Children, Variable
 
 DEPTH = 3
 ITEMS = 100
@@ -27,24 +27,23 @@ class Looker:
         self._depth = depth
         self._lazy = lazy
         self._opened: set[str] = set()
-        self.shown: dict[str, Value] = {}
-        """The last value of every path that was shown."""
+        self.shown: dict[str, str] = {}
+        """The last text of every path that was shown. No values: what they hold must be free to die with the pause."""
 
     def __call__(self, tx: Any) -> None:
         """Look at a paused trace."""
-        self.shown.clear()
         for scope in scopes_of(tx):
             self._open(scope.children, scope.name, self._depth)
         for number, frame in enumerate(list(chain_of(tx))[1:], start=1):
             for scope in scopes_of(frame)[:3]:
                 self._open(scope.children, f"caller {number}.{scope.name}", 1)
-        self.shown["graph"] = Value(graph_source(tx).text())
+        self.shown["graph"] = graph_source(tx).text()
 
     def _open(self, children: Children, path: str, depth: int) -> None:
         variables = [*children.named(), *children.indexed(0, min(children.indexed_count, ITEMS))]
         for variable in variables:
             name = f"{path}.{variable.name}"
-            self.shown[name] = variable.value
+            self.shown[name] = variable.value.text
             below = variable.value.children
             if below is not None and depth > 1 and self._is_worth_opening(variable):
                 self._open(below, name, depth - 1)
@@ -65,12 +64,12 @@ class EachLine:
     def __init__(self, look: Callable[[Any], None]) -> None:
         """``look(tx)`` looks."""
         self._look = look
-        self._last: tuple[Any, int] | None = None
+        self._last: tuple[int, int] | None = None
 
     def __call__(self, tx: Any) -> None:
         """Look, when the line or the frame is another than last time."""
-        if self._last != (tx, tx.lineno):
-            self._last = (tx, tx.lineno)
+        if self._last != (id(tx), tx.lineno):
+            self._last = (id(tx), tx.lineno)
             self._look(tx)
 
 
@@ -95,7 +94,7 @@ class Watcher:
         """``interpreter``: also use ``ctx`` in ways that touch the trace."""
         self._most_names = most_names
         self._interpreter = interpreter
-        self.results: dict[str, Value | BaseException] = {}
+        self.results: dict[str, str] = {}
 
     def __call__(self, tx: Any) -> None:
         """Evaluate everything."""
@@ -118,8 +117,8 @@ class Watcher:
         try:
             value = evaluate(tx, expression, "repl", console=lambda text: None)
         except Exception as problem:  # noqa: BLE001  (the expression's own errors are among the results)
-            self.results[expression] = problem
+            self.results[expression] = f"{type(problem).__name__}: {problem}"
             return
-        self.results[expression] = value
+        self.results[expression] = value.text
         if value.children is not None:
             value.children.named()

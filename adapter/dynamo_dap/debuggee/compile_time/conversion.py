@@ -36,6 +36,10 @@ from dynamo_dap.debuggee.values.model import EvaluationError
 _COPIED: tuple[type, ...] = (list, dict, set, tuple, collections.deque)
 
 
+class EmptyCell(EvaluationError):
+    """A closure's variable has no value yet."""
+
+
 class Converter:
     """Converts what one paused frame holds; the same tracker always to the same value."""
 
@@ -46,7 +50,7 @@ class Converter:
         self._converted: dict[int, Any] = {}
         self._kept: list[Any] = []
         self._origins: dict[int, Any] = {}
-        self._overlay = Overlay(tx, view, self)
+        self._overlay = Overlay(tx, view)
         self._copies: list[tuple[Any, list[int]]] = []
 
     def convert(self, value: Any) -> Any:
@@ -105,7 +109,7 @@ class Converter:
     def _real(self, value: Any) -> Any:
         if type(value) in _COPIED:
             return self._copied(value)
-        return self._overlay.laid_over(value)
+        return self._overlay.laid_over(value, self)
 
     def _known(self, form: Known | Unrealized, tracker: Any) -> Any:
         value = form.value
@@ -168,7 +172,7 @@ class Converter:
         return self.copied(items)
 
     def _instance(self, form: InstanceForm, tracker: Any) -> Any:
-        return self._overlay.instance(form, tracker)
+        return self._overlay.instance(form, tracker, self)
 
     def _function(self, form: FunctionForm, tracker: Any) -> Any:
         if form.bound_to is not None and form.function is not None:
@@ -194,12 +198,12 @@ class Converter:
         try:
             cell.cell_contents = self.convert(contents)
         except EvaluationError as problem:
-            if problem is not _EMPTY_CELL:
+            if not isinstance(problem, EmptyCell):
                 raise
 
     def _cell(self, form: CellForm, tracker: Any) -> Any:
         if form.contents is None:
-            raise _EMPTY_CELL
+            raise EmptyCell("the variable has no value yet")
         return self.convert(form.contents)
 
     def _composite(self, form: Composite, tracker: Any) -> Any:
@@ -210,7 +214,6 @@ class Converter:
 
 _MOST_ITEMS = 10_000
 """Items beyond which a real container of the program is used as it is, not copied."""
-_EMPTY_CELL = EvaluationError("the variable has no value yet")
 
 _CONVERSIONS: dict[type, Callable[[Converter, Any, Any], Any]] = {
     Known: Converter._known,

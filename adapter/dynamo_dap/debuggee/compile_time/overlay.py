@@ -27,32 +27,35 @@ _MOST_OBJECTS = 50_000
 
 
 class Overlay:
-    """Lays the pending changes over real objects."""
+    """Lays the pending changes over real objects.
 
-    def __init__(self, tx: Any, view: TracedView, converter: Converter) -> None:
-        """``converter`` converts what the objects hold."""
+    The converter that converts what the objects hold owns the overlay, and is handed in with each call: a reference
+    back would be a cycle, which keeps the program's tensors alive after the pause.
+    """
+
+    def __init__(self, tx: Any, view: TracedView) -> None:
+        """``view`` tells what Dynamo tracks."""
         self._view = view
-        self._converter = converter
         self._changed = changed_objects(tx)
         self._copies: dict[int, Any] = {}
         self._leading: dict[int, bool] = {}
         self._kept: list[Any] = []
 
-    def laid_over(self, value: Any) -> Any:
+    def laid_over(self, value: Any, converter: Converter) -> Any:
         """Return ``value``, or a copy with the changes when something it holds was changed."""
         if not self._changed or not _can_hold(value) or not self._leads_to_change(value):
             return value
-        return self._copy(value)
+        return self._copy(value, converter)
 
-    def instance(self, form: InstanceForm, tracker: Any) -> Any:
+    def instance(self, form: InstanceForm, tracker: Any, converter: Converter) -> Any:
         """Return the object of a form: itself, or a copy when the traced code made or changed it."""
         value = form.value
         made = tracker is not None and mutation_state(tracker) == "new"
         if not made and not (self._changed and self._leads_to_change(value)):
             return value
         if form.contents is not None:
-            return self._copied_container(form, tracker)
-        return self._copy(value, form, tracker)
+            return self._copied_container(form, tracker, converter)
+        return self._copy(value, converter, form, tracker)
 
     def _leads_to_change(self, value: Any) -> bool:
         """Whether a changed object can be reached from ``value``: a walk over stored attributes and containers."""
@@ -77,42 +80,36 @@ class Overlay:
         self._leading[id(value)] = found
         return found
 
-    def _copy(self, value: Any, form: InstanceForm | None = None, tracker: Any = None) -> Any:
+    def _copy(self, value: Any, converter: Converter, form: InstanceForm | None = None, tracker: Any = None) -> Any:
         if id(value) in self._copies:
             return self._copies[id(value)]
         if type(value) is types.FunctionType:
-            return self._copied_function(value)
+            return self._copied_function(value, converter)
         if type(value) is types.MethodType:
-            return types.MethodType(value.__func__, self._converter.convert(value.__self__))
+            return types.MethodType(value.__func__, converter.convert(value.__self__))
         copied = _empty_like(value)
         self._copies[id(value)] = copied
-        self._converter.begin(tracker, copied)
+        converter.begin(tracker, copied)
         attributes = dict(instance_attributes(form or InstanceForm(value, type(value)), self._view))
         registries = _registries(value)
         for name, registry in registries.items():
-            object.__setattr__(copied, name, {key: self._converter.convert(attributes.get(key)) for key in registry})
+            object.__setattr__(copied, name, {key: converter.convert(attributes.get(key)) for key in registry})
         in_registry = {key for registry in registries.values() for key in registry}
         for name, attribute in attributes.items():
             if name not in in_registry and name not in registries:
-                object.__setattr__(copied, name, self._attribute(attribute))
+                object.__setattr__(copied, name, _converted(attribute, converter))
         return copied
 
-    def _attribute(self, attribute: Any) -> Any:
-        try:
-            return self._converter.convert(attribute)
-        except EvaluationError as problem:
-            return _Unavailable(str(problem))
-
-    def _copied_container(self, form: InstanceForm, tracker: Any) -> Any:
+    def _copied_container(self, form: InstanceForm, tracker: Any, converter: Converter) -> Any:
         contents: Form = form.contents
         base: Any = next((base for base in (dict, list, set, frozenset, tuple) if issubclass(form.cls, base)), None)
-        items = self._converter.convert(contents)
+        items = converter.convert(contents)
         if base in (tuple, frozenset):
             return base.__new__(form.cls, items)
         if base is None or form.cls.__new__ not in (dict.__new__, list.__new__, set.__new__, object.__new__):
             raise EvaluationError(f"a {qualified_name_of(form.cls)} cannot be copied to lay its changes over")
         copied: Any = base.__new__(form.cls)
-        self._converter.begin(tracker, copied)
+        converter.begin(tracker, copied)
         if base is dict:
             dict.update(copied, items)
         elif base is list:
@@ -120,10 +117,10 @@ class Overlay:
         else:
             set.update(copied, items)
         for name, attribute in instance_attributes(form, self._view):
-            object.__setattr__(copied, name, self._attribute(attribute))
+            object.__setattr__(copied, name, _converted(attribute, converter))
         return copied
 
-    def _copied_function(self, value: types.FunctionType) -> types.FunctionType:
+    def _copied_function(self, value: types.FunctionType, converter: Converter) -> types.FunctionType:
         cells = tuple(types.CellType() for _ in value.__closure__ or ())
         copied = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
         copied.__kwdefaults__ = value.__kwdefaults__
@@ -131,7 +128,7 @@ class Overlay:
         self._copies[id(value)] = copied
         for cell, original in zip(cells, value.__closure__ or (), strict=True):
             try:
-                cell.cell_contents = self._converter.convert(original)
+                cell.cell_contents = converter.convert(original)
             except (ValueError, EvaluationError):
                 continue
         return copied
@@ -142,6 +139,13 @@ class _Unavailable:
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+
+
+def _converted(attribute: Any, converter: Converter) -> Any:
+    try:
+        return converter.convert(attribute)
+    except EvaluationError as problem:
+        return _Unavailable(str(problem))
 
 
 def _can_hold(value: Any) -> bool:
