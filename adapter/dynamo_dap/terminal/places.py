@@ -66,7 +66,10 @@ def parse_place(text: str, current_path: str | None) -> Place:
 
 
 def shown_path(path: str) -> str:
-    """A path as a person wants to read it: relative when it is below the current directory."""
+    """A path as a person wants to read it: from the current directory, or from the packages, when it is below them."""
+    _, installed, in_package = path.rpartition("/site-packages/")
+    if installed:
+        return in_package
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:

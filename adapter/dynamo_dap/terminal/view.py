@@ -118,18 +118,16 @@ class View:
 
     def stack(self, frames: Sequence[StackFrame], selected: int, *, first: int = 0, total: int = 0) -> None:
         """Print a call stack, innermost frame first, whose frames are numbered from ``first`` on."""
-        table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+        name_width = max((len(frame.name) for frame in frames), default=0)
+        number_width = len(f"#{first + len(frames)}")
         for number, frame in enumerate(frames, start=first):
             style = "dim" if frame.presentation_hint in ("subtle", "label") else ""
             is_selected = number == selected
-            table.add_row(
-                Text(_ARROW if is_selected else " ", "bold yellow"),
-                Text(f"#{number}", "dim"),
-                Text(frame.name, style or ("bold green" if is_selected else "green")),
-                Text(_place(frame), style or "cyan"),
-            )
-        self._begin_line()
-        self.console.print(table)
+            line = Text(_ARROW if is_selected else " ", "bold yellow")
+            line.append(f"  {f'#{number}':{number_width}}", "dim")
+            line.append(f"  {frame.name:{name_width}}", style or ("bold green" if is_selected else "green"))
+            line.append(f"  {_place(frame)}", style or "cyan")
+            self.say(line)
         if total > first + len(frames):
             self.note(f"... {total - first - len(frames)} more frames")
 
@@ -188,7 +186,8 @@ class View:
     def code(self, text: str) -> None:
         """Print Python code with colours."""
         self._begin_line()
-        self.console.print(Syntax(text, "python", theme=_THEME, background_color="default"))
+        code = Syntax("", "python", theme=_THEME, background_color="default").highlight(text)
+        self.console.print(code, soft_wrap=True)
 
     def help(self, rows: Sequence[tuple[str, str]]) -> None:
         """Print commands and what they do."""
