@@ -18,6 +18,7 @@ from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_backend import DEBUGPY
 from dynamo_dap.server.eager_capabilities import EAGER_REQUESTS
 from dynamo_dap.server.errors import ErrorId, RequestRefused
+from dynamo_dap.server.generated_frames import label
 from dynamo_dap.server.handling import Merge, Plan
 from dynamo_dap.server.ids import References
 from dynamo_dap.server.stopped_threads import StoppedThreads
@@ -59,6 +60,8 @@ class Router:
             self._in_flight.pop(request.seq, None)
             if response.success and request.command in _RESUMING:
                 self._resumed(backend, references)
+            if response.success and request.command == "stackTrace" and backend.name == DEBUGPY:
+                response = msgspec.structs.replace(response, body=label(response.body))
             self._client.forward_response(request, response)
 
         arguments = _ALL_THREADS if request.command == "pause" and backend.name == DEBUGPY else request.arguments

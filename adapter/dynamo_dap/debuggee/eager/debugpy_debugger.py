@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.eager.compiles import Compiles
 from dynamo_dap.debuggee.eager.frames import innermost_user_frame
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
+from dynamo_dap.debuggee.torch_internals.generated_names import is_generated
 
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -45,6 +46,7 @@ class DebugpyDebugger:
         pydevd_internals.connect(host, int(port), token, sub_process=sub_process, own_package=_OWN_PACKAGE)
         handing_over = HandingOver(self._agent)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
+        pydevd_internals.show_in_stacks(is_generated)
         os.register_at_fork(after_in_child=self._leave_forked_process)
         self._agent.threads.shared = self
         self._agent.eager_debugger = self

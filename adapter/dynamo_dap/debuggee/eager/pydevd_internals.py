@@ -28,6 +28,8 @@ _STEP_RETURN, _STEP_RETURN_MY_CODE = 109, 160
 _LIBRARY_FILE = 1
 """``pydevd_dont_trace_files.LIB_FILE``: a file that is never traced, though it is shown in stacks."""
 
+_MAKES_STACK = "make_get_thread_stack_message"
+
 
 class DebugpyMissing(Exception):
     """There is no debugpy to be used here; the text says why, for a person."""
@@ -283,3 +285,19 @@ def _suspend_monitoring() -> Callable[[], None] | None:
 def never_trace(file_name: str) -> None:
     """Never trace code of ``file_name``, a name in angle brackets, but show it in stacks. Any thread."""
     importlib.import_module("_pydevd_bundle.pydevd_dont_trace_files").DONT_TRACE[file_name] = _LIBRARY_FILE
+
+
+def show_in_stacks(is_shown: Callable[[str], bool]) -> None:
+    """Show frames of the files that ``is_shown`` tells of, which ``justMyCode`` would leave out of stacks.
+
+    The same filter decides where steps may end; there it stays as it is.
+    """
+    pydb = debugger()
+    is_filtered = pydb.apply_files_filter
+
+    def apply_files_filter(frame: types.FrameType, file_name: str, force: bool) -> bool:
+        if is_shown(file_name) and sys._getframe(1).f_code.co_name == _MAKES_STACK:
+            return False
+        return bool(is_filtered(frame, file_name, force))
+
+    pydb.apply_files_filter = apply_files_filter
