@@ -12,7 +12,7 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
 from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing
-from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
 
 EAGER_EVENT = "dynamoEager"
 """Event to the server: debugpy is on its way to it (no ``problem``), or will not come."""
@@ -36,5 +36,5 @@ def start_eager(agent: Agent, address: str, token: str, *, sub_process: bool) ->
     agent.send_event(EAGER_EVENT, _EagerEventBody(problem))
     if problem is not None:
         return None
-    when_imported("torch._dynamo.convert_frame", debugger.watch_compiles)
+    when_dynamo_is_imported(debugger.watch_compiles)
     return debugger

@@ -25,6 +25,11 @@ def when_imported(name: str, callback: Callable[[], None]) -> None:
     sys.meta_path.insert(0, _Watcher(name, callback))
 
 
+def when_dynamo_is_imported(callback: Callable[[], None]) -> None:
+    """Call ``callback`` once, when the program has imported what compiles frames; at once if it has already."""
+    when_imported("torch._dynamo.convert_frame", callback)
+
+
 class _Watcher(importlib.abc.MetaPathFinder):
     """Finds one module as the other finders would, and has its loader tell when it is done."""
 
