@@ -281,6 +281,7 @@ def module_variables(module: Any, expression: str | None, view: View) -> list[Va
         for name, item in dict(stored.get(registry) or {}).items():
             variables.append(attribute_variable(str(name), item, expression, view))
     plain = {name: item for name, item in stored.items() if type(name) is str and not name.startswith("_")}
+    plain = {**{name: item for name, item in plain.items() if name != "training"}, **plain}
     hooks = {name: item for name, item in stored.items() if "_hooks" in str(name) and item}
     variables += [attribute_variable(name, item, expression, view) for name, item in {**plain, **hooks}.items()]
     return unique_names([*variables, class_variable(module, expression, view)])

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import (
     source_name,
     source_of,
 )
-from dynamo_dap.debuggee.values.model import Fixed, Location, Value, Variable
+from dynamo_dap.debuggee.values.model import Fixed, Location, Value, Variable, bounded_text
 
 
 def tracker_facts(tracker: Any, form: Form) -> list[Variable]:
@@ -31,8 +31,14 @@ def tracker_facts(tracker: Any, form: Form) -> list[Variable]:
     facts = _facts(tracker, source, place)
     if isinstance(form, TensorForm | NumberForm):
         return [*_node(form), *facts]
-    summary = type(tracker).__name__ if source is None else f"{type(tracker).__name__} of {source}"
+    summary = type(tracker).__name__
+    if source is not None:
+        summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
     return [Variable("Dynamo", Value(summary, children=Fixed(tuple(facts)), kind="virtual"))]
+
+
+_SUMMARY = 160
+"""Characters of the summary: a source deep inside a library runs long."""
 
 
 def _is_scalar(value: object) -> bool:
@@ -52,7 +58,7 @@ def _facts(tracker: Any, source: str | None, place: Place | None) -> list[Variab
     if source is not None:
         readable = as_the_user_wrote(source)
         text = source if readable == source else f"{readable}, for guards {source}"
-        facts.append(Variable("source", Value(text, kind="virtual")))
+        facts.append(Variable("source", Value(bounded_text(text), kind="virtual")))
     if place is not None:
         facts.append(place_variable("created at", place))
     state = "unrealized: the traced code has not used it yet" if is_unrealized(tracker) else mutation_state(tracker)
