@@ -11,7 +11,7 @@ export default defineConfig({
     reporter: [["list"]],
     // One VS Code at a time: it, a browser and a program that compiles keep a small machine busy.
     workers: 1,
-    timeout: 120_000,
+    timeout: 180_000,
     expect: { timeout: 15_000 },
     use: {
         viewport: { width: 1400, height: 900 },

@@ -118,6 +118,12 @@ export class DebugPanes {
         return pane.locator(".monaco-list-row", { hasText: text });
     }
 
+    /** The row of the Disassembly view where the program is stopped. */
+    instructionRow(): Locator {
+        const pointer = this.page.locator(".codicon-debug-stackframe, .codicon-debug-breakpoint-stackframe-dot");
+        return this.page.locator(".disassembly-view .monaco-table-tr, .disassembly-view .monaco-list-row", { has: pointer }).first();
+    }
+
     /** Adds a watch expression. */
     async watch(expression: string): Promise<Locator> {
         await this.foldPane("Watch", true);
@@ -158,6 +164,10 @@ export class DebugPanes {
 
 /** How the call stack shows a frame. */
 export function at(name: string, file: string, line: number): RegExp {
-    const escape = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-    return new RegExp(`^${escape(name)} ${escape(file)} ${line}:`);
+    return new RegExp(`^${escaped(name)} ${escaped(file)} ${line}:`);
+}
+
+/** A text as a regular expression that matches it. */
+export function escaped(text: string): string {
+    return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }

@@ -27,9 +27,19 @@ export class Editor {
         return lines.join("\n");
     }
 
+    /** The text of the line where the program is stopped. */
+    async currentLine(): Promise<string> {
+        const pointer = await this.area.locator(".glyph-margin-widgets .codicon-debug-stackframe").first().boundingBox();
+        return pointer === null ? "" : this.textAt(pointer.y + pointer.height / 2);
+    }
+
     /** The text of one line, with what is shown at its end. */
     async lineText(line: number): Promise<string> {
         const { y } = await this.gutterSpot(line);
+        return this.textAt(y);
+    }
+
+    private textAt(y: number): Promise<string> {
         return this.area.locator(".view-line").evaluateAll((lines, middle) => {
             const found = lines.find((element) => {
                 const { top, bottom } = element.getBoundingClientRect();

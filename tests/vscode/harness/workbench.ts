@@ -29,6 +29,19 @@ export class Workbench {
         await expect(explorer, "the explorer shows the workspace").toBeVisible({ timeout: START_MILLISECONDS });
         await this.page.keyboard.press("Control+Shift+D");
         await expect(this.page.locator(".debug-viewlet"), "the Run and Debug view opens").toBeVisible();
+        await this.widenSideBar(110);
+    }
+
+    /** Drags the edge of the side bar, so that values are not cut off in pictures. */
+    private async widenSideBar(pixels: number): Promise<void> {
+        const box = await this.page.locator(".part.sidebar").boundingBox();
+        if (box !== null) {
+            const [edge, middle] = [box.x + box.width, box.y + box.height / 2];
+            await this.page.mouse.move(edge, middle);
+            await this.page.mouse.down();
+            await this.page.mouse.move(edge + pixels, middle, { steps: 4 });
+            await this.page.mouse.up();
+        }
     }
 
     /** Opens a file of the workspace by its path. */

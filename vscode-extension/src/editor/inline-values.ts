@@ -92,6 +92,6 @@ async function localsOf(session: vscode.DebugSession, frameId: number): Promise<
 /** "Tensor f32[3, 4] cpu requires_grad" becomes "f32[3, 4]"; other values are cut. */
 function brief(value: string): string {
     const tensor = /^(?:Tensor|Parameter|Buffer)\s+(\w+\[[^\]]*\])/.exec(value);
-    const text = tensor?.[1] ?? value.replace(/\s+/g, " ");
+    const text = tensor?.[1] ?? value.replace(/ \(unrealized\)$/, "").replace(/\s+/g, " ");
     return text.length <= LONGEST_VALUE ? text : `${text.slice(0, LONGEST_VALUE - 1)}…`;
 }
