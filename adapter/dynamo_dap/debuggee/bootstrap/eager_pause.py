@@ -43,8 +43,13 @@ def pause_eager(agent: Agent, ident: int) -> bool:
     return True
 
 
+def _is_in_trace(filename: str) -> bool:
+    """Whether a frame of this file is there only while Dynamo compiles, as its wrappers of calls are not."""
+    return filename.endswith(("/convert_frame.py", "/symbolic_convert.py")) and is_torch_file(filename)
+
+
 def _hold_if_asked(agent: Agent, frame: types.FrameType) -> None:
-    if any(is_torch_file(one.f_code.co_filename) and "_dynamo" in one.f_code.co_filename for one in walk(frame)):
+    if any(_is_in_trace(one.f_code.co_filename) for one in walk(frame)):
         return
     if agent.take_pause_request():
         agent.hold(

@@ -1,0 +1,234 @@
+"""Run-time mode as an IDE has it: real server, real program, the protocol between."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.client import Session, Stop
+from tests.client.fixtures import Fixture
+
+FIXTURE = Fixture("generated_code")
+CALLERS = ["main", "<module>"]
+
+
+def _enter(session: Session, fixture: str = "generated_code", **options: Any) -> Stop:
+    session.launch(fixture, **{"mode": "run-time", "stopOnGeneratedCode": True, **options})
+    return session.wait_for_stop("entry")
+
+
+def _listing(session: Session, stop: Stop) -> list[str]:
+    reference = stop.frame.data.source.source_reference
+    body = session.request("source", {"source": {"sourceReference": reference}, "sourceReference": reference})
+    assert body["mimeType"]
+    return body["content"].splitlines()
+
+
+def test_a_generated_frame_with_its_listing_and_its_callers(session: Session) -> None:
+    stop = _enter(session)
+    assert [frame.name for frame in stop.frames] == ["replay (generated #0)", "replay", *CALLERS]
+    assert [frame.marker for frame in stop.frames[2:3]] == ["call_replay"]
+    lines = _listing(session, stop)
+    assert stop.frame.line == 2
+    assert lines[stop.frame.line - 1].split()[0] == "1"
+    assert any("← log.append(3)" in line for line in lines)
+    assert stop.frame.data.instruction_pointer_reference
+    assert stop.frame["Locals"].texts()["log"] == "[1]"
+    assert stop.frames[2]["Locals"].texts()["log"] == "[1]"
+    assert stop.frame.evaluate("x.shape[0] + len(__stack__)").text == "3"
+
+
+def test_stepping_by_instruction_and_by_statement(session: Session) -> None:
+    stop = _enter(session)
+    lines = _listing(session, stop)
+    assert session.next("instruction").frame.line == 3
+    assert session.step_in("instruction").frame.line == 4
+    titles = []
+    for _ in range(40):
+        stop = session.next("statement")
+        title = lines[stop.frame.line - 1]
+        assert re.search("[┌╶]", title), f"a statement begins at {title!r}"
+        titles.append(title)
+        if "replay: log" in title:
+            break
+    assert "┌ call compiled graph" in "\n".join(titles)
+    assert stop.frames[1].marker == "append"
+    stack = stop.frame["Value Stack"].texts()
+    assert list(stack.values())[-3:-1] == ["[1, 3]", "[1]"]
+
+
+def test_values_are_set(session: Session) -> None:
+    stop = _enter(session)
+    locals_reference = next(
+        scope.variables_reference for scope in session.client.scopes(stop.frame.data.id) if scope.name == "Locals"
+    )
+    answer = session.request(
+        "setVariable", {"variablesReference": locals_reference, "name": "log", "value": "[7, *log]"}
+    )
+    assert answer["value"] == "[7, 1]"
+    answer = session.request(
+        "setExpression", {"frameId": stop.frame.data.id, "expression": "state.steps", "value": "5"}
+    )
+    assert answer["value"] == "5"
+    refusal = session.refusal("setVariable", {"variablesReference": locals_reference, "name": "none", "value": "1"})
+    assert "is no local variable" in refusal
+    stop = session.next("instruction")
+    assert stop.frame["Locals"].texts()["log"] == "[7, 1]"
+    assert stop.frame.evaluate("state.steps").text == "5"
+
+
+def test_breakpoints_on_instructions_and_lines_of_the_listing(session: Session) -> None:
+    stop = _enter(session)
+    lines = _listing(session, stop)
+    number = next(number for number, text in enumerate(lines, 1) if "STORE_SUBSCR" in text)
+    source = {"sourceReference": stop.frame.data.source.source_reference, "name": stop.frame.data.source.name}
+    (bound,) = session.request("setBreakpoints", {"source": source, "breakpoints": [{"line": number}]})["breakpoints"]
+    assert (bound["verified"], bound["line"]) == (True, number)
+    session.resume()
+    at_line = session.wait_for_stop("breakpoint")
+    assert at_line.frame.line == number
+    assert at_line.body["hitBreakpointIds"] == [bound["id"]]
+    here = at_line.frame.data.instruction_pointer_reference
+    around = {"memoryReference": here, "instructionOffset": -2, "instructionCount": 6}
+    rows = session.request("disassemble", around)["instructions"]
+    assert rows[2]["instruction"] == "STORE_SUBSCR"
+    wanted = rows[4]["address"]
+    wanted_breakpoints = {"breakpoints": [{"instructionReference": wanted}]}
+    (made,) = session.request("setInstructionBreakpoints", wanted_breakpoints)["breakpoints"]
+    assert made["verified"]
+    session.resume()
+    at_instruction = session.wait_for_stop("breakpoint")
+    assert at_instruction.frame.data.instruction_pointer_reference == wanted
+    assert "is no address" in session.refusal("disassemble", {"memoryReference": "0x12", "instructionCount": 1})
+
+
+def test_a_line_of_the_users_at_every_call(session: Session) -> None:
+    with session.launching("generated_code", mode="run-time"):
+        (made,) = session.set_breakpoints(FIXTURE, "append", mode="run-time")
+    assert made.verified
+    for _ in range(2):
+        stop = session.wait_for_stop("breakpoint")
+        assert stop.frames[1].marker == "append"
+        session.resume()
+    assert session.wait_for_exit() == 0
+
+
+def test_the_end_of_the_program_after_stepping(session: Session) -> None:
+    _enter(session)
+    session.set_breakpoints(FIXTURE)
+    for _ in range(5):
+        session.next("statement")
+    for _ in range(5):
+        session.resume()
+        session.wait_for_stop("entry")
+    assert session.run_to_end() == 0
+    assert "['first', 'second']" in session.output("stdout")
+
+
+def test_exceptions_in_generated_code(session: Session) -> None:
+    session.expects_program_traceback = True
+    with session.launching("generated_failure", mode="run-time"):
+        session.request("setExceptionBreakpoints", {"filters": ["generated-code"]})
+    stop = session.wait_for_stop("exception")
+    assert stop.frames[1].marker == "fails"
+    assert stop.frame["Value Stack"].texts()
+    information = session.request("exceptionInfo", {"threadId": stop.thread_id})
+    assert information["exceptionId"] == "KeyError"
+    assert "absent" in information["description"]
+    session.resume()
+    assert session.wait_for_exit() == 1
+
+
+def test_the_filter_is_offered(session: Session) -> None:
+    capabilities = session.initialize()
+    assert "generated-code" in [one.filter for one in capabilities.exception_breakpoint_filters or []]
+    assert capabilities.supports_disassemble_request
+    assert capabilities.supports_instruction_breakpoints
+    assert capabilities.supports_stepping_granularity
+    assert "run-time" in [one.mode for one in capabilities.breakpoint_modes or []]
+
+
+def test_pause_in_what_generated_code_calls(session: Session) -> None:
+    session.launch("generated_loop", mode="run-time")
+    session.wait_for_output("looping")
+    session.request("pause", {"threadId": 1})
+    stop = session.wait_for_stop("pause")
+    assert [frame.name for frame in stop.frames] == ["wait", "turn (generated #0)", *CALLERS]
+    caller = stop.frame_called("turn (generated #0)")
+    assert "more are being used by CALL" in caller["Value Stack"].texts()["(in use)"]
+
+
+# -- both modes --------------------------------------------------------------------------------------------------------
+
+
+def test_stepping_in_from_the_last_traced_line_lands_in_the_code_made_for_it(session: Session) -> None:
+    session.launch("generated_code", "return_replayed", mode="both")
+    stop = session.wait_for_stop("breakpoint", at="return_replayed")
+    assert "generated" not in stop.frame.name
+    names = []
+    for _ in range(12):
+        session.resume("stepIn")
+        stop = session.wait_for_stop("step")
+        names.append(stop.frame.name)
+        if "generated" in stop.frame.name:
+            break
+    assert names[-1] == "replay (generated #0)"
+    assert stop.frame.line == 2
+    assert [frame.name for frame in stop.frames[1:]] == ["replay", *CALLERS]
+
+
+def test_a_line_stops_when_traced_and_when_run(session: Session) -> None:
+    session.launch("generated_code", "append", mode="both")
+    kinds = []
+    for _ in range(4):
+        stop = session.wait_for_stop("breakpoint")
+        kinds.append("generated" in stop.frame.name)
+        session.resume()
+    assert kinds == [False, True] * 2, "traced, then run; the second call has other values and is traced as well"
+    assert session.wait_for_exit() == 0
+
+
+def test_a_trace_shows_the_generated_frame_that_led_to_it(session: Session) -> None:
+    """A resume function is traced while the code that calls it runs."""
+    session.launch("generated_code", "after_break", mode="both")
+    stop = session.wait_for_stop("breakpoint", at="after_break")
+    names = [frame.name for frame in stop.frames]
+    assert "generated" not in names[0]
+    (caller,) = (frame for frame in stop.frames if frame.name.startswith("broken (generated #"))
+    assert caller.data.source.source_reference
+    assert "more are being used by" in " ".join(caller["Value Stack"].texts().values())
+
+
+def test_the_marker_in_a_session_of_either_mode(session: Session) -> None:
+    session.launch("generated_marker", mode="compile-time")
+    stop = session.wait_for_stop("breakpoint")
+    assert stop.description == "Paused on torch._dynamo.bytecode_debugger.breakpoint()"
+    assert session.run_to_end() == 0
+
+
+@pytest.mark.parametrize("granularity", ["statement", "instruction"])
+def test_threads_step_each_for_itself(session: Session, granularity: str) -> None:
+    session.launch("generated_threads", mode="run-time", stopOnGeneratedCode=True)
+    first = session.wait_for_stop("entry")
+    second = session.wait_for_stop("entry")
+    assert first.thread_id != second.thread_id
+    session.resume("next", thread_id=first.thread_id, granularity=granularity)
+    stop = session.wait_for_stop("step")
+    assert stop.thread_id == first.thread_id
+    session.resume("next", thread_id=second.thread_id, granularity=granularity)
+    stop = session.wait_for_stop("step")
+    assert stop.thread_id == second.thread_id
+    session.resume(thread_id=first.thread_id)
+    session.resume(thread_id=second.thread_id)
+    assert session.wait_for_exit() == 0
+
+
+def test_breakpoints_that_cannot_be(session: Session) -> None:
+    with session.launching("generated_code", mode="compile-time"):
+        (made,) = session.set_breakpoints(FIXTURE, SourceBreakpoint(line=FIXTURE.line("append"), mode="run-time"))
+    assert not made.verified
+    assert "does not stop at run-time" in (made.message or "")
+    assert session.wait_for_exit() == 0
