@@ -283,6 +283,7 @@ def test_ctrl_c_pauses_the_program(environment: dict[str, str]) -> None:
     terminal.wait_for("(dynamo)")
     terminal.type("threads\r")
     terminal.wait_for("stopped")
+    terminal.wait_for("(dynamo)")
     terminal.type("\x04")
     assert terminal.close() == 0
 

@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.agent.log import log_exception, start_log
 from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
 from dynamo_dap.debuggee.bootstrap.eager_pause import pause_eager
-from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
 from dynamo_dap.protocol.crash_cell import CELL_VARIABLE
 
 _lock = threading.Lock()
@@ -39,7 +39,7 @@ def process_agent() -> Agent:
             os.register_at_fork(after_in_child=agent.forget_session)
             # Not for the program, and not for its children.
             crash_folder = os.environ.pop(CELL_VARIABLE, None)
-            when_imported("torch._dynamo.convert_frame", lambda: _add_engines(agent, crash_folder))
+            when_dynamo_is_imported(lambda: _add_engines(agent, crash_folder))
     return _agent
 
 

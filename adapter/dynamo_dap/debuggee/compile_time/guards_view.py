@@ -12,7 +12,7 @@ from dynamo_dap.debuggee.compile_time.trackers.real_objects import UNKNOWN, reso
 from dynamo_dap.debuggee.compile_time.trackers.tracker_facts import place_variable
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts, guards_of, shape_guards_of
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
-from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_name
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, is_source, source_name
 from dynamo_dap.debuggee.values.families import preview
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.paging import in_pages
@@ -146,7 +146,7 @@ def _with_argument(template: str) -> Writer:
 
 
 def _argument_text(argument: Any) -> str:
-    named = source_name(argument) if type(argument).__module__ == "torch._dynamo.source" else None
+    named = source_name(argument) if is_source(argument) else None
     return named if named is not None else preview(argument, _ROOM)
 
 

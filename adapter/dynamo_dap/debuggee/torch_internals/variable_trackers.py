@@ -79,6 +79,11 @@ def source_name(source: Any) -> str | None:
         return type(source).__name__
 
 
+def is_source(value: Any) -> bool:
+    """Whether ``value`` is one of Dynamo's sources."""
+    return type(value).__module__ == "torch._dynamo.source"
+
+
 class Place(NamedTuple):
     """A place in the user's code: 1-based line and column."""
 

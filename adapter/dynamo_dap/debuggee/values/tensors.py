@@ -45,7 +45,7 @@ def bracketed(parts: Sequence[str] | None) -> str:
     return f"[{', '.join(parts or ())}]"
 
 
-@family_for("torch.Tensor", "torch._tensor.Tensor")
+@family_for("torch.Tensor")
 class Tensors(Family):
     """Real and fake tensors, parameters, tensor subclasses."""
 
