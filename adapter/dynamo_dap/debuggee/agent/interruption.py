@@ -82,6 +82,8 @@ class _Watchdog:
         self._condition = threading.Condition()
         self._deadlines: dict[Interruptible, float] = {}
         self._thread: threading.Thread | None = None
+        self._wakes_at: float | None = None
+        """When the thread wakes by itself; None when it sleeps until there is something to watch."""
 
     def watch(self, work: Interruptible, deadline: float) -> None:
         with self._condition:
@@ -89,7 +91,10 @@ class _Watchdog:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = own_thread("watchdog", self._run)
                 self._thread.start()
-            self._condition.notify()
+            elif self._wakes_at is None or deadline < self._wakes_at:
+                # Waking it for every piece of work would cost more than most conditions of breakpoints do.
+                self._wakes_at = deadline
+                self._condition.notify()
 
     def forget(self, work: Interruptible) -> None:
         with self._condition:
@@ -98,8 +103,8 @@ class _Watchdog:
     def _run(self) -> None:
         while True:
             with self._condition:
-                pending = min(self._deadlines.values(), default=None)
-                self._condition.wait(None if pending is None else max(0.0, pending - time.monotonic()))
+                self._wakes_at = min(self._deadlines.values(), default=None)
+                self._condition.wait(None if self._wakes_at is None else max(0.0, self._wakes_at - time.monotonic()))
                 now = time.monotonic()
                 due = [work for work, deadline in self._deadlines.items() if deadline <= now]
                 for work in due:

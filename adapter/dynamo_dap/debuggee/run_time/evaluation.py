@@ -9,6 +9,7 @@ import ast
 import functools
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true_python
@@ -63,24 +64,40 @@ class _Names(dict[str, Any]):
         raise KeyError(name)
 
 
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """A condition that is ready to be run at every instruction."""
+
+    code: types.CodeType
+    calls: bool
+    """Whether it calls anything, which might be a compiled function."""
+
+
 def is_true(values: FrameValues, expression: str) -> bool:
     """Whether ``expression`` is true. Raises what it raises."""
-    code = _compiled_condition(expression)
-    with dynamo_off():
-        if code is not None:
-            return bool(eval(code, values.frame.f_globals, _Names(values)))
+    condition = _compiled_condition(expression)
+    if condition is None:
         names: Mapping[str, object] = {**values.locals(), STACK_NAME: values.stack()}
-        return is_true_python(expression, values.frame.f_globals, dict(names))
+        with dynamo_off():
+            return is_true_python(expression, values.frame.f_globals, dict(names))
+    if not condition.calls:
+        # Hooks run where Dynamo looks away; only a call of a compiled function would make it look.
+        return bool(eval(condition.code, values.frame.f_globals, _Names(values)))
+    with dynamo_off():
+        return bool(eval(condition.code, values.frame.f_globals, _Names(values)))
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled_condition(expression: str) -> types.CodeType | None:
-    """Return a condition ready to be run at every instruction; None for one with scopes of its own, or a broken one."""
+def _compiled_condition(expression: str) -> _Condition | None:
+    """Return a condition ready to be run; None for one with scopes of its own, or a broken one."""
     try:
-        code = compile(expression.strip(), "<condition>", "eval")
+        tree = ast.parse(expression.strip(), "<condition>", "eval")
     except SyntaxError:
         return None
-    return None if any(isinstance(constant, types.CodeType) for constant in code.co_consts) else code
+    code: types.CodeType = compile(tree, "<condition>", "eval")
+    if any(isinstance(constant, types.CodeType) for constant in code.co_consts):
+        return None
+    return _Condition(code, any(isinstance(node, ast.Call) for node in ast.walk(tree)))
 
 
 def value_of(values: FrameValues, expression: str) -> Any:
