@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 import random
+import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._ordered_set import OrderedSet
 
 Compiled = Callable[[Any], Any]
 
@@ -405,6 +407,128 @@ def transforms(compiled: Compiled) -> list[Any]:
     return [compiled(fn)(torch.ones(3))]
 
 
+class Problem(Exception):
+    """An exception with state."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Base:
+    """Kinds of attributes that classes have."""
+
+    table = types.MappingProxyType({"a": 1})
+
+    @staticmethod
+    def fixed(v: int) -> int:
+        return v + 1
+
+    @classmethod
+    def named(cls) -> str:
+        return cls.__name__
+
+    def value(self) -> int:
+        return 1
+
+
+class Derived(Base):
+    """Calls its base."""
+
+    def value(self) -> int:
+        return super().value() + 1
+
+
+class Subclass(torch.Tensor):
+    """A tensor subclass without any behaviour of its own."""
+
+
+def rare_values(compiled: Compiled) -> list[Any]:  # noqa: C901  (small functions in one)
+    @functools.wraps(math.sqrt)
+    def wrapped(v: float) -> float:
+        return math.sqrt(v)
+
+    def classes(x: torch.Tensor) -> Any:
+        derived = Derived()
+        method = Base.fixed
+        named = derived.named
+        return x + derived.value() + derived.fixed(2) + len(named()) + Base.table["a"] + method(1)
+
+    def texts(x: torch.Tensor, n: int) -> Any:
+        text = "{}-{}".format(n, "a")
+        return x + 1, text, f"{x.shape[0]} rows"
+
+    def exceptions(x: torch.Tensor) -> Any:
+        problem = Problem("no", 3)
+        problem.__cause__ = ValueError("why")
+        return x + problem.code
+
+    def managers(x: torch.Tensor) -> Any:
+        with torch.device("cpu"), torch.autograd.profiler.record_function("part"):
+            y = x + torch.ones(2)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            q = x.view(1, 1, 2, 1).expand(1, 1, 2, 2)
+            return y + functional.scaled_dot_product_attention(q, q, q).sum()
+
+    def storages(x: torch.Tensor) -> Any:
+        storage = x.untyped_storage()
+        size = storage.nbytes()
+        return x + size
+
+    def numbers(x: torch.Tensor) -> Any:
+        dtype = np.dtype("float32")
+        generator = random.Random(3)
+        drawn = generator.random()
+        spec = torch.finfo(torch.float32).max > 1
+        root = wrapped(4.0)
+        return x + drawn + int(spec) + root, str(dtype)
+
+    def sets(x: torch.Tensor) -> Any:
+        ordered = OrderedSet([1, 2])
+        keys = {"a": 1}.keys() | {"b": 2}.keys()
+        difference = {1, 2, 3} - frozenset([1])
+        return x + len(ordered) + len(keys) + len(difference)
+
+    def trees(x: torch.Tensor) -> Any:
+        flat, spec = torch.utils._pytree.tree_flatten([x, {"k": x}])
+        getter = operator.attrgetter("shape")
+        return torch.utils._pytree.tree_unflatten(flat, spec), getter(x)
+
+    def subclasses(x: torch.Tensor, sub: torch.Tensor) -> Any:
+        y = sub + 1
+        kind = type(sub)
+        return y, isinstance(x, kind)
+
+    def parameters(x: torch.Tensor) -> Any:
+        parameter = nn.Parameter(torch.ones(2))
+        return x + parameter
+
+    def optimizers(x: torch.Tensor) -> Any:
+        optimizer.zero_grad()
+        return x + len(optimizer.param_groups)
+
+    def matching(x: torch.Tensor, n: Any) -> Any:
+        match n:
+            case {"a": value, **rest}:
+                return x * value + len(rest)
+            case _:
+                return x
+
+    def maxima(x: torch.Tensor) -> Any:
+        result = x.max(dim=0)
+        values, indices = result
+        return result.values + values, indices, torch.is_grad_enabled(), x.grad_fn
+
+    x = torch.ones(2)
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    sub = torch.ones(2).as_subclass(Subclass)
+    results = [compiled(fn)(x) for fn in (classes, exceptions, managers, storages, numbers, sets, trees, parameters)]
+    results += [compiled(fn)(x) for fn in (optimizers, maxima)]
+    results += [compiled(texts)(x, 3), compiled(texts)(torch.ones(3), 4), compiled(subclasses)(x, sub)]
+    return [*results, compiled(matching)(x, {"a": 2, "b": 3})]
+
+
 def encoder_layer(compiled: Compiled) -> list[Any]:
     torch.manual_seed(1)
     layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16)
@@ -425,5 +549,6 @@ PROGRAMS = (
     tensors,
     functions,
     transforms,
+    rare_values,
     encoder_layer,
 )

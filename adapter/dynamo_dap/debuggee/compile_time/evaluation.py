@@ -213,7 +213,7 @@ class _Evaluation:
         if name == "tx":
             return self._tx
         if is_declared(self._tx, name):
-            raise EvaluationError(f"'{name}' has no value yet")
+            raise EvaluationError(f"'{name}' has no value here: it is not assigned yet, or not used any more")
         raise NameError(f"name '{name}' is not defined")
 
 

@@ -6,6 +6,7 @@ import types
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.side_effects import pending_globals
+from dynamo_dap.debuggee.torch_internals.trackers.forms import Unrealized
 from dynamo_dap.debuggee.torch_internals.variable_trackers import class_names, unwrapped
 
 MISSING = object()
@@ -20,7 +21,7 @@ def cell_names(tx: Any) -> tuple[str, ...]:
 
 def locals_of(tx: Any) -> list[tuple[str, Any]]:
     """Return name and tracker of the plain local variables that have a value: parameters first, as declared."""
-    values = dict(tx.symbolic_locals)
+    values = {**{name: Unrealized(value) for name, value in untouched_inputs(tx).items()}, **tx.symbolic_locals}
     cells = set(cell_names(tx))
     declared = [name for name in tx.f_code.co_varnames if name in values]
     others = [name for name in values if name not in set(declared)]
@@ -30,12 +31,27 @@ def locals_of(tx: Any) -> list[tuple[str, Any]]:
 def cells_of(tx: Any) -> list[tuple[str, Any]]:
     """Return name and tracker (of the cell) of cell and free variables."""
     values = tx.symbolic_locals
+    registered = getattr(tx, "symbolic_cellvars", {})  # torch 2.15: a cell may share its name with a plain local
     kept = tx.post_prune_cell_and_freevars or {}
-    found = [(name, values.get(name, kept.get(name))) for name in cell_names(tx)]
+    found = [(name, registered.get(name, values.get(name, kept.get(name)))) for name in cell_names(tx)]
     return [(name, tracker) for name, tracker in found if tracker is not None and _has_value(tracker)]
 
 
+def untouched_inputs(tx: Any) -> dict[str, Any]:
+    """Return the real values of inputs that the code never reads: torch 2.15 keeps no tracker for them."""
+    inputs = getattr(tx, "f_locals", None)
+    if getattr(tx, "parent", None) is not None or type(inputs) is not dict:
+        return {}
+    absent = [name for name in tx.f_code.co_varnames if name in inputs and name not in tx.symbolic_locals]
+    if not absent:
+        return {}
+    written = {each.argval for each in tx.instructions if each.opname in ("STORE_FAST", "DELETE_FAST")}
+    return {name: inputs[name] for name in absent if name not in written}
+
+
 def _has_value(tracker: Any) -> bool:
+    if isinstance(tracker, Unrealized):
+        return True
     names = class_names(unwrapped(tracker))
     return "NullVariable" not in names and "DeletedVariable" not in names
 
@@ -63,8 +79,8 @@ def lookup(tx: Any, name: str) -> Any:
     for cell, contents in cells_of(tx):
         if cell == name:
             return contents
-    if is_declared(tx, name):
-        return MISSING  # a local variable without a value hides the global of the same name
+    if is_declared(tx, name):  # a local variable without a value hides the global of the same name
+        return untouched_inputs(tx).get(name, MISSING)
     pending = pending_globals(tx)
     if name in pending:
         return pending[name]

@@ -117,7 +117,7 @@ def _state_objects(tx: Any) -> Iterator[Any]:
     yield guards.dynamo_guards
     yield guards.dynamo_guards.inner
     yield from _code_states()
-    yield from _trackers(tx)
+    yield from reachable_trackers(tx)
 
 
 def _code_states() -> Iterator[Any]:
@@ -129,7 +129,7 @@ def _code_states() -> Iterator[Any]:
         yield from dict(getattr(state, "automatic_dynamic", None) or {}).values()
 
 
-def _trackers(tx: Any) -> Iterator[Any]:
+def reachable_trackers(tx: Any) -> Iterator[Any]:
     """Yield every tracker that the trace can reach, and the caches of lazy ones."""
     pending: list[Any] = []
     for each in chain_of(tx):

@@ -171,7 +171,34 @@ class BuiltinFunctions(Family):
         """Return ``built-in module.name``."""
         module = getattr(value, "__module__", None)
         owner = f"{module}." if type(module) is str and module != "builtins" else ""
-        return f"built-in {owner}{getattr(value, '__qualname__', value.__name__)}"
+        name = getattr(value, "__qualname__", value.__name__)
+        return f"built-in {owner}{name.removeprefix('_VariableFunctionsClass.')}"
+
+
+@family_for(types.GetSetDescriptorType, types.MemberDescriptorType)
+class Descriptors(Family):
+    """Attributes that a C type or ``__slots__`` defines, as the class stores them."""
+
+    kind = "property"
+
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+        """Return ``attribute Class.name``."""
+        return f"attribute {qualified_name_of(value.__objclass__)}.{value.__name__}"
+
+
+@family_for(type(functools.lru_cache(lambda: None)))
+class CachedFunctions(Family):
+    """Functions under ``functools.cache`` or ``lru_cache``."""
+
+    kind = "method"
+
+    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+        """Return ``cached`` and the function."""
+        return f"cached {view.text(value.__wrapped__, room, depth)}"
+
+    def location(self, value: Any) -> Location | None:
+        """Return the function's place."""
+        return location_of_callable(value.__wrapped__)
 
 
 @family_for(staticmethod, classmethod)

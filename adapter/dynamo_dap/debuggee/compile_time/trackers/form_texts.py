@@ -111,7 +111,8 @@ def _pairs(form: MappingForm, room: int, depth: int, view: TracedView) -> Iterat
 def _instance_text(form: InstanceForm, room: int, depth: int, view: TracedView) -> str:
     name = qualified_name_of(form.cls)
     if form.contents is not None:
-        return f"{name}({text(form.contents, room - len(name) - 2, depth, view)})"
+        inside = text(form.contents, room - len(name) - 2, depth, view)
+        return inside if inside.startswith(f"{name}(") else f"{name}({inside})"
     from dynamo_dap.debuggee.compile_time.trackers.form_children import instance_attributes
 
     declared = next(

@@ -4,9 +4,9 @@
 """
 
 from dynamo_dap.debuggee.torch_internals.trackers import callables, containers, contexts, iterators, values
-from dynamo_dap.debuggee.torch_internals.trackers.registry import form_of, has_reader
+from dynamo_dap.debuggee.torch_internals.trackers.registry import form_of
 
 READERS = (callables, containers, contexts, iterators, values)
 """The modules whose import registers the readers."""
 
-__all__ = ["READERS", "form_of", "has_reader"]
+__all__ = ["READERS", "form_of"]

@@ -15,7 +15,7 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     SetForm,
     tuple_form,
 )
-from dynamo_dap.debuggee.torch_internals.trackers.registry import form_of, reads
+from dynamo_dap.debuggee.torch_internals.trackers.registry import contents_of, form_of, reads
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
     fields_of,
     held_value,
@@ -129,8 +129,9 @@ def pairs_of(items: Any) -> list[tuple[Any, Any]]:
 @reads("NamedTupleVariable", "StructSequenceVariable")
 def _named_tuple(tx: Any, tracker: Any) -> Form:
     fields = fields_of(tracker)
-    form = form_of(tx, fields["_base_vt"])
-    names = tuple(getattr(fields["value_type"], "_fields", ()))
+    form = contents_of(tx, tracker)
+    cls = fields["value_type"]
+    names: tuple[str, ...] = tuple(getattr(cls, "_fields", ()) or getattr(cls, "__match_args__", ()))
     items = form.items if isinstance(form, SequenceForm) else ()
     name = fields["value_type"].__name__
     if len(names) != len(items):

@@ -25,7 +25,7 @@ _CALLS = {
     "JvpIncrementNestingCtxManagerVariable": "torch.func.jvp",
     "DualLevelContextManager": "torch.autograd.forward_ad.dual_level",
     "SetFwdGradEnabledContextManager": "torch.autograd.forward_ad set enabled",
-    "GradInplaceRequiresGradCtxManagerVariable": "torch.func: requires_grad_ allowed in place",
+    "GradInplaceRequiresGradCtxManagerVariable": "requires_grad_ in place under torch.func",
     "DisabledSavedTensorsHooksVariable": "torch.autograd.graph.disable_saved_tensors_hooks",
     "SDPAKernelVariable": "torch.nn.attention.sdpa_kernel",
     "ProfilerContextVariable": "torch.profiler (ignored while tracing)",
@@ -51,7 +51,7 @@ def _context(_tx: Any, tracker: Any) -> Form:
     parts += [("restores", initial)] if initial is not None else []
     parts += [part for part in held_trackers(tracker) if part[0] not in ("target_values", "initial_values")]
     after = () if targets is None else tuple(targets) if isinstance(targets, list | tuple) else (targets,)
-    return Composite(title, tuple(parts), "context manager", after=after)
+    return Composite(title, tuple(parts), "context manager", after=after, is_call=" " not in title)
 
 
 @reads("GenericContextWrappingVariable")

@@ -57,9 +57,9 @@ def form_of(tx: Any, tracker: Any) -> Form:
     return read_unknown(tx, tracker)
 
 
-def has_reader(cls: type) -> bool:
-    """Whether a class of trackers is read by more than its name."""
-    return any(base.__name__ in _readers for base in cls.__mro__)
+def reader_names() -> tuple[str, ...]:
+    """Return the names of the classes that have a reader of their own."""
+    return tuple(_readers)
 
 
 def in_words(class_name: str) -> str:
@@ -78,6 +78,25 @@ def read_unknown(_tx: Any, tracker: Any) -> Form:
 
 
 _NOTHING = object()
+
+
+def contents_of(tx: Any, tracker: Any) -> Form | None:
+    """Return the form of what an object of a builtin container's subclass contains; None for others.
+
+    The container is a tracker of its own (``_base_vt``); from torch 2.15 on the object's tracker is the container.
+    """
+    base = field(tracker, "_base_vt")
+    if base is not None:
+        return form_of(tx, base)
+    if "items" not in fields_of(tracker):
+        return None
+    names = [name for name in class_names(tracker) if name in _CONTAINERS and name in _readers]
+    return _readers[names[0]](tx, tracker) if names else None
+
+
+_CONTAINERS = frozenset(
+    {"ConstDictVariable", "ListVariable", "TupleVariable", "SetVariable", "FrozensetVariable", "DequeVariable"}
+)
 
 
 def constant_in(value: Any) -> Any:

@@ -5,8 +5,10 @@ Importing this module registers the readers. They run on the tracing thread.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.side_effects import is_deleted, pending_attributes
 from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     Composite,
     Form,
@@ -16,7 +18,7 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     TensorForm,
     tuple_form,
 )
-from dynamo_dap.debuggee.torch_internals.trackers.registry import constant_in, form_of, in_words, reads
+from dynamo_dap.debuggee.torch_internals.trackers.registry import constant_in, contents_of, form_of, in_words, reads
 from dynamo_dap.debuggee.torch_internals.variable_trackers import field, fields_of, held_trackers, nodes_name
 
 
@@ -41,16 +43,27 @@ def _constant(_tx: Any, tracker: Any) -> Form:
     "TritonSetAllocatorVariable",
     "UserDefinedClassVariable",
     "OpaqueObjectClassVariable",
-    "DictBuiltinVariable",
-    "IterBuiltinVariable",
-    "GetAttrBuiltinVariable",
-    "HasAttrBuiltinVariable",
-    "SetAttrBuiltinVariable",
-    "ListBuiltinVariable",
 )
 def _real_object(_tx: Any, tracker: Any) -> Form:
     fields = fields_of(tracker)
     return Known(fields["value"] if "value" in fields else fields["fn"])
+
+
+_BUILTINS: dict[str, Any] = {
+    "DictBuiltinVariable": dict,
+    "ListBuiltinVariable": list,
+    "ByteArrayBuiltinVariable": bytearray,
+    "IterBuiltinVariable": iter,
+    "GetAttrBuiltinVariable": getattr,
+    "HasAttrBuiltinVariable": hasattr,
+    "SetAttrBuiltinVariable": setattr,
+}
+"""Classes that stand for one builtin each, and do not say which."""
+
+
+@reads(*_BUILTINS)
+def _named_builtin(_tx: Any, tracker: Any) -> Form:
+    return Known(_BUILTINS[type(tracker).__name__])
 
 
 @reads("BuiltinVariable", "PolyfilledFunctionVariable")
@@ -96,17 +109,17 @@ def _symbolic_number(_tx: Any, tracker: Any) -> Form:
 def _instance(tx: Any, tracker: Any) -> Form:
     fields = fields_of(tracker)
     cls = fields.get("value_type") or type(fields["value"])
-    base = fields.get("_base_vt")
-    return InstanceForm(fields["value"], cls, None if base is None else form_of(tx, base))
+    return InstanceForm(fields["value"], cls, contents_of(tx, tracker))
 
 
 @reads("UserDefinedExceptionObjectVariable")
 def _user_exception(tx: Any, tracker: Any) -> Form:
     base = fields_of(tracker).get("_base_vt")
     form = form_of(tx, base) if base is not None else None
-    if isinstance(form, Composite):
-        return form
-    return _instance(tx, tracker)
+    if not isinstance(form, Composite):
+        return _instance(tx, tracker)
+    stored = [(name, value) for name, value in pending_attributes(tx, tracker).items() if not is_deleted(value)]
+    return dataclasses.replace(form, parts=(*form.parts, *stored))
 
 
 @reads("UnspecializedNNModuleVariable", "OptimizerVariable", "TorchScriptObjectVariable")

@@ -1,0 +1,134 @@
+"""Every class of VariableTracker gets a readable form or falls back to its name: never an exception or a repr."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo.variables
+from torch._dynamo.variables.base import VariableTrackerMeta
+
+from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
+from dynamo_dap.debuggee.torch_internals.trace_state import reachable_trackers
+from dynamo_dap.debuggee.torch_internals.trackers.registry import reader_names
+from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker
+from dynamo_dap.debuggee.values.model import Value
+from tests.compile_time.observation import observe
+from tests.compile_time.programs import PROGRAMS, closures, encoder_layer, functions
+from tests.compile_time.watching import EachLine
+
+REFERENCE = torch.__version__.startswith("2.13.")
+_RAW = re.compile(r" at 0x[0-9a-f]+|cannot be shown|Variable\(")
+"""What no text may hold: an object's default repr, an exception of ours, a tracker's own repr."""
+
+
+def all_classes() -> list[type]:
+    """Return every tracker class of this torch, the modules that are not imported yet included."""
+    package = torch._dynamo.variables
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    return [cls for cls in VariableTrackerMeta.all_subclasses if cls.__module__.startswith("torch.")]
+
+
+def in_a_trace(look: Callable[[Any], None]) -> None:
+    """Call ``look`` once inside a trace."""
+    looked: list[int] = []
+
+    def once(tx: Any) -> None:
+        if not looked:
+            looked.append(1)
+            look(tx)
+
+    observe(closures, watch=once)
+    assert looked
+
+
+def shown_parts(value: Value) -> list[str]:
+    """Return the texts of a value and of its children."""
+    children = value.children
+    if children is None:
+        return [value.text]
+    below = [*children.named(), *children.indexed(0, 10)]
+    return [value.text, *(variable.value.text for variable in below)]
+
+
+@pytest.mark.timeout(600)
+def test_what_programs_make_is_readable() -> None:
+    """Collect every tracker that the programs make at every line, and look at each class a few times."""
+    texts: dict[str, set[str]] = {}
+
+    def look(tx: Any) -> None:
+        view = TracedView(tx)
+        for tracker in reachable_trackers(tx):
+            if not is_tracker(tracker):
+                continue
+            seen = texts.setdefault(type(tracker).__name__, set())
+            if len(seen) < 20:
+                seen.update(shown_parts(view.value(tracker)))
+
+    for program in PROGRAMS:
+        if program not in (encoder_layer, functions):
+            observe(program, watch=EachLine(look))
+    raw = {name: [text for text in seen if _RAW.search(text)] for name, seen in texts.items()}
+    assert not {name: found for name, found in raw.items() if found}
+    if REFERENCE:
+        assert len(texts) >= 100, sorted(texts)
+
+
+def test_an_empty_tracker_of_every_class_falls_back() -> None:
+    """A class whose fields are not what its reader expects, as in another version of torch, is shown by its name."""
+    texts: dict[str, str] = {}
+
+    def look(tx: Any) -> None:
+        view = TracedView(tx)
+        for cls in all_classes():
+            bare: Any = object.__new__(cls)
+            bare.__dict__.update(source=None, mutation_type=None)
+            texts[cls.__name__] = " ".join(shown_parts(view.value(bare)))
+
+    in_a_trace(look)
+    assert len(texts) >= 200
+    assert not {name: text for name, text in texts.items() if not text.strip() or _RAW.search(text)}
+
+
+@pytest.mark.skipif(not REFERENCE, reason="the names are those of the reference version")
+def test_every_reader_is_for_a_class_that_exists() -> None:
+    """A typo in the table would silently read a class as unknown."""
+    known = {cls.__name__ for cls in all_classes()}
+    assert set(reader_names()) - known <= OF_LATER_VERSIONS
+
+
+OF_LATER_VERSIONS = {"ByteArrayBuiltinVariable"}
+
+
+@pytest.mark.skipif(not REFERENCE, reason="counted for the reference version")
+def test_most_classes_are_read_by_more_than_their_name() -> None:
+    """The classes that no reader covers are a short list of things a person rarely meets."""
+    names = set(reader_names())
+    unread = {cls.__name__ for cls in all_classes() if not names & {base.__name__ for base in cls.__mro__}}
+    assert unread <= READ_BY_NAME
+
+
+READ_BY_NAME = {
+    "AutogradFunctionApplyVariable",
+    "BackwardHookVariable",
+    "BaseBuiltinVariable",
+    "BaseUserFunctionVariable",
+    "CreateTMADescriptorExperimentalVariable",
+    "CreateTMADescriptorStableVariable",
+    "InspectSignatureVariable",
+    "IteratorVariable",
+    "LazyConstantVariable",
+    "LazyVariableTracker",
+    "SDPAParamsVariable",
+    "TMADescriptorExperimentalVariable",
+    "TMADescriptorStableVariable",
+    "TreeMapOnlyFunctionVariable",
+    "UserDefinedVariable",
+    "VariableTracker",
+}
