@@ -16,6 +16,7 @@ _ENGINE = _AGENT | {"debuggee.agent", "debuggee.engines"}
 
 MAY_IMPORT = {
     "protocol": set[str](),
+    "record": set[str](),
     "server": {"protocol"},
     "terminal": {"protocol"},
     "debuggee.code_analysis": {"protocol"},
@@ -25,7 +26,9 @@ MAY_IMPORT = {
     "debuggee.compile_time": _ENGINE,
     "debuggee.run_time": _ENGINE,
     "debuggee.eager": _ENGINE,
-    "debuggee.bootstrap": _ENGINE | {"debuggee.compile_time", "debuggee.run_time", "debuggee.eager"},
+    "debuggee.recording": _ENGINE | {"record"},
+    "debuggee.bootstrap": _ENGINE
+    | {"debuggee.compile_time", "debuggee.run_time", "debuggee.eager", "debuggee.recording", "record"},
 }
 """What each room may import of the others."""
 

@@ -18,7 +18,11 @@ ELAPSED = Feature("how long a compile has taken", _METRICS)
 
 def backend_name(tx: Any) -> str:
     """Return the backend's name as given to ``torch.compile``."""
-    function = tx.output.compiler_fn
+    return name_of_backend(tx.output.compiler_fn)
+
+
+def name_of_backend(function: Any) -> str:
+    """Return the name of a backend that torch may have wrapped."""
     for _ in range(_WRAPPERS):
         inner = getattr(function, "_torchdynamo_orig_backend", None) or getattr(
             function, "_torchdynamo_orig_callable", None

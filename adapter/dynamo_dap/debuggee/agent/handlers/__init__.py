@@ -2,6 +2,7 @@
 
 from dynamo_dap.debuggee.agent.handlers import (
     breakpoints,
+    compiles,
     evaluation,
     execution,
     generated_code,
@@ -11,4 +12,14 @@ from dynamo_dap.debuggee.agent.handlers import (
     variables,
 )
 
-__all__ = ["breakpoints", "evaluation", "execution", "generated_code", "session", "sources", "stack", "variables"]
+__all__ = [
+    "breakpoints",
+    "compiles",
+    "evaluation",
+    "execution",
+    "generated_code",
+    "session",
+    "sources",
+    "stack",
+    "variables",
+]

@@ -1,0 +1,84 @@
+"""The bodies of the requests about compiles, from what was recorded. Agent's reader thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.handlers.compiles import NoSuchCompile
+from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.record.model import Compile, CompiledFunction, Graph
+from dynamo_dap.record.readable_graph import readable_graph
+from dynamo_dap.record.session import Session
+
+
+def compiles_body(session: Session) -> dict[str, object]:
+    """Return the body of ``dynamoCompiles``: everything but nodes and guards, which have requests of their own."""
+    return session.read(lambda session: {"functions": [_function(one) for one in session.functions]})
+
+
+def _function(function: CompiledFunction) -> dict[str, Any]:
+    shown = [_compile(one) for one in function.compiles]
+    return {**_fields(function, leaving_out="compiles"), "compiles": shown}
+
+
+def _compile(compiled: Compile) -> dict[str, Any]:
+    graphs = [_fields(graph, leaving_out="nodes") for graph in compiled.graphs]
+    # These are always there, empty or not.
+    always = {"state": compiled.state, "graphs": graphs, "breaks": msgspec.to_builtins(compiled.breaks)}
+    attempts = msgspec.to_builtins(compiled.attempts)
+    return {**_fields(compiled, leaving_out="guards"), **always, "attempts": attempts}
+
+
+def _fields(struct: msgspec.Struct, leaving_out: str) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(struct)
+    fields.pop(leaving_out, None)
+    return fields
+
+
+def graph_body(session: Session, compile_id: str, index: int) -> tuple[dict[str, object], VirtualSource]:
+    """Return the body of ``dynamoGraph`` and the readable code.
+
+    Raises:
+        NoSuchCompile: there is none; the text says what there is.
+    """
+    compiled, graph = session.read(lambda session: _graph(session, compile_id, index))
+    source = VirtualSource(
+        name=f"{graph.name} of {compiled.name} [{compile_id}].py",
+        text=lambda: readable_graph(graph, compiled.name),
+        key=("recorded graph", compile_id, index, id(graph)),
+    )
+    nodes = [msgspec.to_builtins(node) for node in graph.nodes]
+    return {"name": graph.name, "nodeCount": graph.node_count, "nodes": nodes}, source
+
+
+def _graph(session: Session, compile_id: str, index: int) -> tuple[Compile, Graph]:
+    compiled = _found(session, compile_id)
+    if not 0 <= index < len(compiled.graphs):
+        count = len(compiled.graphs)
+        has = "no graph yet" if compiled.state == "tracing" else "no graph" if count == 0 else f"{count} graph(s)"
+        raise NoSuchCompile(f"compile {compile_id} has {has}; there is no graph {index}")
+    return compiled, compiled.graphs[index]
+
+
+def guards_body(session: Session, compile_id: str) -> dict[str, object]:
+    """Return the body of ``dynamoGuards``.
+
+    Raises:
+        NoSuchCompile: there is no such compile.
+    """
+
+    def read(session: Session) -> dict[str, object]:
+        compiled = _found(session, compile_id)
+        return {"guards": msgspec.to_builtins(compiled.guards), "count": compiled.guard_count}
+
+    return session.read(read)
+
+
+def _found(session: Session, compile_id: str) -> Compile:
+    compiled = session.find(compile_id)
+    if compiled is None:
+        known = ", ".join(one.id for _, one in session.compiles()) or "none"
+        raise NoSuchCompile(f"there is no compile {compile_id}; there are: {known}")
+    return compiled

@@ -1,0 +1,94 @@
+"""Facts of torch as data of the record: bounded, and without a link to the objects they came from.
+
+Compiling thread.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.compiled_frames import built_guards
+from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_place
+from dynamo_dap.debuggee.torch_internals.graph_breaks import facts_of_break, place_of_break, stack_of_break
+from dynamo_dap.debuggee.torch_internals.translator import user_function_name
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
+from dynamo_dap.debuggee.values.model import bounded_text
+from dynamo_dap.record.model import Graph, GraphBreak, Guard, Node, Place, StackLine
+
+MAXIMUM_NODES = 2000
+MAXIMUM_GUARDS = 2000
+_ROOM = 300
+_MESSAGE = 4000
+
+NodeTexts = Callable[[Any], tuple[str, str]]
+"""Writes a node: the expression it computes, and what its result is."""
+
+
+def place(found: TorchPlace | None) -> Place | None:
+    """Return a place of torch's as the record's."""
+    return None if found is None else Place(found.path, found.line, found.column)
+
+
+def place_of_code(code: types.CodeType) -> Place:
+    """Return where a function begins."""
+    return Place(code.co_filename, max(1, code.co_firstlineno))
+
+
+def function_of(code: types.CodeType) -> tuple[str, Place]:
+    """Return name and place of the user's function that ``code`` is, or whose rest it runs."""
+    original = user_function_of(code)
+    return user_function_name(original).partition(" (resumed")[0], place_of_code(original)
+
+
+def graph_break(exception: Any, effect: str | None) -> GraphBreak:
+    """Return a graph break."""
+    facts = facts_of_break(exception)
+    return GraphBreak(
+        reason=facts.kind,
+        place=place(place_of_break(exception)),
+        explanation=facts.explanation and bounded_text(facts.explanation, _MESSAGE),
+        hints=[bounded_text(hint, _MESSAGE) for hint in facts.hints],
+        context=facts.context and bounded_text(facts.context, _MESSAGE),
+        id=facts.identifier,
+        link=facts.link,
+        effect=effect,
+        stack=[StackLine(Place(at.path, at.line, at.column), name) for at, name in stack_of_break(exception)],
+        message=bounded_text(facts.message, _MESSAGE),
+    )
+
+
+def graph(index: int, name: str, fx_graph: Any, texts: NodeTexts) -> Graph:
+    """Return a graph."""
+    nodes = nodes_of(fx_graph)
+    operations = sum(node.op in ("call_function", "call_method", "call_module") for node in nodes)
+    shown = [_node(node, texts) for node in nodes[:MAXIMUM_NODES]]
+    return Graph(index, name, len(nodes), operations, shown)
+
+
+def _node(node: Any, texts: NodeTexts) -> Node:
+    found = user_place(node)
+    expression, value = texts(node)
+    return Node(
+        name=str(node.name),
+        operation=str(node.op),
+        target=bounded_text(target_name(node), _ROOM),
+        value=value or None,
+        place=None if found is None else Place(found[0].path, found[0].line),
+        expression=bounded_text(expression, _ROOM),
+    )
+
+
+def guards(output: Any) -> tuple[int, list[Guard]]:
+    """Return how many guards there are, and as many as are kept."""
+    count = 0
+    found: list[Guard] = []
+    for one in built_guards(output):
+        at = place(one.place)
+        for expression in one.expressions:
+            count += 1
+            if count <= MAXIMUM_GUARDS:
+                found.append(Guard(bounded_text(expression, _ROOM), one.check, at, one.source))
+    return count, found

@@ -1,0 +1,226 @@
+"""The recorder: takes down each compile of this process, for views, for the record file and for reports.
+
+It is added to the agent like an engine, and its hooks are in while a session wants a record. What is told to it comes
+on compiling threads; requests are answered on the agent's reader thread from what was taken down. One per process.
+"""
+
+from __future__ import annotations
+
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.recording import facts
+from dynamo_dap.debuggee.recording.answers import compiles_body, graph_body, guards_body
+from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
+from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.torch_internals.compiled_frames import phases_of, resume_codes
+from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break
+from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
+from dynamo_dap.debuggee.torch_internals.translator import user_function_name
+from dynamo_dap.debuggee.values.model import VirtualSource, bounded_text
+from dynamo_dap.record.events import (
+    AttemptRestarted,
+    BreakFound,
+    CompileBegan,
+    CompileEnded,
+    Event,
+    FrameSkipped,
+    GraphMade,
+    GuardsMade,
+    Recompiled,
+)
+from dynamo_dap.record.model import GuardFailure, Place, SkippedFrame
+from dynamo_dap.record.session import Session
+
+EVENTS = (
+    "compile_began",
+    "compile_ended",
+    "recompiles",
+    "attempt_restarted",
+    "graph_broke",
+    "graph_made",
+    "guards_made",
+    "frame_skipped",
+)
+_ROOM = 2000
+_MAXIMUM_SKIPPED = 1000
+
+
+class Recorder(CompileObserver):
+    """Takes compiles down. See ``agent.engine.Engine`` and ``torch_internals.compile_hooks``."""
+
+    name = "record"
+
+    def __init__(self, session: Session, node_texts: facts.NodeTexts, on_event: Callable[[Event], None]) -> None:
+        """Put what is learned into ``session``, and give it to ``on_event``; ``node_texts`` writes nodes of graphs."""
+        self.session = session
+        self._node_texts = node_texts
+        self._on_event = on_event
+        self._skipped: set[tuple[str, Place]] = set()
+        HOOKS.on_problem = log_exception
+
+    # -- the agent's side: any thread ------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Record from now on."""
+        HOOKS.want(self, EVENTS)
+
+    def close(self) -> None:
+        """Record no more; what is known stays."""
+        HOOKS.want(self, ())
+
+    def present_frame(self, frame: types.FrameType) -> Frame | None:
+        """No frame is the recorder's."""
+        return None
+
+    def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
+        """Nothing stops for the recorder."""
+        return False
+
+    # -- requests: the agent's reader thread -----------------------------------------------------------------------
+
+    def compiles(self) -> dict[str, object]:
+        """Return the body of ``dynamoCompiles``."""
+        return compiles_body(self.session)
+
+    def graph(self, compile_id: str, index: int) -> tuple[dict[str, object], VirtualSource]:
+        """Return the body of ``dynamoGraph``, and the readable code."""
+        return graph_body(self.session, compile_id, index)
+
+    def guards(self, compile_id: str) -> dict[str, object]:
+        """Return the body of ``dynamoGuards``."""
+        return guards_body(self.session, compile_id)
+
+    # -- what is told: compiling threads ---------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        self.session.apply(event)
+        self._on_event(event)
+
+    def compile_began(self, compiling: FrameCompile) -> None:
+        """See ``CompileObserver``."""
+        code = compiling.code
+        function, function_place = facts.function_of(code)
+        compiling.notes["id"] = identifier = self._unused(compiling.compile_id)
+        compiling.notes["began"] = time.perf_counter()
+        self._take(
+            CompileBegan(
+                id=identifier,
+                name=user_function_name(code),
+                function=function,
+                place=facts.place_of_code(code),
+                function_place=function_place,
+                time=time.time(),
+                backend=name_of_backend(compiling.backend),
+            )
+        )
+
+    def _unused(self, compile_id: str) -> str:
+        if not self.session.has(compile_id):
+            return compile_id
+        number = 2
+        while self.session.has(f"{compile_id}#{number}"):
+            number += 1
+        return f"{compile_id}#{number}"
+
+    def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
+        """See ``CompileObserver``."""
+        failures = [
+            GuardFailure(
+                compile_id=failure.compile_id,
+                expression=bounded_text(failure.expression, _ROOM),
+                reason=bounded_text(failure.reason, _ROOM),
+                place=facts.place(failure.place),
+            )
+            for failure in failures_of(entries, reasons)
+        ]
+        self._take(Recompiled(compiling.notes["id"], failures))
+
+    def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
+        """See ``CompileObserver``."""
+        if "id" in compiling.notes:
+            text = bounded_text(reason.strip(), _ROOM)
+            self._take(AttemptRestarted(compiling.notes["id"], compiling.attempt, text))
+
+    def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
+        """See ``CompileObserver``."""
+        compiling = HOOKS.current
+        if compiling is None or "id" not in compiling.notes or getattr(exception, "logged", False):
+            return
+        effect = _effect_of(reason)
+        self._take(BreakFound(compiling.notes["id"], facts.graph_break(exception, effect)))
+        compiling.notes["told"] = exception
+
+    def graph_made(self, compiling: FrameCompile | None, output: Any, module: Any) -> None:
+        """See ``CompileObserver``."""
+        if compiling is None or "id" not in compiling.notes:
+            return
+        found = self.session.read(lambda session: session.find(compiling.notes["id"]))
+        index = 0 if found is None else len(found.graphs)
+        name = f"graph {index}" if index else "graph"
+        graph = facts.graph(index, name, module.graph, self._node_texts)
+        self._take(GraphMade(compiling.notes["id"], graph))
+
+    def guards_made(self, compiling: FrameCompile | None, output: Any) -> None:
+        """See ``CompileObserver``."""
+        if compiling is not None and "id" in compiling.notes:
+            count, guards = facts.guards(output)
+            self._take(GuardsMade(compiling.notes["id"], count, guards))
+
+    def frame_skipped(self, frame: Any, reason: str) -> None:
+        """See ``CompileObserver``. Functions of libraries are skipped by the hundred, and say nothing to the user."""
+        code = frame.f_code
+        if not is_user_file(code.co_filename) or len(self._skipped) >= _MAXIMUM_SKIPPED:
+            return
+        key = (reason, facts.place_of_code(code))
+        if key not in self._skipped:
+            self._skipped.add(key)
+            name, at = facts.function_of(code)
+            self._take(FrameSkipped(SkippedFrame(name, bounded_text(reason, _ROOM), at)))
+
+    def compile_ended(self, compiling: FrameCompile, result: Any, problem: BaseException | None) -> None:
+        """See ``CompileObserver``."""
+        identifier = compiling.notes.get("id")
+        if identifier is None:
+            return
+        if problem is not None and is_graph_break(problem) and not getattr(problem, "logged", False):
+            effect = "an error: fullgraph=True" if compiling.one_graph else "the function is skipped: it runs eagerly"
+            self._take(BreakFound(identifier, facts.graph_break(problem, effect)))
+        code = getattr(getattr(result, "guarded_code", None), "code", None)
+        skip_reason = getattr(result, "skip_reason", None)
+        resumes = resume_codes(code, getattr(compiling.frame, "f_globals", {}))
+        self._take(
+            CompileEnded(
+                id=identifier,
+                state=_state_of(code, problem, is_error=compiling.one_graph),
+                seconds=time.perf_counter() - compiling.notes["began"],
+                problem=_problem_text(skip_reason, problem),
+                resumes=[facts.place_of_code(one) for one in resumes],
+                phases=phases_of(compiling.compile_id),
+            )
+        )
+
+
+def _effect_of(reason: str) -> str | None:
+    if reason.startswith("Failed to handle graph break gracefully"):
+        return "the function is skipped: it runs eagerly"
+    if reason.startswith("Encountered graph break that we cannot resume from"):
+        return "compiled up to here; the rest of the function runs eagerly"
+    return "the rest of the function is compiled by itself"
+
+
+def _state_of(code: Any, problem: BaseException | None, *, is_error: bool) -> str:
+    if problem is None:
+        return "skipped" if code is None else "compiled"
+    return "skipped" if is_graph_break(problem) and not is_error else "failed"
+
+
+def _problem_text(skip_reason: str | None, problem: BaseException | None) -> str | None:
+    if problem is not None:
+        return bounded_text(f"{type(problem).__name__}: {problem}", _ROOM)
+    return None if skip_reason is None else bounded_text(str(skip_reason), _ROOM)

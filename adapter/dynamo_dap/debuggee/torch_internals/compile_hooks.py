@@ -1,0 +1,382 @@
+"""Tells what happens to a compile: it begins, restarts, breaks the graph, hands a graph to the backend, ends.
+
+Functions of torch that run once per compile, attempt, graph or graph break are wrapped; each wrapper calls the original
+with what it was given and then tells the observers. Wrappers are in only while an observer wants what they tell. They
+run on the compiling thread, most of them under Dynamo's compile lock. An exception of an observer goes to
+``on_problem`` and never into the compile. One ``CompileHooks`` per process, as the functions are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import threading
+import types
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+
+_COMPILE = "torch._dynamo.convert_frame:_compile"
+_TRANSFORM = "torch._dynamo.convert_frame:transform_code_object"
+_RESTART = "torch._dynamo.exc:RestartAnalysis"
+_REASONS = "torch._dynamo.convert_frame:get_and_maybe_log_recompilation_reasons"
+_LIMIT = "torch._dynamo.convert_frame:exceeds_recompile_limit"
+_LOG_BREAK = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.log_graph_break"
+_UNSUPPORTED = "torch._dynamo.exc:Unsupported.__init__"
+_BACKEND = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
+_BUILD_GUARDS = "torch._dynamo.convert_frame:DynamoOutput.build_guards"
+_HANDLE_SKIP = "torch._dynamo.convert_frame:CatchErrorsWrapper._handle_skip"
+_REPLACEMENT = "torch.fx.experimental.symbolic_shapes:ShapeEnv._set_replacement"
+_ADD_GUARD = "torch._guards:GuardsSet.add"
+
+COMPILES = Feature("the record of compiles", _COMPILE)
+ATTEMPTS = Feature("the record of restarted analyses", _TRANSFORM, _RESTART)
+RECOMPILES = Feature("why functions are recompiled", _REASONS)
+LIMITS = Feature("stopping at the recompile limit", _LIMIT)
+BREAKS = Feature("the record of graph breaks", _LOG_BREAK)
+UNSUPPORTED = Feature("stopping at graph breaks", _UNSUPPORTED)
+GRAPHS = Feature("the record of graphs", _BACKEND)
+GUARDS = Feature("the record of guards", _BUILD_GUARDS)
+SKIPS = Feature("the record of skipped functions", _HANDLE_SKIP)
+SPECIALIZATIONS = Feature("which sizes were specialized", _REPLACEMENT)
+GUARD_REQUESTS = Feature("stopping when a guard is asked for", _ADD_GUARD)
+
+
+@dataclass(eq=False)
+class FrameCompile:
+    """A compile in progress."""
+
+    compile_id: str
+    code: types.CodeType
+    frame: Any
+    """The frame about to be run, with ``f_code``, ``f_locals``, ``f_globals``: no Python frame, it has not begun."""
+    one_graph: bool
+    """``fullgraph=True``"""
+    backend: Any
+    number: int = 0
+    """Counts compiles of this process: compile ids begin again after ``torch._dynamo.reset()``."""
+    attempt: int = 0
+    notes: dict[str, Any] = field(default_factory=dict)
+    """For observers."""
+
+
+class CompileObserver:
+    """What can be told; observers override what they list in ``CompileHooks.want``."""
+
+    def compile_began(self, compiling: FrameCompile) -> None:
+        """A compile begins, or is about to be given up for the recompile limit."""
+
+    def compile_ended(self, compiling: FrameCompile, result: Any, problem: BaseException | None) -> None:
+        """It is over: ``result`` is torch's ``ConvertFrameReturn``, None with ``problem``."""
+
+    def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
+        """No cache entry serves this call: torch's entries, and for each why it does not."""
+
+    def limit_checked(self, compiling: FrameCompile, limit: str | None) -> None:
+        """Torch counted the compiles; ``limit`` is the name of the setting that is exceeded, if one is."""
+
+    def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
+        """The analysis is given up to be started again."""
+
+    def unsupported(self, exception: Any) -> None:
+        """Torch made the exception for something that it cannot trace; it may still go another way."""
+
+    def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
+        """A graph break is certain. Told before torch logs it; ``exception.logged`` when it was told before."""
+
+    def graph_made(self, compiling: FrameCompile | None, output: Any, module: Any) -> None:
+        """A graph is about to be given to the backend."""
+
+    def backend_failed(self, compiling: FrameCompile | None, output: Any, module: Any, problem: BaseException) -> None:
+        """The backend raised."""
+
+    def guards_made(self, compiling: FrameCompile | None, output: Any) -> None:
+        """The guards are complete, and have their expressions."""
+
+    def frame_skipped(self, frame: Any, reason: str) -> None:
+        """Dynamo will not compile a function."""
+
+    def specialized(self, shape_env: Any, symbol: Any, value: Any, message: str) -> None:
+        """A symbol was found to be equal to something."""
+
+    def guard_added(self, guard: Any) -> None:
+        """A guard that was not there yet was asked for."""
+
+
+class CompileHooks:
+    """Puts wrappers in and takes them out."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted: dict[str, tuple[CompileObserver, ...]] = {}
+        self._installed: dict[str, tuple[Any, Any]] = {}
+        """Per hook: the original, and the wrapper that stands in its place."""
+        self._current = threading.local()
+        self._count = 0
+        self.on_problem: Callable[[str], None] = lambda doing: None
+        """Logs the exception being handled."""
+
+    def want(self, observer: CompileObserver, events: Collection[str]) -> None:
+        """Tell ``observer`` of exactly ``events``, methods of ``CompileObserver``, from now on. Any thread."""
+        with self._lock:
+            for event in _HOOK_OF_EVENT:
+                others = tuple(one for one in self._wanted.get(event, ()) if one is not observer)
+                self._wanted[event] = (*others, observer) if event in events else others
+            needed = {_HOOK_OF_EVENT[event] for event, observers in self._wanted.items() if observers}
+            if needed:
+                # Whatever is told is told of a compile.
+                needed.add("compile")
+            for name, hook in _HOOKS.items():
+                self._set(name, hook, name in needed)
+
+    @property
+    def installed(self) -> tuple[str, ...]:
+        """The names of the hooks that are in."""
+        return tuple(self._installed)
+
+    def problems(self, events: Collection[str]) -> list[str]:
+        """Return a sentence for each of ``events`` that this torch cannot tell."""
+        features = dict.fromkeys(_HOOKS[_HOOK_OF_EVENT[event]].feature for event in events)
+        return [feature.problem for feature in features if feature.problem is not None]
+
+    @property
+    def current(self) -> FrameCompile | None:
+        """The compile that runs on the calling thread."""
+        stack = getattr(self._current, "stack", None)
+        return stack[-1] if stack else None
+
+    def _set(self, name: str, hook: _Hook, wanted: bool) -> None:
+        if wanted == (name in self._installed) or hook.feature.problem is not None:
+            return
+        owner, attribute = _owner_of(hook.need)
+        if wanted:
+            original = owner.__dict__[attribute]
+            wrapper = hook.make(self, original)
+            wrapper.__name__, wrapper.__qualname__ = original.__name__, original.__qualname__
+            self._installed[name] = (original, wrapper)
+            setattr(owner, attribute, wrapper)
+        elif owner.__dict__[attribute] is self._installed[name][1]:
+            setattr(owner, attribute, self._installed.pop(name)[0])
+        # Else somebody has wrapped ours: it stays, and tells nobody.
+
+    # -- inside the wrappers: the compiling thread -----------------------------------------------------------------
+
+    def tell(self, event: str, *facts: Any) -> None:
+        """Tell an event."""
+        for observer in self._wanted.get(event, ()):
+            try:
+                getattr(observer, event)(*facts)
+            except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
+                self.on_problem(f"telling '{event}'")
+
+    def is_told(self, event: str) -> bool:
+        """Whether anybody wants to know."""
+        return bool(self._wanted.get(event))
+
+    def enter(self, compiling: FrameCompile) -> None:
+        """A compile begins on this thread; compiles may be nested."""
+        self._count += 1
+        compiling.number = self._count
+        if not hasattr(self._current, "stack"):
+            self._current.stack = []
+        self._current.stack.append(compiling)
+
+    def leave(self) -> None:
+        """The innermost compile of this thread is over."""
+        self._current.stack.pop()
+
+
+def _wrap_compile(hooks: CompileHooks, original: Any) -> Any:
+    bind = inspect.signature(original).bind
+
+    def _compile(*arguments: Any, **keywords: Any) -> Any:
+        if "skip" in keywords:
+            # How many frames torch leaves out of the stacks that it logs: ours is one more.
+            keywords["skip"] += 1
+        given = bind(*arguments, **keywords).arguments
+        compiling = FrameCompile(
+            compile_id=str(given["compile_id"]),
+            code=given["code"],
+            frame=given.get("frame"),
+            one_graph=bool(given.get("one_graph")),
+            backend=given.get("compiler_fn"),
+        )
+        hooks.enter(compiling)
+        try:
+            hooks.tell("compile_began", compiling)
+            result = original(*arguments, **keywords)
+        except BaseException as problem:
+            hooks.tell("compile_ended", compiling, None, problem)
+            raise
+        else:
+            hooks.tell("compile_ended", compiling, result, None)
+            return result
+        finally:
+            hooks.leave()
+
+    return _compile
+
+
+def _wrap_transform(hooks: CompileHooks, original: Any) -> Any:
+    restart = ATTEMPTS.resolve(_RESTART)
+
+    def transform_code_object(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return original(*arguments, **keywords)
+        except restart as problem:
+            compiling = hooks.current
+            if compiling is not None:
+                compiling.attempt += 1
+                reason = getattr(problem, "restart_reason", None) or type(problem).__name__
+                hooks.tell("attempt_restarted", compiling, str(reason))
+            raise
+
+    return transform_code_object
+
+
+def _wrap_reasons(hooks: CompileHooks, original: Any) -> Any:
+    def get_and_maybe_log_recompilation_reasons(cache_entries: Any, *arguments: Any, **keywords: Any) -> Any:
+        reasons = original(cache_entries, *arguments, **keywords)
+        compiling = hooks.current
+        if compiling is not None:
+            hooks.tell("recompiles", compiling, list(cache_entries), [str(reason) for reason in reasons])
+        return reasons
+
+    return get_and_maybe_log_recompilation_reasons
+
+
+def _wrap_limit(hooks: CompileHooks, original: Any) -> Any:
+    def exceeds_recompile_limit(*arguments: Any, **keywords: Any) -> Any:
+        answer = original(*arguments, **keywords)
+        compiling = hooks.current
+        if compiling is not None:
+            hooks.tell("limit_checked", compiling, str(answer[1]) if answer[0] else None)
+        return answer
+
+    return exceeds_recompile_limit
+
+
+def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
+    def log_graph_break(self: Any, code_options: Any, reason: str = "", exc: Any = None) -> Any:
+        hooks.tell("graph_broke", self, reason, exc)
+        return original(self, code_options, reason=reason, exc=exc)
+
+    return log_graph_break
+
+
+def _wrap_unsupported(hooks: CompileHooks, original: Any) -> Any:
+    def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:  # noqa: N807
+        original(self, *arguments, **keywords)
+        hooks.tell("unsupported", self)
+
+    return __init__
+
+
+def _wrap_backend(hooks: CompileHooks, original: Any) -> Any:
+    def call_user_compiler(self: Any, gm: Any, *arguments: Any, **keywords: Any) -> Any:
+        hooks.tell("graph_made", hooks.current, self, gm)
+        try:
+            return original(self, gm, *arguments, **keywords)
+        except Exception as problem:
+            hooks.tell("backend_failed", hooks.current, self, gm, problem)
+            raise
+
+    return call_user_compiler
+
+
+def _wrap_build_guards(hooks: CompileHooks, original: Any) -> Any:
+    def build_guards(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        built = original(self, *arguments, **keywords)
+        output = getattr(getattr(self, "tracer_output", None), "output_graph", None)
+        if output is not None:
+            hooks.tell("guards_made", hooks.current, output)
+        return built
+
+    return build_guards
+
+
+def _wrap_handle_skip(hooks: CompileHooks, original: Any) -> Any:
+    def _handle_skip(self: Any, result: Any, frame: Any) -> Any:
+        reason = getattr(result, "skip_reason", None)
+        if reason is not None and result.guarded_code is None:
+            hooks.tell("frame_skipped", frame, str(reason))
+        return original(self, result, frame)
+
+    return _handle_skip
+
+
+def _wrap_replacement(hooks: CompileHooks, original: Any) -> Any:
+    def _set_replacement(self: Any, a: Any, tgt: Any, msg: str) -> Any:
+        before = self.replacements.get(a)
+        answer = original(self, a, tgt, msg)
+        now = self.replacements.get(a)
+        if now is not None and now is not before:
+            hooks.tell("specialized", self, a, now, msg)
+        return answer
+
+    return _set_replacement
+
+
+def _wrap_add_guard(hooks: CompileHooks, original: Any) -> Any:
+    def add(self: Any, guard: Any, *, skip: int = 0, **keywords: Any) -> Any:
+        before = len(self.inner)
+        answer = original(self, guard, skip=skip + 1, **keywords)
+        if len(self.inner) != before:
+            hooks.tell("guard_added", guard)
+        return answer
+
+    return add
+
+
+@dataclass(frozen=True)
+class _Hook:
+    feature: Feature
+    need: str
+    make: Callable[[CompileHooks, Any], Any]
+
+
+_HOOKS = {
+    "compile": _Hook(COMPILES, _COMPILE, _wrap_compile),
+    "attempts": _Hook(ATTEMPTS, _TRANSFORM, _wrap_transform),
+    "recompiles": _Hook(RECOMPILES, _REASONS, _wrap_reasons),
+    "limit": _Hook(LIMITS, _LIMIT, _wrap_limit),
+    "breaks": _Hook(BREAKS, _LOG_BREAK, _wrap_log_break),
+    "unsupported": _Hook(UNSUPPORTED, _UNSUPPORTED, _wrap_unsupported),
+    "graphs": _Hook(GRAPHS, _BACKEND, _wrap_backend),
+    "guards": _Hook(GUARDS, _BUILD_GUARDS, _wrap_build_guards),
+    "skips": _Hook(SKIPS, _HANDLE_SKIP, _wrap_handle_skip),
+    "specializations": _Hook(SPECIALIZATIONS, _REPLACEMENT, _wrap_replacement),
+    "guard requests": _Hook(GUARD_REQUESTS, _ADD_GUARD, _wrap_add_guard),
+}
+
+_HOOK_OF_EVENT = {
+    "compile_began": "compile",
+    "compile_ended": "compile",
+    "attempt_restarted": "attempts",
+    "recompiles": "recompiles",
+    "limit_checked": "limit",
+    "graph_broke": "breaks",
+    "unsupported": "unsupported",
+    "graph_made": "graphs",
+    "backend_failed": "graphs",
+    "guards_made": "guards",
+    "frame_skipped": "skips",
+    "specialized": "specializations",
+    "guard_added": "guard requests",
+}
+
+
+def _owner_of(need: str) -> tuple[Any, str]:
+    """Return the module or class that holds a need, and the attribute's name there."""
+    module_name, _, path = need.partition(":")
+    *owners, attribute = path.split(".")
+    owner: Any = importlib.import_module(module_name)
+    for name in owners:
+        owner = getattr(owner, name)
+    return owner, attribute
+
+
+HOOKS = CompileHooks()
+"""The hooks of this process."""

@@ -1,0 +1,71 @@
+"""Facts of a finished compile: guards with their expressions, resume functions, the times of its phases.
+
+Compiling thread.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_name, users_frame
+
+_METRICS = "torch._dynamo.utils:get_compilation_metrics"
+METRICS = Feature("the times of the phases of a compile", _METRICS)
+
+_PHASES = {
+    "whole frame": "dynamo_cumulative_compile_time_us",
+    "backend": "aot_autograd_cumulative_compile_time_us",
+    "inductor": "inductor_cumulative_compile_time_us",
+    "inductor code": "inductor_code_gen_cumulative_compile_time_us",
+    "before restarts": "dynamo_compile_time_before_restart_us",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltGuard:
+    """A guard of compiled code, in torch's words."""
+
+    expressions: tuple[str, ...]
+    check: str
+    place: Place | None
+    source: str | None
+
+
+def built_guards(output: Any) -> Iterator[BuiltGuard]:
+    """Yield the guards of a compile whose guards have been built."""
+    for guard in list(output.guards):
+        create = guard.create_fn
+        function = getattr(create, "func", create)
+        check = str(getattr(function, "__name__", function))
+        name = source_name(guard.originating_source) or ""
+        stack = getattr(guard, "user_stack", None)
+        yield BuiltGuard(
+            expressions=tuple(str(one) for one in guard.code_list or ()) or (f"{check} {name}".rstrip(),),
+            check=check,
+            place=users_frame(stack)[0] if stack else None,
+            source=as_the_user_wrote(name) or None,
+        )
+
+
+def resume_codes(code: types.CodeType | None, f_globals: dict[str, Any]) -> list[types.CodeType]:
+    """Return the resume functions that generated code calls."""
+    names = () if code is None else [name for name in code.co_names if "torch_dynamo_resume_in" in name]
+    found = [getattr(f_globals.get(name), "__code__", None) for name in dict.fromkeys(names)]
+    return [one for one in found if isinstance(one, types.CodeType)]
+
+
+def phases_of(compile_id: str) -> dict[str, float]:
+    """Return the seconds of each phase of the compile that has just ended; empty when torch did not note them."""
+    if METRICS.problem is not None:
+        return {}
+    metrics = METRICS.resolve(_METRICS)()
+    last = metrics[-1] if metrics else None
+    if last is None or str(last.compile_id) != compile_id:
+        return {}
+    times = {name: getattr(last, field, None) for name, field in _PHASES.items()}
+    return {name: microseconds / 1e6 for name, microseconds in times.items() if microseconds}

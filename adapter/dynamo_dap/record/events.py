@@ -1,0 +1,139 @@
+"""What happens to compiles, one event after the other: a record file is a list of these.
+
+``Session`` puts them together again. Written by the debugged program, on whichever thread compiles.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dynamo_dap.record.model import (
+    Graph,
+    GraphBreak,
+    Guard,
+    GuardFailure,
+    Place,
+    SkippedFrame,
+    Specialization,
+)
+
+VERSION = 1
+"""Of the format. Readers refuse a newer one; fields may be added without a new version."""
+
+
+class _Event(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="event"):
+    """Base of the events; the tag is the class's name in camelCase."""
+
+
+class Started(_Event, tag="started"):
+    """The program began to be recorded. The first line of a file."""
+
+    version: int
+    time: float
+    """Seconds since the epoch."""
+    process: int
+    program: list[str]
+    """``sys.argv`` at that time."""
+    cwd: str
+    python: str
+    torch: str | None = None
+
+
+class CompileBegan(_Event, tag="compileBegan"):
+    """Dynamo begins to compile a frame."""
+
+    id: str
+    name: str
+    function: str
+    """The user's function that the frame is, or the rest of."""
+    place: Place
+    function_place: Place
+    time: float
+    backend: str | None = None
+
+
+class Recompiled(_Event, tag="recompiled"):
+    """None of the earlier compiles served: told before the new trace."""
+
+    id: str
+    failures: list[GuardFailure]
+
+
+class AttemptRestarted(_Event, tag="attemptRestarted"):
+    """The analysis starts again from the top."""
+
+    id: str
+    number: int
+    reason: str
+
+
+class BreakFound(_Event, tag="breakFound"):
+    """A graph break."""
+
+    id: str
+    graph_break: GraphBreak
+
+
+class SizeSpecialized(_Event, tag="sizeSpecialized"):
+    """A symbolic size became a constant."""
+
+    id: str
+    specialization: Specialization
+
+
+class GraphMade(_Event, tag="graphMade"):
+    """A graph is given to the backend."""
+
+    id: str
+    graph: Graph
+
+
+class GuardsMade(_Event, tag="guardsMade"):
+    """The guards of a compile are complete."""
+
+    id: str
+    count: int
+    guards: list[Guard]
+
+
+class CompileEnded(_Event, tag="compileEnded"):
+    """A compile is over."""
+
+    id: str
+    state: str
+    seconds: float
+    problem: str | None = None
+    resumes: list[Place] = []
+    phases: dict[str, float] = {}
+
+
+class FrameSkipped(_Event, tag="frameSkipped"):
+    """Dynamo decided not to trace a function of the user's."""
+
+    frame: SkippedFrame
+
+
+class Truncated(_Event, tag="truncated"):
+    """The bound of the file is reached: details (nodes, guards) are left out from here on."""
+
+
+class Ended(_Event, tag="ended"):
+    """The program ended in an orderly way. A file without this is of a program that crashed, or still runs."""
+
+    time: float
+
+
+Event = (
+    Started
+    | CompileBegan
+    | Recompiled
+    | AttemptRestarted
+    | BreakFound
+    | SizeSpecialized
+    | GraphMade
+    | GuardsMade
+    | CompileEnded
+    | FrameSkipped
+    | Truncated
+    | Ended
+)

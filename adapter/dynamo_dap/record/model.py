@@ -1,0 +1,160 @@
+"""What is known of each compile. The same data goes to views (custom DAP requests), into record files and reports.
+
+Plain values, without a link to the debugged program. Names on the wire are in camelCase; what is not known is left
+out. Any thread.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+
+class Place(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A place in the user's code; ``line`` and ``column`` are 1-based."""
+
+    path: str
+    line: int
+    column: int | None = None
+
+
+class StackLine(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A frame of the user's stack."""
+
+    place: Place
+    function: str
+
+
+class Attempt(Struct, rename="camel", omit_defaults=True):
+    """One pass of Dynamo's analysis over a function."""
+
+    number: int
+    """1 for the first."""
+    restarted: str | None = None
+    """Why the analysis started again after this attempt; None for the last."""
+
+
+class Node(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A node of a graph."""
+
+    name: str
+    operation: str
+    """FX's: ``placeholder``, ``call_function`` ..."""
+    target: str
+    value: str | None = None
+    """What it computes, by its metadata: ``f32[3, 4]``."""
+    place: Place | None = None
+    expression: str | None = None
+    """What it computes, as Python: ``x + 1``."""
+
+
+class Graph(Struct, rename="camel", omit_defaults=True):
+    """A graph that was given to the backend."""
+
+    index: int
+    name: str
+    node_count: int
+    operation_count: int
+    """Nodes that compute something: what ``torch._dynamo.explain`` counts as ops."""
+    nodes: list[Node] = []
+    """The nodes, cut off at a bound: then fewer than ``node_count``."""
+
+
+class GraphBreak(Struct, rename="camel", omit_defaults=True):
+    """Something that Dynamo could not trace."""
+
+    reason: str
+    """Torch's name of the kind of break: ``Data-dependent branching``; the first line of its message without one."""
+    place: Place | None = None
+    explanation: str | None = None
+    hints: list[str] = []
+    context: str | None = None
+    """What torch calls the developer debug context."""
+    id: str | None = None
+    """The graph-break id of torch's registry: ``GB0059``."""
+    link: str | None = None
+    """Torch's page about it."""
+    effect: str | None = None
+    """What becomes of the function: where it resumes, or that the frame is skipped."""
+    stack: list[StackLine] = []
+    """The user's stack inside the compiled function, outermost first."""
+    message: str | None = None
+    """Torch's whole text."""
+
+
+class Guard(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A condition under which the compiled code serves."""
+
+    expression: str
+    type: str
+    """The method of ``GuardBuilder``: ``TENSOR_MATCH`` ..."""
+    place: Place | None = None
+    """The user's line that caused it."""
+    source: str | None = None
+    """What is guarded, as the user wrote it: ``self.weight``."""
+
+
+class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """Why an earlier compile did not serve a call."""
+
+    compile_id: str
+    expression: str
+    """The guard that failed, in torch's words."""
+    reason: str
+    """The whole sentence that torch logs."""
+    place: Place | None = None
+    """The user's line that had installed the guard."""
+    value_then: str | None = None
+    value_now: str | None = None
+
+
+class Compile(Struct, rename="camel", omit_defaults=True):
+    """One compile of one frame."""
+
+    id: str
+    """Dynamo's compile id, ``0/1``; with ``#2`` appended when the program had it before ``torch.compiler.reset()``."""
+    name: str
+    """The frame: ``fn``, ``fn (resumed at line 8)``."""
+    state: str = "tracing"
+    """``tracing``, ``compiled``, ``skipped`` or ``failed``."""
+    place: Place | None = None
+    seconds: float | None = None
+    recompiled: list[str] = []
+    """Why earlier compiles did not serve, one sentence each."""
+    failures: list[GuardFailure] = []
+    attempts: list[Attempt] = field(default_factory=lambda: [Attempt(1)])
+    graphs: list[Graph] = []
+    breaks: list[GraphBreak] = []
+    guard_count: int = 0
+    guards: list[Guard] = []
+    problem: str | None = None
+    """Why it was skipped, or failed."""
+    resumes: list[Place] = []
+    """Where the functions go on that run what follows a graph break."""
+    backend: str | None = None
+    phases: dict[str, float] = {}
+    """Seconds of the phases that torch measures: ``dynamo``, ``aot_autograd``, ``inductor`` ..."""
+    specializations: list[Specialization] = []
+
+
+class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A symbolic size that became a constant."""
+
+    expression: str
+    """``L['x'].size()[0] == 4``"""
+    place: Place | None = None
+
+
+class SkippedFrame(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A function of the user's that Dynamo decided not to trace."""
+
+    name: str
+    reason: str
+    place: Place | None = None
+
+
+class CompiledFunction(Struct, rename="camel", omit_defaults=True):
+    """A function of the user's, with every compile of it and of its rest after graph breaks."""
+
+    name: str
+    place: Place | None = None
+    compiles: list[Compile] = []

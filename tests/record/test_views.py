@@ -1,0 +1,119 @@
+"""What the views of an IDE ask for: compiles, graphs and guards, while a program is paused and while it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.client import Session
+from tests.client.fixtures import Fixture
+
+
+def _line_of(fixture: str, place: dict[str, Any] | None) -> str | None:
+    assert place is not None
+    assert place["path"] == str(Fixture(fixture).path)
+    return Fixture(fixture).marker_at(place["line"])
+
+
+def _compiles(session: Session) -> list[dict[str, Any]]:
+    """The functions, as ``dynamoCompiles`` answers."""
+    return session.request("dynamoCompiles", {})["functions"]
+
+
+def test_nothing_is_compiled_yet(session: Session) -> None:
+    session.launch("graph_break", stopOnEntry=True)
+    session.wait_for_stop("entry")
+    assert _compiles(session) == []
+    assert "torch" in session.refusal("dynamoGraph", {"compileId": "0/0", "index": 0})
+    assert "compileId" in session.refusal("dynamoGraph", {"index": 0})
+    session.run_to_end()
+
+
+def test_a_compile_in_progress(session: Session) -> None:
+    session.launch("graph_break", "in_loop")
+    session.wait_for_stop("breakpoint", at="in_loop")
+    (function,) = _compiles(session)
+    assert function["name"] == "train_step"
+    (compiled,) = function["compiles"]
+    assert compiled["id"] == "0/0"
+    assert compiled["state"] == "tracing"
+    assert compiled["attempts"] == [{"number": 1}]
+    assert compiled["graphs"] == []
+    assert compiled["breaks"] == []
+    assert "no graph yet" in session.refusal("dynamoGraph", {"compileId": "0/0", "index": 0})
+    assert session.request("dynamoGuards", {"compileId": "0/0"})["guards"] == []
+    assert "0/0" in session.refusal("dynamoGuards", {"compileId": "7/7"})
+    session.set_breakpoints("graph_break")
+    session.run_to_end()
+
+
+def test_a_graph_break_and_its_rest(session: Session) -> None:
+    session.launch("graph_break", "after_break")
+    session.wait_for_stop("breakpoint", at="after_break")
+    (function,) = _compiles(session)
+    assert function["name"] == "train_step"
+    first, rest = function["compiles"]
+    assert (first["state"], rest["state"]) == ("compiled", "tracing")
+    assert first["backend"] == "eager"
+    assert first["seconds"] > 0
+    assert first["attempts"] == [{"number": 1, "restarted": first["attempts"][0]["restarted"]}, {"number": 2}]
+    assert "graph_break()" in first["attempts"][0]["restarted"]
+    (broken,) = first["breaks"]
+    assert broken["reason"] == "Call to `torch._dynamo.graph_break()`"
+    assert _line_of("graph_break", broken["place"]) == "break"
+    assert broken["id"].startswith("GB")
+    assert broken["link"].startswith("https://")
+    assert broken["hints"]
+    assert rest["name"] == f"train_step (resumed at line {Fixture('graph_break').line('break')})"
+    session.set_breakpoints("graph_break")
+    session.run_to_end()
+
+
+def test_the_graph_and_the_guards(session: Session) -> None:
+    session.launch("graph_break", "after_break")
+    session.wait_for_stop("breakpoint", at="after_break")
+    first = _compiles(session)[0]["compiles"][0]
+    (summary,) = first["graphs"]
+    graph = session.request("dynamoGraph", {"compileId": first["id"], "index": 0})
+    nodes = {node["name"]: node for node in graph["nodes"]}
+    assert len(graph["nodes"]) == summary["nodeCount"]
+    assert summary["operationCount"] == 8
+    total = nodes["total"]
+    assert (total["operation"], total["target"]) == ("call_function", "operator.mul")
+    assert total["value"].startswith("f32[2, 3]")
+    assert _line_of("graph_break", total["place"]) == "before_loop"
+    code = session.request("source", {"source": graph["source"], "sourceReference": 0})["content"]
+    assert "total = l_x_ * 0" in code
+    assert "scaled = total * 2  #@before_break" in code
+    guards = session.request("dynamoGuards", {"compileId": first["id"]})["guards"]
+    tensor = next(guard for guard in guards if guard["type"] == "TENSOR_MATCH")
+    assert "L['x']" in tensor["expression"]
+    assert tensor["source"] == "x"
+    assert _line_of("graph_break", tensor["place"]) == "before_loop"
+    session.set_breakpoints("graph_break")
+    session.run_to_end()
+
+
+def test_recompiles_name_the_guard_that_failed(session: Session) -> None:
+    session.launch("recompiles", "integer", eager=False)
+    session.wait_for_stop("breakpoint", at="integer")
+    (function,) = _compiles(session)
+    first, second = function["compiles"]
+    assert "recompiled" not in first
+    (reason,) = second["recompiled"]
+    assert "0/0" in reason
+    assert "mode" in reason
+    (failure,) = second["failures"]
+    assert failure["compileId"] == "0/0"
+    assert "L['mode']" in failure["expression"] or "mode" in failure["expression"]
+    assert _line_of("recompiles", failure["place"]) == "mode"
+    session.set_breakpoints("recompiles")
+    session.run_to_end()
+
+
+def test_changes_are_told(session: Session) -> None:
+    session.launch("graph_break", "after_break")
+    session.wait_for_stop("breakpoint", at="after_break")
+    told = [event for event in session.timeline.events if event["event"] == "dynamoCompilesChanged"]
+    assert told
+    session.set_breakpoints("graph_break")
+    session.run_to_end()
