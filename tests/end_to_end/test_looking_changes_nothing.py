@@ -116,7 +116,7 @@ def _comparable(output: str) -> str:
     for line in output.splitlines():
         text = re.sub(r"^[A-Z]\d{4} [\d:.]+ \d+ ", "", line)
         text = re.sub(r"_[0-9a-f]{8}(_[0-9a-f]{4}){3}_[0-9a-f]{12}", "<unique>", text)
-        text = re.sub(r"0x[0-9a-f]+|\b\d{9,}\b", "<address>", text)
+        text = re.sub(r"0x[0-9a-f]+|(?<!\d)\d{9,}(?!\d)", "<address>", text)
         text = re.sub(r"\d+(\.\d+)? ?(us|ms|s)\b", "<time>", text)
         lines.append(text)
     return "\n".join(sorted(lines))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
@@ -58,6 +59,9 @@ class Host(Protocol):
     @property
     def is_holding(self) -> bool:
         """Whether the calling thread is held already: code that an evaluation runs must not stop again."""
+
+    def holding(self) -> AbstractContextManager[None]:
+        """Mark the calling thread as held: code that runs inside does not stop."""
 
     def current_step(self) -> Step | None:
         """The step in progress on the calling thread."""

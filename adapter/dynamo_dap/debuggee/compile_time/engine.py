@@ -13,9 +13,10 @@ from dynamo_dap.debuggee.agent.breakpoints import COMPILE_TIME, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.stepping import Stop
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
+from dynamo_dap.debuggee.compile_time.compile_stops import CompileStops
 from dynamo_dap.debuggee.compile_time.descriptions import describe
 from dynamo_dap.debuggee.compile_time.disassembly import TracedCodes
 from dynamo_dap.debuggee.compile_time.frames import TranslatorFrame, frames_of
@@ -49,6 +50,7 @@ class CompileTimeEngine:
         self._output: object = None
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
+        self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
 
@@ -61,11 +63,13 @@ class CompileTimeEngine:
         self._watches_every_line = host.has_steps or host.has_pause_requests or bool(host.breakpoints.functions)
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
         self._hooks.want(lines=lines, instructions=wanted and host.has_steps)
+        self._compile_stops.arm()
 
     def close(self) -> None:
         """Take the hooks out. Any thread."""
         self._watches_every_line = False
         self._hooks.want(lines=False, instructions=False)
+        self._compile_stops.close()
 
     # -- hooks: the tracing thread ---------------------------------------------------------------------------------
 
@@ -171,7 +175,19 @@ class CompileTimeEngine:
 
     # -- stopping --------------------------------------------------------------------------------------------------
 
-    def _stop(self, place: Place, reason: str, hit: list[int] | None = None, *, restarted: bool = False) -> None:
+    def _stop_at_exception(self, translator: Translator, raised: RaisedException) -> None:
+        progress = self._progress_of(translator)
+        self._stop(self._place(translator, progress), "exception", raised=raised)
+
+    def _stop(
+        self,
+        place: Place,
+        reason: str,
+        hit: list[int] | None = None,
+        *,
+        restarted: bool = False,
+        raised: RaisedException | None = None,
+    ) -> None:
         top = sys._getframe()
         translator = place.translator
         progress = place.progress
@@ -182,8 +198,12 @@ class CompileTimeEngine:
                 frames=lambda: frames_of(
                     translator, top, self._codes.address_of, self._host.print, self._host.python_stack
                 ),
-                description=describe(reason, translator, progress.identity, top, restarted=restarted),
+                description=raised.exception_id
+                if raised is not None
+                else describe(reason, translator, progress.identity, top, restarted=restarted),
+                text=None if raised is None else raised.description,
                 hit_breakpoint_ids=hit or [],
+                exception=raised,
                 origin=Origin(
                     translator,
                     place.index,

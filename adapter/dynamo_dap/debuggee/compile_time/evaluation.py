@@ -73,13 +73,15 @@ def evaluate(
     return evaluation.shown_result(result, expression.strip() if parsed.is_bare else None, context)
 
 
-def evaluate_to_python(tx: Any, expression: str) -> object:
+def evaluate_to_python(tx: Any, expression: str, names: dict[str, object] | None = None) -> object:
     """Return the truth of ``expression``, or its value when that is a plain constant: for conditions.
+
+    ``names`` can be used besides those of the frame.
 
     Raises:
         EvaluationError: it has no value, or no truth while tracing; the text says why.
     """
-    evaluation = _Evaluation(tx, {}, lambda text: None)
+    evaluation = _Evaluation(tx, names or {}, lambda text: None)
     return evaluation.compute(parse(expression, statements_allowed=False), finish=_settled)
 
 

@@ -13,10 +13,12 @@ from dynamo_dap.debuggee.torch_internals.compiled_frames import built_guards
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_place
 from dynamo_dap.debuggee.torch_internals.graph_breaks import facts_of_break, place_of_break, stack_of_break
+from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.translator import user_function_name
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
+from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text
-from dynamo_dap.record.model import Graph, GraphBreak, Guard, Node, Place, StackLine
+from dynamo_dap.record.model import Graph, GraphBreak, Guard, GuardFailure, Node, Place, StackLine
 
 MAXIMUM_NODES = 2000
 MAXIMUM_GUARDS = 2000
@@ -78,6 +80,19 @@ def _node(node: Any, texts: NodeTexts) -> Node:
         value=value or None,
         place=None if found is None else Place(found[0].path, found[0].line),
         expression=bounded_text(expression, _ROOM),
+    )
+
+
+def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
+    """Return why an earlier compile did not serve the call that ``frame`` is about to run."""
+    then, now = values_then_and_now(failure, frame) if frame is not None else (None, None)
+    return GuardFailure(
+        compile_id=failure.compile_id,
+        expression=bounded_text(failure.expression, _MESSAGE),
+        reason=bounded_text(failure.reason, _MESSAGE),
+        place=place(failure.place),
+        value_then=then,
+        value_now=now,
     )
 
 

@@ -34,7 +34,7 @@ from dynamo_dap.record.events import (
     GuardsMade,
     Recompiled,
 )
-from dynamo_dap.record.model import GuardFailure, Place, SkippedFrame
+from dynamo_dap.record.model import Place, SkippedFrame
 from dynamo_dap.record.session import Session
 
 EVENTS = (
@@ -130,15 +130,7 @@ class Recorder(CompileObserver):
 
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
         """See ``CompileObserver``."""
-        failures = [
-            GuardFailure(
-                compile_id=failure.compile_id,
-                expression=bounded_text(failure.expression, _ROOM),
-                reason=bounded_text(failure.reason, _ROOM),
-                place=facts.place(failure.place),
-            )
-            for failure in failures_of(entries, reasons)
-        ]
+        failures = [facts.guard_failure(one, compiling.frame) for one in failures_of(entries, reasons)]
         self._take(Recompiled(compiling.notes["id"], failures))
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:

@@ -71,3 +71,8 @@ def elapsed_seconds() -> float | None:
 def compile_identifier(tx: Any) -> str:
     """Return the compile's id: ``0/1`` is the second compile of the first frame."""
     return str(getattr(tx.output, "dynamo_compile_id", None) or "?")
+
+
+def guard_expressions(entry: Any) -> list[str]:
+    """Return the guards of a cache entry in torch's words."""
+    return [str(part) for part in getattr(getattr(entry, "guard_manager", None), "code_parts", None) or ()]

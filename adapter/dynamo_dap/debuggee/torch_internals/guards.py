@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.symbols import range_text, relation_text
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_name, users_frame
 
@@ -125,3 +126,20 @@ def _ranges(shape_env: Any, names: dict[str, str]) -> Iterator[ShapeGuardFacts]:
         if symbol not in replaced and str(symbol) in names:
             text = f"{names[str(symbol)]} in {range_text(bounds)}"
             yield ShapeGuardFacts(text, f"{symbol} in {range_text(bounds)}", None, "range of the symbol")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedGuard:
+    """A guard just asked for."""
+
+    check: str
+    name: str
+    """As guards write it: ``L['self'].scale``."""
+    readable: str
+    """As the user wrote it: ``self.scale``."""
+
+
+def requested_guard(guard: Any) -> RequestedGuard:
+    """Tell what a guard is about."""
+    facts = _facts(guard)
+    return RequestedGuard(facts.check, facts.name, as_the_user_wrote(facts.name))

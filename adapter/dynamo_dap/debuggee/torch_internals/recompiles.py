@@ -6,6 +6,7 @@ failed, then perhaps the stack of the user's that installed it. Compiling thread
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -38,6 +39,63 @@ class Failure:
 def failures_of(entries: Sequence[Any], reasons: Sequence[str]) -> list[Failure]:
     """Return a failure for each reason; ``entries`` are torch's cache entries, in the same order."""
     return [_failure(entries[index] if index < len(entries) else None, reason) for index, reason in enumerate(reasons)]
+
+
+NOT_KNOWN = object()
+_EXPECTED = re.compile(r"expected (?P<then>.+?)[,.] actual (?P<now>.+?)\.?$")
+
+
+def then_and_now(failure: Failure, frame: Any) -> tuple[str | None, object]:
+    """Return what the failed guard wanted, as text, and what is there in the call that ``frame`` is about to run.
+
+    The second is the object itself; ``NOT_KNOWN`` when the guard cannot be read. Only what guards themselves read is
+    read.
+    """
+    expected = _EXPECTED.search(failure.expression)
+    if expected is not None:
+        return expected["then"], _Text(expected["now"])
+    try:
+        tree = ast.parse(failure.expression.partition(", type=")[0].strip(), mode="eval").body
+    except SyntaxError:
+        return None, NOT_KNOWN
+    names = {"L": frame.f_locals, "G": frame.f_globals, "len": len, "type": type, "list": list, "dict": dict}
+    if isinstance(tree, ast.Compare) and len(tree.ops) == 1:
+        return ast.unparse(tree.comparators[0]), _read(tree.left, names)
+    if isinstance(tree, ast.Call) and tree.args:
+        known = re.search(r"type=(.+)$", failure.expression)
+        return (known[1] if known else None), _read(tree.args[0], names)
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
+        return "something empty or false", _read(tree.operand, names)
+    return None, NOT_KNOWN
+
+
+class _Text(str):
+    """A value that torch has written already."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _read(tree: ast.expr, names: dict[str, Any]) -> object:
+    """Return the value of a path that starts at ``L`` or ``G``; sizes of tensors may be called for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in names:
+            return NOT_KNOWN
+        if isinstance(node, ast.Call) and not _is_harmless(node):
+            return NOT_KNOWN
+    try:
+        return eval(compile(ast.Expression(tree), "<guard>", "eval"), {"__builtins__": {}}, names)
+    except Exception:  # noqa: BLE001  (the object may have changed in any way since)
+        return NOT_KNOWN
+
+
+def _is_harmless(call: ast.Call) -> bool:
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id in ("len", "type", "list", "dict")
+    return isinstance(function, ast.Attribute) and function.attr in ("size", "stride", "storage_offset", "keys", "dim")
 
 
 def _failure(entry: Any, reason: str) -> Failure:

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
+from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.variable_trackers import source_name
 
 _CHAIN = 16
@@ -112,3 +113,22 @@ def relation_text(expression: Any) -> str:
         word = f" {type(expression).__name__.lower()} "
         return word.join(f"({relation_text(argument)})" for argument in expression.args)
     return str(expression)
+
+
+class SpecializationFacts(NamedTuple):
+    """A symbol that became a number."""
+
+    symbol: str
+    source: str
+    """The input that it stands for: ``x.size()[0]``."""
+    value: int | float
+
+
+def specialization_of(shape_env: Any, symbol: Any, value: Any) -> SpecializationFacts | None:
+    """Tell which input became which number; None when ``symbol`` was merely found equal to another, or is no input."""
+    sources = getattr(shape_env, "var_to_sources", {}).get(symbol)
+    if not getattr(value, "is_number", False) or not sources:
+        return None
+    name = source_name(sources[0])
+    number = int(value) if getattr(value, "is_integer", False) else float(value)
+    return None if name is None else SpecializationFacts(str(symbol), as_the_user_wrote(name), number)

@@ -119,6 +119,34 @@ def chain_of(translator: Translator, top: types.FrameType) -> list[Translator]:
     return chain[chain.index(translator) :] if translator in chain else list(_parents(translator))
 
 
+def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:
+    """Yield the Python frames from ``top`` down to where Dynamo was called."""
+    callback = CALLERS.resolve(_CALLBACK).__code__ if CALLERS.problem is None else None
+    frame: types.FrameType | None = top
+    while frame is not None and frame.f_code is not callback:
+        yield frame
+        frame = frame.f_back
+
+
+def running_translator(top: types.FrameType) -> Translator | None:
+    """Return the innermost translator that runs above ``top``; None when none does."""
+    if RUNNING.problem is not None:
+        return None
+    run = RUNNING.resolve(_RUN).__code__
+    return next((frame.f_locals["self"] for frame in frames_of_trace(top) if frame.f_code is run), None)
+
+
+def translator_of_traceback(traceback: types.TracebackType | None) -> Translator | None:
+    """Return the innermost translator that an exception has passed; None when it passed none."""
+    found = None
+    run = RUNNING.resolve(_RUN).__code__ if RUNNING.problem is None else None
+    while traceback is not None:
+        if traceback.tb_frame.f_code is run:
+            found = traceback.tb_frame.f_locals["self"]
+        traceback = traceback.tb_next
+    return found
+
+
 def _parents(translator: Translator) -> Iterator[Translator]:
     current = translator
     while current is not None:

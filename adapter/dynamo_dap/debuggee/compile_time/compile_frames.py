@@ -1,0 +1,123 @@
+"""The frame of a function that is about to be compiled: its arguments, and why earlier compiles do not serve.
+
+There is no Python frame yet: Dynamo was called in its place. Made on the held thread, dies with the pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
+from dynamo_dap.debuggee.agent.frames import Frame, Position
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.torch_internals.compilation import guard_expressions
+from dynamo_dap.debuggee.torch_internals.recompiles import Failure
+from dynamo_dap.debuggee.torch_internals.translator import user_function_name
+from dynamo_dap.debuggee.values.guard_values import values_then_and_now
+from dynamo_dap.debuggee.values.model import (
+    Children,
+    Deferred,
+    Location,
+    ScopeOfFrame,
+    Value,
+    Variable,
+    VirtualSource,
+    bounded_text,
+)
+from dynamo_dap.debuggee.values.paging import in_pages
+from dynamo_dap.debuggee.values.python_values import present
+from dynamo_dap.protocol.types import CompletionItem
+
+
+class FunctionFrame(Frame):
+    """A function that Dynamo is about to compile, or will not compile."""
+
+    def __init__(
+        self,
+        frame: Any,
+        console: Callable[[str], None],
+        failures: Sequence[tuple[Failure, Any]] = (),
+        names: dict[str, object] | None = None,
+    ) -> None:
+        """Show ``frame``, torch's stand-in with ``f_code``, ``f_locals`` and ``f_globals``.
+
+        ``failures`` come with torch's cache entries; ``names`` can be used in expressions besides the frame's.
+        """
+        self._code = frame.f_code
+        self._frame = frame
+        self._globals: dict[str, object] = dict(frame.f_globals)
+        self._locals: dict[str, object] = dict(frame.f_locals)
+        self._console = console
+        self._failures = failures
+        self._names = names or {}
+        self.is_user_code = is_user_file(frame.f_code.co_filename)
+
+    @property
+    def name(self) -> str:
+        """The user's name of the function."""
+        return user_function_name(self._code)
+
+    @property
+    def source(self) -> str | VirtualSource | None:
+        """The file."""
+        return str(self._code.co_filename)
+
+    @property
+    def position(self) -> Position:
+        """The line where the function begins."""
+        return Position(max(1, self._code.co_firstlineno))
+
+    def scopes(self) -> Sequence[ScopeOfFrame]:
+        """Arguments, cache entries, globals."""
+        found = [ScopeOfFrame("Locals", Deferred(lambda: _values(self._locals)), "locals")]
+        if self._failures:
+            found.append(ScopeOfFrame("Cache Entries", Deferred(self._entries)))
+        found.append(ScopeOfFrame("Globals", Deferred(lambda: _values(self._globals)), "globals", expensive=True))
+        return found
+
+    def _entries(self) -> list[Variable]:
+        return [Variable(failure.compile_id, _entry(failure, entry, self._frame)) for failure, entry in self._failures]
+
+    def evaluate(self, expression: str, context: str) -> Value:
+        """Evaluate over the arguments."""
+        names = {**self._locals, **self._names}
+        return evaluate_python(expression, context, self._globals, names, self._console)
+
+    def is_true(self, expression: str) -> bool:
+        """Evaluate a condition."""
+        return is_true_python(expression, self._globals, {**self._locals, **self._names})
+
+    def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
+        """Complete names and attributes."""
+        return complete_python(text, column, {**self._globals, **self._locals, **self._names})
+
+
+def _values(names: dict[str, object]) -> list[Variable]:
+    return [Variable(name, present(value, name), name) for name, value in names.items() if not name.startswith("__")]
+
+
+def _entry(failure: Failure, entry: Any, frame: Any) -> Value:
+    def parts() -> list[Variable]:
+        then, now = values_then_and_now(failure, frame)
+        place = failure.place
+        location = None if place is None else Location(place.path, place.line)
+        found = [Variable("failed guard", Value(bounded_text(failure.expression)), declaration=location)]
+        if then is not None:
+            found.append(Variable("value then", Value(bounded_text(then))))
+        if now is not None:
+            found.append(Variable("value now", Value(bounded_text(now))))
+        if place is not None:
+            found.append(Variable("user line", Value(f"{place.path}:{place.line}", location=location)))
+        expressions = guard_expressions(entry)
+        found.append(Variable("guards", Value(f"{len(expressions)} conditions", children=_texts(expressions))))
+        return found
+
+    return Value(bounded_text(failure.expression), "cache entry", Deferred(parts))
+
+
+def _texts(texts: Sequence[str]) -> Children:
+    def page(start: int, stop: int) -> list[Variable]:
+        return [Variable(str(start + at), Value(bounded_text(text))) for at, text in enumerate(texts[start:stop])]
+
+    return in_pages(len(texts), page)

@@ -1,0 +1,246 @@
+"""Stops that are not at a line: graph breaks, recompiles, failures of the backend, specializations, guards, the limit.
+
+Each is an exception filter of the client's. Part of the compile-time engine; what it is told comes on the compiling
+thread. A restarted analysis tells the same things again: what was told in this compile before does not stop.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
+from dynamo_dap.debuggee.compile_time import filters
+from dynamo_dap.debuggee.compile_time.compile_frames import FunctionFrame
+from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
+from dynamo_dap.debuggee.compile_time.stop_texts import (
+    backend_failure,
+    graph_break,
+    guard_asked_for,
+    limit_reached,
+    recompiled,
+    skipped,
+    specialized,
+)
+from dynamo_dap.debuggee.torch_internals.backend_failures import failure_of
+from dynamo_dap.debuggee.torch_internals.break_consequences import consequence, is_certain
+from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.torch_internals.graph_breaks import facts_of_break, is_graph_break
+from dynamo_dap.debuggee.torch_internals.guards import requested_guard
+from dynamo_dap.debuggee.torch_internals.recompiles import Failure, failures_of
+from dynamo_dap.debuggee.torch_internals.symbols import specialization_of
+from dynamo_dap.debuggee.torch_internals.translator import (
+    Translator,
+    frame_below_trace,
+    instruction_at,
+    resume_function,
+    running_translator,
+    translator_of_traceback,
+)
+
+StopTrace = Callable[[Translator, RaisedException], None]
+
+
+class CompileStops(CompileObserver):
+    """Stops at what the client's exception filters name. See ``CompileObserver`` for who calls what when."""
+
+    def __init__(self, host: Host, engine_name: str, stop_trace: StopTrace) -> None:
+        """``stop_trace`` holds the thread at the place of a translator."""
+        self._host = host
+        self._engine_name = engine_name
+        self._stop_trace = stop_trace
+        self._told: set[str] = set()
+
+    # -- arming: any thread ----------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Listen to what the filters that are on need."""
+        wanted = self._host.options.compile_time
+        active = [name for name in filters.EVENTS if name in self._host.breakpoints.exception_filters] if wanted else []
+        events = {event for name in active for event in filters.EVENTS[name]}
+        HOOKS.want(self, events)
+        for problem in HOOKS.problems(events):
+            if problem not in self._told:
+                self._told.add(problem)
+                self._host.print(f"dynamo-dap: {problem}\n", "important")
+
+    def close(self) -> None:
+        """Listen no more."""
+        HOOKS.want(self, ())
+
+    def _is_on(self, name: str) -> bool:
+        return name in self._host.breakpoints.exception_filters and not self._host.is_holding
+
+    # -- graph breaks ----------------------------------------------------------------------------------------------
+
+    def unsupported(self, exception: Any) -> None:
+        """Stop where the exception is made, with everything as it is, if it will surely break the graph."""
+        top = sys._getframe()
+        translator = running_translator(top)
+        if translator is not None and is_certain(top):
+            self._break(exception, translator, top)
+
+    def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
+        """Stop for a break that was not certain before: the stack is unwound to the function that resumes."""
+        if not getattr(exception, "logged", False):
+            inner = translator_of_traceback(getattr(exception, "__traceback__", None))
+            self._break(exception, inner or translator, sys._getframe())
+
+    def _break(self, exception: Any, translator: Translator, top: types.FrameType) -> None:
+        compiling = HOOKS.current
+        if compiling is None or compiling.notes.get("broke for") is exception:
+            return
+        found = consequence(translator, top, skip_frame=bool(getattr(exception, "skip_frame", False)))
+        name = filters.UNSUPPORTED if found.is_error else filters.GRAPH_BREAK
+        if not self._is_on(name):
+            return
+        # An exception that is made while another one is handled tells of the same break.
+        again = compiling.notes.get("broke for") in _being_handled()
+        compiling.notes["broke for"] = exception
+        facts = facts_of_break(exception)
+        if again or not self._is_new(compiling, (name, *_where(translator), facts.kind)):
+            return
+        raised = graph_break(exception, facts, found.text)
+        names: dict[str, object] = {"__reason__": facts.kind, "__id__": facts.identifier}
+        names["__explanation__"] = facts.explanation
+        self._stop_in_trace(name, translator, raised, names)
+
+    def compile_ended(self, compiling: FrameCompile, result: Any, problem: BaseException | None) -> None:
+        """Stop for a frame that is skipped as a whole, or an error, if no break was told that says so."""
+        if is_graph_break(problem) and "broke for" not in compiling.notes:
+            inner = translator_of_traceback(getattr(problem, "__traceback__", None))
+            if inner is not None:
+                self._break(problem, inner, sys._getframe())
+                return
+        if not self._is_on(filters.GRAPH_BREAK) or compiling.frame is None or "broke for" in compiling.notes:
+            return
+        reason = getattr(result, "skip_reason", None)
+        if problem is not None and is_graph_break(problem) and not compiling.one_graph:
+            reason = facts_of_break(problem).message
+        if reason is None or "limit" in compiling.notes or resume_function(compiling.code) is not None:
+            return
+        self._stop_before(filters.GRAPH_BREAK, compiling, skipped(compiling.code, str(reason)), {"__reason__": reason})
+
+    # -- before a trace --------------------------------------------------------------------------------------------
+
+    def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
+        """Stop before the new trace."""
+        if not self._is_on(filters.RECOMPILE) or compiling.frame is None:
+            return
+        failures = failures_of(entries, reasons)
+        raised = recompiled(compiling, failures)
+        names: dict[str, object] = {"__reason__": "\n".join(reasons), "__count__": len(entries)}
+        self._stop_before(filters.RECOMPILE, compiling, raised, names, list(zip(failures, entries, strict=False)))
+
+    def limit_checked(self, compiling: FrameCompile, limit: str | None) -> None:
+        """Stop when a limit is exceeded: the function will run eagerly."""
+        if limit is None or compiling.frame is None:
+            return
+        compiling.notes["limit"] = limit
+        if self._is_on(filters.LIMIT):
+            self._stop_before(filters.LIMIT, compiling, limit_reached(compiling.code, limit), {"__limit__": limit})
+
+    # -- inside a trace --------------------------------------------------------------------------------------------
+
+    def backend_failed(self, compiling: FrameCompile | None, output: Any, module: Any, problem: BaseException) -> None:
+        """Stop where the backend was called, with the graph that it was given."""
+        failure = failure_of(problem)
+        if failure is None or not self._is_on(filters.BACKEND_FAILURE) or output.root_tx is None:
+            return
+        names: dict[str, object] = {"__reason__": str(failure.inner), "__step__": failure.step}
+        raised = backend_failure(failure, len(module.graph.nodes))
+        self._stop_in_trace(filters.BACKEND_FAILURE, output.root_tx, raised, names)
+
+    def specialized(self, shape_env: Any, symbol: Any, value: Any, message: str) -> None:
+        """Stop when a size that the program gives became a constant."""
+        compiling = HOOKS.current
+        translator = running_translator(sys._getframe()) if self._is_on(filters.SPECIALIZE) else None
+        found = specialization_of(shape_env, symbol, value)
+        if compiling is None or translator is None or found is None:
+            return
+        if self._is_new(compiling, (filters.SPECIALIZE, *_where(translator), found.source)):
+            names: dict[str, object] = {"__source__": found.source, "__value__": found.value}
+            self._stop_in_trace(filters.SPECIALIZE, translator, specialized(found, message), names)
+
+    def guard_added(self, guard: Any) -> None:
+        """Stop when a guard is asked for."""
+        compiling = HOOKS.current
+        translator = running_translator(sys._getframe()) if self._is_on(filters.GUARD) else None
+        if compiling is None or translator is None:
+            return
+        found = requested_guard(guard)
+        if self._is_new(compiling, (filters.GUARD, found.check, found.name)):
+            names: dict[str, object] = {"__source__": found.readable, "__type__": found.check}
+            self._stop_in_trace(filters.GUARD, translator, guard_asked_for(found), names)
+
+    # -- stopping --------------------------------------------------------------------------------------------------
+
+    def _is_new(self, compiling: FrameCompile, key: Hashable) -> bool:
+        seen: set[Hashable] = compiling.notes.setdefault("stopped for", set())
+        if key in seen:
+            return False
+        seen.add(key)
+        return True
+
+    def _stop_in_trace(
+        self, name: str, translator: Translator, raised: RaisedException, names: dict[str, object]
+    ) -> None:
+        if self._holds(name, lambda condition: bool(evaluate_to_python(translator, condition, names))):
+            self._stop_trace(translator, raised)
+
+    def _stop_before(
+        self,
+        name: str,
+        compiling: FrameCompile,
+        raised: RaisedException,
+        names: dict[str, object],
+        failures: list[tuple[Failure, Any]] | None = None,
+    ) -> None:
+        top = sys._getframe()
+
+        def frame() -> FunctionFrame:
+            return FunctionFrame(compiling.frame, self._host.print, failures or (), names)
+
+        def frames() -> list[Frame]:
+            return [frame(), *self._host.python_stack(frame_below_trace(top))]
+
+        if self._holds(name, lambda condition: frame().is_true(condition)):
+            self._host.hold(
+                Stop(
+                    engine=self._engine_name,
+                    reason="exception",
+                    frames=frames,
+                    description=raised.exception_id,
+                    text=raised.description,
+                    exception=raised,
+                )
+            )
+
+    def _holds(self, name: str, is_true: Callable[[str], bool]) -> bool:
+        condition = self._host.breakpoints.exception_filters.get(name)
+        if not condition:
+            return True
+        try:
+            with self._host.holding():
+                return is_true(condition)
+        except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
+            self._host.print(f"The condition {condition!r} of '{name}' failed: {error}\n", "important")
+            return True
+
+
+def _being_handled() -> list[BaseException]:
+    """Return the exceptions that are being handled on this thread, the last one first."""
+    found: list[BaseException] = []
+    exception = sys.exc_info()[1]
+    while exception is not None and exception not in found:
+        found.append(exception)
+        exception = exception.__context__
+    return found
+
+
+def _where(translator: Translator) -> tuple[int, int]:
+    return id(translator.f_code), instruction_at(translator)

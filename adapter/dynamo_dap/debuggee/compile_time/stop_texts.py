@@ -1,0 +1,109 @@
+"""What stops at graph breaks, recompiles and the like tell: DAP's ``exceptionInfo``, in sentences. Compiling thread."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.agent.stepping import RaisedException
+from dynamo_dap.debuggee.torch_internals.backend_failures import BackendFailure
+from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_internals.graph_breaks import BreakFacts
+from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard
+from dynamo_dap.debuggee.torch_internals.recompiles import Failure
+from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
+from dynamo_dap.debuggee.torch_internals.translator import user_function_name
+from dynamo_dap.debuggee.values.guard_values import values_then_and_now
+from dynamo_dap.debuggee.values.model import bounded_text
+from dynamo_dap.protocol.types import ExceptionDetails
+
+_ROOM = 4000
+
+
+def _raised(headline: str, lines: Sequence[str | None], kind: str = "", message: str | None = None) -> RaisedException:
+    text = bounded_text("\n".join(line for line in lines if line), _ROOM)
+    name = kind.rpartition(".")[2] or None
+    details = ExceptionDetails(
+        message=bounded_text(message or text, _ROOM), type_name=name, full_type_name=kind or None
+    )
+    return RaisedException(bounded_text(headline, 200), text, details=details)
+
+
+def graph_break(exception: Any, facts: BreakFacts, effect: str) -> RaisedException:
+    """Tell a graph break: reason, explanation, hints, id, and what becomes of the function."""
+    headline = f"Graph break: {facts.kind}" + (f" [{facts.identifier}]" if facts.identifier else "")
+    lines = [
+        facts.explanation or facts.message,
+        *(f"Hint: {hint}" for hint in facts.hints),
+        f"Context: {facts.context}" if facts.context else None,
+        f"Then: {effect}.",
+        f"See {facts.link}" if facts.link else None,
+    ]
+    return _raised(headline, lines, _kind_of(exception), facts.message)
+
+
+def skipped(code: types.CodeType, reason: str) -> RaisedException:
+    """Tell that a function will not be compiled."""
+    name = user_function_name(code)
+    return _raised(f"Skipped: {name} is not compiled", [reason, "Then: the function runs eagerly as a whole."])
+
+
+def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedException:
+    """Tell for each earlier compile which guard failed, with the values then and now and the line of the guard."""
+    name = user_function_name(compiling.code)
+    lines: list[str] = []
+    for failure in failures:
+        lines.append(f"{failure.compile_id} does not serve: {failure.expression}")
+        then, now = values_then_and_now(failure, compiling.frame)
+        if then is not None:
+            lines.append(f"  value then: {then}")
+        if now is not None:
+            lines.append(f"  value now: {now}")
+        if failure.place is not None:
+            lines.append(f"  guarded by {failure.place.path}:{failure.place.line}")
+    return _raised(
+        f"Recompile: {name} [{compiling.compile_id}]", lines, message="\n".join(one.reason for one in failures)
+    )
+
+
+def limit_reached(code: types.CodeType, limit: str) -> RaisedException:
+    """Tell that a function was compiled too often."""
+    lines = [
+        f"torch compiled this function as often as its setting '{limit}' allows.",
+        "Then: calls that no earlier compile serves run eagerly.",
+        f"Hint: look at what recompiles (filter 'recompile'), or raise torch's configuration of {limit}.",
+    ]
+    return _raised(f"Recompile limit: {user_function_name(code)} exceeds {limit}", lines)
+
+
+def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException:
+    """Tell which step of compiling a graph failed."""
+    kind = type(failure.inner)
+    text = str(failure.inner)
+    lines = [
+        f"{failure.step} raised {kind.__name__}: {text}",
+        None if failure.place is None else f"at {failure.place.path}:{failure.place.line}",
+        f"The graph that it was given has {node_count} nodes: see the scope 'Graph'.",
+    ]
+    return _raised(f"Backend failure: {failure.step} raised {kind.__name__}", lines, _kind_of(failure.inner), text)
+
+
+def specialized(found: SpecializationFacts, message: str) -> RaisedException:
+    """Tell that a size became a constant."""
+    lines = [
+        f"{found.source} ({found.symbol}) is {found.value} from here on, for all calls that use this compile.",
+        message,
+    ]
+    return _raised(f"Specialized: {found.source} == {found.value}", lines)
+
+
+def guard_asked_for(found: RequestedGuard) -> RaisedException:
+    """Tell that a guard was asked for."""
+    about = found.readable or "the global state"
+    return _raised(f"Guard: {found.check} on {about}", [f"Source: {found.name}" if found.name else None])
+
+
+def _kind_of(exception: object) -> str:
+    kind = type(exception)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,16 @@
+"""What a failed guard wanted, and what is there now, as texts. Compiling thread, before the new trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.recompiles import NOT_KNOWN, Failure, then_and_now
+from dynamo_dap.debuggee.values.python_values import preview
+
+_ROOM = 120
+
+
+def values_then_and_now(failure: Failure, frame: Any) -> tuple[str | None, str | None]:
+    """Return both; None where it cannot be told. ``frame`` is torch's stand-in for the frame about to be run."""
+    then, now = then_and_now(failure, frame)
+    return then, None if now is NOT_KNOWN else preview(now, _ROOM)
