@@ -131,7 +131,7 @@ class CompileStops(CompileObserver):
         """Stop before the new trace."""
         if not self._is_on(filters.RECOMPILE) or compiling.frame is None:
             return
-        failures = failures_of(entries, reasons)
+        failures = failures_of(compiling.code, entries, reasons)
         raised = recompiled(compiling, failures)
         names: dict[str, object] = {"__reason__": "\n".join(reasons), "__count__": len(entries)}
         self._stop_before(filters.RECOMPILE, compiling, raised, names, list(zip(failures, entries, strict=False)))

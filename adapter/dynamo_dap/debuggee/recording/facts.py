@@ -9,10 +9,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_internals.compiled_frames import built_guards
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_place
 from dynamo_dap.debuggee.torch_internals.graph_breaks import facts_of_break, place_of_break, stack_of_break
+from dynamo_dap.debuggee.torch_internals.guard_places import remember_places
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.translator import user_function_name
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
@@ -96,14 +98,18 @@ def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
     )
 
 
-def guards(output: Any) -> tuple[int, list[Guard]]:
-    """Return how many guards there are, and as many as are kept."""
+def guards(compiling: FrameCompile, output: Any) -> tuple[int, list[Guard]]:
+    """Return how many guards there are, and as many as are kept; their lines are remembered for when one fails."""
     count = 0
+    places: dict[str, TorchPlace] = {}
     found: list[Guard] = []
     for one in built_guards(output):
         at = place(one.place)
+        if one.source and one.place and (one.check == "TENSOR_MATCH" or one.source not in places):
+            places[one.source] = one.place
         for expression in one.expressions:
             count += 1
             if count <= MAXIMUM_GUARDS:
                 found.append(Guard(bounded_text(expression, _ROOM), one.check, at, one.source))
+    remember_places(compiling.code, compiling.compile_id, places)
     return count, found

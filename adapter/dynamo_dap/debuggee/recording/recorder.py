@@ -130,7 +130,8 @@ class Recorder(CompileObserver):
 
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
         """See ``CompileObserver``."""
-        failures = [facts.guard_failure(one, compiling.frame) for one in failures_of(entries, reasons)]
+        found = failures_of(compiling.code, entries, reasons)
+        failures = [facts.guard_failure(one, compiling.frame) for one in found]
         self._take(Recompiled(compiling.notes["id"], failures))
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
@@ -161,7 +162,7 @@ class Recorder(CompileObserver):
     def guards_made(self, compiling: FrameCompile | None, output: Any) -> None:
         """See ``CompileObserver``."""
         if compiling is not None and "id" in compiling.notes:
-            count, guards = facts.guards(output)
+            count, guards = facts.guards(compiling, output)
             self._take(GuardsMade(compiling.notes["id"], count, guards))
 
     def frame_skipped(self, frame: Any, reason: str) -> None:

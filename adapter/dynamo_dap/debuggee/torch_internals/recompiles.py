@@ -10,10 +10,13 @@ import ast
 import os
 import re
 import sys
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.guard_places import remembered_place
+from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 
 _COMPILE_ID = re.compile(r"^(?:\[)?(?P<id>!?\d+/\d+(?:_\d+)?)(?:\])?: ")
@@ -36,12 +39,15 @@ class Failure:
     """The user's line that installed the guard, where torch tells it."""
 
 
-def failures_of(entries: Sequence[Any], reasons: Sequence[str]) -> list[Failure]:
-    """Return a failure for each reason; ``entries`` are torch's cache entries, in the same order."""
-    return [_failure(entries[index] if index < len(entries) else None, reason) for index, reason in enumerate(reasons)]
+def failures_of(code: types.CodeType, entries: Sequence[Any], reasons: Sequence[str]) -> list[Failure]:
+    """Return a failure for each reason; ``entries`` are torch's cache entries of ``code``, in the same order."""
+    return [
+        _failure(code, entries[index] if index < len(entries) else None, reason) for index, reason in enumerate(reasons)
+    ]
 
 
 NOT_KNOWN = object()
+_TENSOR = re.compile(r"tensor '(?P<source>.+?)' (?:\w+ )+mismatch")
 _EXPECTED = re.compile(r"expected (?P<then>.+?)[,.] actual (?P<now>.+?)\.?$")
 
 
@@ -58,7 +64,9 @@ def then_and_now(failure: Failure, frame: Any) -> tuple[str | None, object]:
         tree = ast.parse(failure.expression.partition(", type=")[0].strip(), mode="eval").body
     except SyntaxError:
         return None, NOT_KNOWN
-    names = {"L": frame.f_locals, "G": frame.f_globals, "len": len, "type": type, "list": list, "dict": dict}
+    # Torch leaves out the ``L[...]`` around the names of locals.
+    functions = {"len": len, "type": type, "list": list, "dict": dict}
+    names = {**functions, **frame.f_locals, "L": frame.f_locals, "G": frame.f_globals}
     if isinstance(tree, ast.Compare) and len(tree.ops) == 1:
         return ast.unparse(tree.comparators[0]), _read(tree.left, names)
     if isinstance(tree, ast.Call) and tree.args:
@@ -98,14 +106,21 @@ def _is_harmless(call: ast.Call) -> bool:
     return isinstance(function, ast.Attribute) and function.attr in ("size", "stride", "storage_offset", "keys", "dim")
 
 
-def _failure(entry: Any, reason: str) -> Failure:
+def _failure(code: types.CodeType, entry: Any, reason: str) -> Failure:
     match = _COMPILE_ID.match(reason)
     text = reason[match.end() :] if match else reason
     sentence, _, stack = text.partition(_STACK)
     comment = _COMMENT.search(sentence)
     expression = sentence[: comment.start()] if comment else sentence
     compile_id = match["id"] if match else str(getattr(entry, "compile_id", "?"))
-    return Failure(compile_id, expression.strip(), reason.strip(), _place(stack) or _user_place(comment))
+    place = _place(stack) or _user_place(comment) or _place_of_tensor(code, compile_id, sentence)
+    return Failure(compile_id, expression.strip(), reason.strip(), place)
+
+
+def _place_of_tensor(code: types.CodeType, compile_id: str, sentence: str) -> Place | None:
+    """Torch tells no line for what is wrong with a tensor."""
+    tensor = _TENSOR.match(sentence)
+    return remembered_place(code, compile_id, as_the_user_wrote(tensor["source"])) if tensor else None
 
 
 def _place(stack: str) -> Place | None:

@@ -97,6 +97,9 @@ class TranslatorHooks:
 
 def instruction_at(translator: Translator) -> int:
     """Return the index, in ``translator.instructions``, of the instruction being executed."""
+    if translator.instruction_pointer is None:
+        # It returns: the graph is being compiled.
+        return int(translator.indexof[translator.current_instruction])
     return int(translator.instruction_pointer) - 1
 
 
