@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break
 from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
 from dynamo_dap.debuggee.torch_internals.translator import user_function_name
 from dynamo_dap.debuggee.values.model import VirtualSource, bounded_text
+from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 from dynamo_dap.record.events import (
     AttemptRestarted,
     BreakFound,
@@ -76,6 +77,10 @@ class Recorder(CompileObserver):
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
         """No frame is the recorder's."""
+        return None
+
+    def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
+        """No code is the recorder's."""
         return None
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
