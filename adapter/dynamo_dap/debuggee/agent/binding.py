@@ -110,7 +110,16 @@ def _names_of(function: FunctionLines, module_name: str) -> set[str]:
     return {function.qualified_name, plain, plain.rpartition(".")[2], f"{module_name}.{function.qualified_name}"}
 
 
+_program_files: list[str] = []
+
+
+def add_program_file(path: str) -> None:
+    """Let the functions of ``path`` be found before the program, which it belongs to, has loaded it."""
+    _program_files.append(path)
+
+
 def _user_files() -> Iterator[tuple[str, str]]:
+    yield from ((path, "__main__") for path in _program_files)
     seen = 0
     for module_name, module in list(sys.modules.items()):
         path = getattr(module, "__dict__", {}).get("__file__")

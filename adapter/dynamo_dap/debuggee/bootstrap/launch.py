@@ -15,6 +15,7 @@ import threading
 import msgspec
 
 from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.binding import add_program_file
 from dynamo_dap.debuggee.bootstrap.eager import start_eager
 from dynamo_dap.debuggee.bootstrap.entry_stop import stop_on_entry
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
@@ -47,6 +48,8 @@ def launch() -> None:
     description = msgspec.json.decode(os.environ.pop(LAUNCH_VARIABLE), type=LaunchDescription)
     program = Program(description.program, description.module, description.code, description.args)
     agent = process_agent()
+    if program.program is not None:
+        add_program_file(os.path.abspath(program.program))
     _connect(agent, description)
     atexit.register(agent.detach_client)
     if description.debugpy_address is None:

@@ -1,0 +1,154 @@
+"""One script, two adapters: debugpy's own, and ours. What they say is written down and made comparable.
+
+A scenario drives a ``Peer`` by DAP requests; the ``transcript`` keeps what a user would see of the answers and events:
+places, reasons, values, outputs. Ids, timing and what only one of the two offers stay out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.messages import to_builtins
+from dynamo_dap.terminal.client import Client
+from dynamo_dap.terminal.server_process import ServerProcess
+from tests.client.fixtures import Fixture
+from tests.client.recorded_stream import RecordedStream
+from tests.client.session import INITIALIZE
+from tests.client.timeline import DEADLINE, Timeline
+
+ADAPTERS = {
+    "debugpy": [sys.executable, "-m", "debugpy.adapter"],
+    "dynamo": [sys.executable, "-m", "dynamo_dap"],
+}
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\d{10,}")
+_LAUNCHER = ("_run_code", "_run_module_as_main")
+"""Frames of ``runpy``, by which debugpy's launcher runs a program."""
+
+
+class Peer:
+    """A session with one of the two adapters."""
+
+    def __init__(self, adapter: str, program: Path) -> None:
+        self.adapter = adapter
+        self.fixture = Fixture(program)
+        self.transcript: list[Any] = []
+        self.timeline = Timeline()
+        self._process = ServerProcess(ADAPTERS[adapter], standard_error=subprocess.DEVNULL)
+        self.client = Client(
+            RecordedStream(self._process.stream, self.timeline),
+            on_event=lambda event: None,
+            on_closed=lambda problem: self.timeline.end(),
+        )
+        self.client.initialize(INITIALIZE)
+        self.thread_id = 0
+        self.frames: list[dict[str, Any]] = []
+
+    # -- beginning and end -----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def launching(self, **options: Any) -> Any:
+        """Launch; arm in the body of the ``with``."""
+        configuration = {
+            "program": str(self.fixture.path),
+            "python": [sys.executable],
+            "console": "internalConsole",
+            "cwd": str(self.fixture.path.parent),
+            **options,
+        }
+        beginning = self.client.begin("launch", configuration)
+        self.timeline.expect_event("initialized")
+        yield
+        self.client.configuration_done()
+        beginning.result(DEADLINE)
+
+    def finish(self) -> None:
+        """Wait for the end of the program, and write down what it printed and its exit code."""
+        exited = self.timeline.expect_event("exited", unless=("stopped",))
+        self.transcript.append(("exited", exited["exitCode"]))
+        self.timeline.expect_event("terminated")
+        self.transcript.append(("stdout", self.output("stdout")))
+
+    def close(self) -> None:
+        """End the adapter."""
+        if not self.timeline.ended:
+            with contextlib.suppress(RequestFailed, TimeoutError):
+                self.client.request("disconnect", {"terminateDebuggee": True}, timeout=10)
+        self.client.close()
+        self._process.end(10)
+
+    def output(self, category: str) -> str:
+        """What came as output of ``category``."""
+        bodies = [event["body"] for event in self.timeline.events if event["event"] == "output"]
+        return "".join(body["output"] for body in bodies if body.get("category") == category)
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def ask(self, command: str, arguments: Any = None) -> Any:
+        """Send a request; a refusal is its answer."""
+        try:
+            return to_builtins(self.client.request(command, arguments))
+        except RequestFailed:
+            return {"refused": command}
+
+    def breakpoints(self, *places: str, **options: Any) -> None:
+        """Set line breakpoints at markers."""
+        lines = [{"line": self.fixture.line(place), **options} for place in places]
+        body = self.ask("setBreakpoints", {"source": {"path": str(self.fixture.path)}, "breakpoints": lines})
+        self.transcript.append(("breakpoints", [(one["verified"], one.get("line")) for one in body["breakpoints"]]))
+
+    def function_breakpoints(self, *names: str) -> None:
+        """Set function breakpoints."""
+        body = self.ask("setFunctionBreakpoints", {"breakpoints": [{"name": name} for name in names]})
+        self.transcript.append(("functions", [one["verified"] for one in body["breakpoints"]]))
+
+    def exceptions(self, *filters: str) -> None:
+        """Set exception breakpoints."""
+        self.ask("setExceptionBreakpoints", {"filters": list(filters)})
+
+    def stop(self) -> None:
+        """Wait for a stop and write it down with its stack and locals."""
+        body = self.timeline.expect_event("stopped", unless=("terminated",))
+        self.thread_id = body["threadId"]
+        self.frames = self.ask("stackTrace", {"threadId": self.thread_id})["stackFrames"]
+        stack = [(frame["name"], frame["line"]) for frame in self.frames if frame["name"] not in _LAUNCHER]
+        self.transcript.append(("stopped", body["reason"], stack, self.locals()))
+
+    def locals(self, frame: int = 0) -> dict[str, str]:
+        """The locals of a frame, as text."""
+        scopes = self.ask("scopes", {"frameId": self.frames[frame]["id"]})["scopes"]
+        return {one["name"]: _plain(one["value"]) for one in self.children(scopes[0]["variablesReference"])}
+
+    def children(self, reference: int, **page: int) -> list[dict[str, Any]]:
+        """The variables behind a reference."""
+        found: list[dict[str, Any]] = self.ask("variables", {"variablesReference": reference, **page})["variables"]
+        return found
+
+    def resume(self, command: str = "continue") -> None:
+        """Go on."""
+        self.ask(command, {"threadId": self.thread_id})
+
+    def step(self, command: str) -> None:
+        """Go on, and wait for the stop."""
+        self.resume(command)
+        self.stop()
+
+    def note(self, what: str, value: Any) -> None:
+        """Write something down."""
+        self.transcript.append((what, value))
+
+    def evaluate(self, expression: str, context: str = "watch", frame: int = 0) -> None:
+        """Evaluate, and write the result down."""
+        arguments = {"expression": expression, "context": context, "frameId": self.frames[frame]["id"]}
+        body = self.ask("evaluate", arguments)
+        self.note(f"{context} {expression}", (_plain(body.get("result")), body.get("type"), body.get("refused")))
+
+
+def _plain(value: Any) -> Any:
+    return _ADDRESS.sub("0x", value) if isinstance(value, str) else value
