@@ -89,12 +89,22 @@ def _guarding_mode() -> Any:
                 if id(value) not in self._made:
                     raise WouldChangeTensor(f"{function} would change its argument '{name}', a tensor of the program")
             result = function(*args, **kwargs)
+            inputs = [each for each in _flattened((*args, *kwargs.values())) if id(each) not in self._made]
+            of_program = {_storage(each) for each in inputs}
             for each in _flattened(result):
-                if isinstance(each, fake_tensor):
+                if isinstance(each, fake_tensor) and _storage(each) not in of_program:  # no view of the program's
                     self._made[id(each)] = each
             return result
 
     return Guarding
+
+
+def _storage(value: Any) -> object:
+    """Return what tells the memory of a tensor from that of others; anything else stands for itself."""
+    try:
+        return value.untyped_storage()._cdata
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return id(value)
 
 
 def _written(function: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:

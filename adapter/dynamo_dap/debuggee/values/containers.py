@@ -64,7 +64,7 @@ def items_text(opening: str, items: Iterable[str], count: int, closing: str, roo
     """Return items between brackets, as many as fit, then how many there are when some are left out."""
     parts: list[str] = []
     rest = f" ({count} {counted})"
-    left = min(room, PREVIEW_OF_CONTAINER) - len(opening) - len(closing) - len(rest)
+    left = room - len(opening) - len(closing) - len(rest)
     for part in items:
         if parts and left < len(part) + 2:
             break
@@ -84,6 +84,8 @@ def _previews(items: Iterator[Any], room: int, depth: int, view: View) -> Iterat
 
 class Sequences(Family):
     """What has items by number: lists, tuples, deques."""
+
+    room = PREVIEW_OF_CONTAINER
 
     base: Any
     opening, closing = "[", "]"
@@ -177,6 +179,8 @@ def named_tuple_fields(value: tuple[Any, ...]) -> list[tuple[str, Any]] | None:
 class Sets(Family):
     """Sets: items in their order of iteration, numbered."""
 
+    room = PREVIEW_OF_CONTAINER
+
     def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the first items."""
         base: Any = set if isinstance(value, set) else frozenset
@@ -206,6 +210,8 @@ class Sets(Family):
 @family_for(dict, types.MappingProxyType, collections.OrderedDict)
 class Dictionaries(Family):
     """Dictionaries: ``[key]`` children in their order."""
+
+    room = PREVIEW_OF_CONTAINER
 
     def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the first items."""
@@ -269,6 +275,8 @@ _LITERALS: frozenset[type] = frozenset({str, int, bool, bytes, type(None)})
 @family_for(type({}.keys()), type({}.values()), type({}.items()))
 class DictionaryViews(Family):
     """``keys()``, ``values()``, ``items()`` of a dictionary."""
+
+    room = PREVIEW_OF_CONTAINER
 
     def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the first items."""

@@ -26,6 +26,8 @@ class Family:
 
     kind: str | None = None
     """DAP ``VariablePresentationHint.kind`` of the values."""
+    room: int = MAXIMUM_TEXT
+    """Characters of the text in a pane; the clipboard gets more."""
 
     def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the value as text of about ``room`` characters; ``depth`` more containers may be opened."""
@@ -46,7 +48,7 @@ class Family:
     def present(self, value: Any, expression: str | None, view: View) -> Value:
         """Return the value as it is shown."""
         return Value(
-            text=bounded_text(self.text(value, MAXIMUM_TEXT, DEPTH_OF_PREVIEW, view)),
+            text=bounded_text(self.text(value, self.room, DEPTH_OF_PREVIEW, view)),
             type_name=self.type_name(value),
             children=self.children(value, expression, view),
             kind=self.kind,

@@ -55,6 +55,8 @@ def class_variable(value: object, expression: str | None, view: View) -> Variabl
 class ObjectFamily(Family):
     """Any object: ``<ClassName object>`` with its stored attributes below."""
 
+    room = PREVIEW_OF_CONTAINER
+
     def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the class's name; a dataclass also its fields."""
         fields = dataclass_fields(value)
@@ -88,7 +90,7 @@ def fields_text(name: str, fields: list[tuple[str, Any]], room: int, depth: int,
     if depth <= 0 and fields:
         return f"{name}(…)"
     parts: list[str] = []
-    left = min(room, PREVIEW_OF_CONTAINER) - len(name) - 2
+    left = room - len(name) - 2
     for field, value in fields:
         if left < len(field) + _LEAST_ROOM:
             parts.append("…")

@@ -23,7 +23,8 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
 )
 from dynamo_dap.debuggee.values.callables import parameters_of
 from dynamo_dap.debuggee.values.containers import items_text
-from dynamo_dap.debuggee.values.families import family_of
+from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, family_of
+from dynamo_dap.debuggee.values.model import MAXIMUM_TEXT
 from dynamo_dap.debuggee.values.objects import fields_text
 from dynamo_dap.debuggee.values.type_facts import class_dictionary, mro_of, qualified_name_of
 
@@ -36,6 +37,14 @@ _LEAST_ROOM = 8
 def text(form: Form, room: int, depth: int, view: TracedView) -> str:
     """Return the form's text in about ``room`` characters, opening ``depth`` more containers."""
     return _TEXTS[type(form)](form, room, depth, view)
+
+
+def room_of(form: Form) -> int:
+    """Return the characters that the text has in a pane."""
+    return PREVIEW_OF_CONTAINER if isinstance(form, _CONTAINERS) else MAXIMUM_TEXT
+
+
+_CONTAINERS = (SequenceForm, SetForm, MappingForm, InstanceForm)
 
 
 def type_name(form: Form) -> str | None:

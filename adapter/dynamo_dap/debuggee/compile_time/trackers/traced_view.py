@@ -81,7 +81,7 @@ class TracedView(View):
             text = f"{shown.text} (unrealized)"
             return Value(text, shown.type_name, shown.children, shown.kind, location=shown.location)
         return Value(
-            text=bounded_text(form_texts.text(form, MAXIMUM_TEXT, DEPTH_OF_PREVIEW, self)),
+            text=bounded_text(form_texts.text(form, form_texts.room_of(form), DEPTH_OF_PREVIEW, self)),
             type_name=form_texts.type_name(form),
             children=form_children.children(form, expression, self),
             kind=_kind(form),

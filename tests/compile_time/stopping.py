@@ -1,0 +1,56 @@
+"""Stops a trace at a marked line and looks, once: ``at(marker, program, look)``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dynamo_dap.debuggee.compile_time.symbolic_scopes import scopes_of
+from dynamo_dap.debuggee.values.model import Value, Variable
+from tests.compile_time.observation import observe
+
+Result = TypeVar("Result")
+Program = Callable[..., list[Any]]
+
+
+def line_of(marker: str, function: Any) -> int:
+    """Return the line of a source that ends with ``#@marker``."""
+    lines, first = inspect.getsourcelines(inspect.unwrap(function))
+    endings = (f"#@{marker}", f"# @{marker}")
+    found = [max(first, 1) + number for number, line in enumerate(lines) if line.rstrip().endswith(endings)]
+    assert len(found) == 1, f"{len(found)} lines end with #@{marker}"
+    return found[0]
+
+
+def at(marker: str, program: Program, look: Callable[[Any], Result], **options: Any) -> Result:
+    """Run ``program`` and return what ``look(tx)`` returned when the trace first came to the marked line."""
+    line = line_of(marker, program)
+    path = inspect.getsourcefile(program)
+    results: list[Result] = []
+
+    def watch(tx: Any) -> None:
+        if not results and tx.lineno == line and tx.f_code.co_filename == path:
+            results.append(look(tx))
+
+    observe(program, watch=watch, **options)
+    assert results, f"the trace never came to #@{marker}"
+    return results[0]
+
+
+def scope(tx: Any, name: str) -> dict[str, Variable]:
+    """Return the variables of one scope by name."""
+    found = [each for each in scopes_of(tx) if each.name == name]
+    assert len(found) == 1, f"no scope called {name}"
+    return {variable.name: variable for variable in found[0].children.named()}
+
+
+def texts(tx: Any, name: str) -> dict[str, str]:
+    """Return the texts of one scope's variables by name."""
+    return {variable: each.value.text for variable, each in scope(tx, name).items()}
+
+
+def below(value: Value) -> dict[str, Variable]:
+    """Return the named children of a value by name."""
+    assert value.children is not None, f"{value.text} has no children"
+    return {variable.name: variable for variable in value.children.named()}

@@ -1,0 +1,390 @@
+"""Expressions over a paused trace: what they give, what they refuse, and what they leave as it was."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dynamo_dap.debuggee.compile_time.completion import completions
+from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
+from dynamo_dap.debuggee.torch_internals.trace_state import TraceState
+from dynamo_dap.debuggee.values.model import EvaluationError, Value
+from tests.compile_time.stopping import at, below
+
+Compiled = Callable[[Any], Any]
+CONFIGURATION = {"scale": 2, "names": ["a", "b"]}
+
+
+def helper(n: Any) -> Any:
+    """A function of the user's that expressions call."""
+    return n * 10
+
+
+@torch.compile(backend="eager")
+def compiled_helper(x: torch.Tensor) -> torch.Tensor:
+    """Called from an expression, it must not be compiled."""
+    return x + 1
+
+
+class Settings:
+    """An object that the traced code changes."""
+
+    def __init__(self) -> None:
+        self.values = [1, 2]
+        self.bonus = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.values) + self.bonus
+
+    def times(self, n: int) -> int:
+        return self.total * n
+
+
+class Model(nn.Module):
+    """The frame that expressions are evaluated in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.settings = Settings()
+        self.calls = 0
+
+    def describe(self) -> str:
+        return f"called {self.calls} times"
+
+    def forward(self, x: torch.Tensor, mode: str, d: dict[str, Any], untouched: Any) -> torch.Tensor:
+        self.calls += 1
+        self.settings.values.append(3)
+        self.settings.bonus = 100
+        z = self.fc(x)
+        xs = [z, 1, (2, None)]
+        d["z"] = z
+        made = Settings()
+        made.bonus = 7
+        n = x.shape[0]
+        k = 2
+
+        def inner(v: torch.Tensor) -> torch.Tensor:
+            return v * k
+
+        if mode == "add":
+            z = z + CONFIGURATION["scale"]
+        late = inner(z)  # @stop
+        return late + n + made.total + len(xs)
+
+
+def program(compiled: Compiled) -> list[Any]:
+    model = Model()
+    return [compiled(model)(torch.ones(5, 4), "add", {"k": 1}, [torch.ones(2), 5])]
+
+
+program.__wrapped__ = Model  # type: ignore[attr-defined]  # markers are looked up in the class
+
+Evaluate = Callable[..., Any]
+
+
+def stopped(look: Callable[[Any], Any]) -> Any:
+    """Look at the paused frame, and see that the trace is as before."""
+
+    def checked(tx: Any) -> Any:
+        before = TraceState(tx)
+        result = look(tx)
+        assert before.changes() == []
+        return result
+
+    return at("stop", program, checked, dynamic=True)
+
+
+def values_of(*expressions: str, context: str = "watch") -> list[str]:
+    """Return the texts of expressions, errors as ``Type: text``."""
+
+    def look(tx: Any) -> list[str]:
+        return [text_of(tx, expression, context) for expression in expressions]
+
+    return list(stopped(look))
+
+
+def text_of(tx: Any, expression: str, context: str = "watch") -> str:
+    """Return the text of one expression, or of its error."""
+    try:
+        return evaluate(tx, expression, context, console=lambda text: None).text
+    except Exception as problem:  # noqa: BLE001  (what an expression raises is its result)
+        return f"{type(problem).__name__}: {problem}"
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        {
+            "x": "Tensor f32[s77, 4] cpu",
+            "x.shape": "torch.Size([s77, 4])",
+            "x.shape[0]": "s77 (5 in this call)",
+            "z.shape[1]": "3",
+            "x.dtype": "torch.float32",
+            "xs[2][0]": "2",
+            "xs[-1]": "(2, None)",
+            "d['k']": "1 (unrealized)",
+            "d['z']": "Tensor f32[s77, 3] cpu requires_grad",
+            "self.fc.weight": "Parameter f32[3, 4] cpu requires_grad",
+            "self.fc.weight.shape": "torch.Size([3, 4])",
+            "self.calls": "1",
+            "self.settings.values": "[1, 2, 3]",
+            "untouched[1]": "5",
+            "CONFIGURATION['names']": "['a', 'b'] (unrealized)",
+            "mode": "'add'",
+        },
+        {
+            "len(xs)": "3",
+            "mode == 'add'": "True",
+            "n * 2 + 1": "2*s77 + 1 (11 in this call)",
+            "n > 3": "s77 > 3 (True in this call)",
+            "n == 5 and mode": "'add'",
+            "[t.shape for t in xs if hasattr(t, 'shape')]": "[torch.Size([s77, 3])]",
+            "f'{mode}-{k}'": "'add-2'",
+            "sorted(d)": "['k', 'z']",
+            "max(xs[2][0], 7)": "7",
+            "(lambda q: q + k)(1)": "3",
+            "{name: len(name) for name in CONFIGURATION}": "{'scale': 5, 'names': 5}",
+            "helper(3)": "30",
+            "helper(n)": "10*s77 (50 in this call)",
+            "isinstance(x, torch.Tensor)": "True",
+        },
+        {
+            "inner(z).shape": "torch.Size([s77, 3])",
+            "self.fc(x)": "Tensor f32[s77, 3] cpu requires_grad",
+            "(z + 1).sum(0)": "Tensor f32[3] cpu requires_grad",
+            "torch.zeros(n, 2)": "Tensor f32[s77, 2] cpu",
+            "compiled_helper(x).shape": "torch.Size([s77, 4])",
+            "x.add(1).add_(2).shape": "torch.Size([s77, 4])",
+        },
+        {
+            "self.describe()": "'called 1 times'",
+            "self.settings.total": "106",
+            "self.settings.times(2)": "212",
+            "made.total": "10",
+            "made.times(3)": "30",
+            "made.bonus": "7",
+        },
+    ],
+    ids=["paths", "constants", "tensors", "pending changes"],
+)
+def test_value(expected: dict[str, str]) -> None:
+    assert dict(zip(expected, values_of(*expected), strict=True)) == expected
+
+
+def test_a_path_opens_as_the_tracker() -> None:
+    def look(tx: Any) -> Value:
+        return evaluate(tx, "d['z']", "hover", console=lambda text: None)
+
+    shown = stopped(lambda tx: {name: each.value.text for name, each in below(look(tx)).items()})
+    assert shown["tracker"] == "TensorVariable"
+    assert "linear" in shown["FX node"]
+
+
+def test_a_computed_value_that_is_a_trackers_own_opens_as_the_tracker() -> None:
+    def look(tx: Any) -> Value:
+        return evaluate(tx, "[z][0]", "watch", console=lambda text: None)
+
+    assert stopped(lambda tx: below(look(tx))["tracker"].value.text) == "TensorVariable"
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("1 +", "not a Python expression"),
+        ("", "nothing to evaluate"),
+        ("y = 1", "not a Python expression"),
+        ("late", "'late' has no value here"),
+        ("z.sum().item()", "depends on a tensor's data"),
+        ("torch.nonzero(z)", "depends on a tensor's data"),
+        ("z.add_(1)", "would change its argument"),
+        ("z.view(-1).add_(1)", "would change its argument"),
+        ("xs.append(1)", "changed a copy"),
+        ("exit()", "asked the program to exit"),
+        ("ctx.graph_break()", "would end or restart the trace"),
+    ],
+)
+def test_refusal(expression: str, error: str) -> None:
+    (text,) = values_of(expression)
+    assert text.startswith("EvaluationError: ")
+    assert error in text
+
+
+def test_errors_of_the_expression_are_its_own() -> None:
+    assert values_of("no_such_name", "1 / 0", "xs[10]", "self.no_such_attribute") == [
+        "NameError: name 'no_such_name' is not defined",
+        "ZeroDivisionError: division by zero",
+        "IndexError: list index out of range",
+        "AttributeError: 'Model' object has no attribute 'no_such_attribute'",
+    ]
+
+
+def test_conditions_have_a_truth() -> None:
+    def look(tx: Any) -> list[object]:
+        return [
+            evaluate_to_python(tx, each) for each in ("n > 4", "n < 4", "mode == 'add'", "len(xs)", "xs", "[]", "k")
+        ]
+
+    assert stopped(look) == [True, False, True, 3, True, False, 2]
+
+
+def test_a_tensor_has_no_truth() -> None:
+    def look(tx: Any) -> None:
+        with pytest.raises(EvaluationError, match="depends on data"):
+            evaluate_to_python(tx, "z")
+
+    stopped(look)
+
+
+def test_statements_keep_names_of_the_debugger() -> None:
+    def look(tx: Any) -> list[str]:
+        scratch: dict[str, object] = {}
+
+        def run(text: str) -> str:
+            return evaluate(tx, text, "repl", console=lambda each: None, scratch=scratch).text
+
+        first = run("import math\nsquares = [i * k for i in range(3)]\ndef twice(v):\n    return v * 2")
+        shown = [run("squares"), run("twice(n)"), run("math.floor(2.5)"), run("squares[0] = 9\nsquares")]
+        return [first, *shown, *sorted(scratch)]
+
+    assert stopped(look) == [
+        "",
+        "[0, 2, 4]",
+        "2*s77 (10 in this call)",
+        "2",
+        "[9, 2, 4]",
+        "math",
+        "squares",
+        "twice",
+    ]
+
+
+def test_statements_cannot_assign_to_the_frame() -> None:
+    for statement in ("z = 1", "z += 1", "d['k'] = 2", "self.calls = 3", "del xs", "CONFIGURATION = {}"):
+        (text,) = values_of(statement, context="repl")
+        assert "of the program" in text
+
+
+def test_what_is_printed_goes_to_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+    printed: list[str] = []
+    stopped(lambda tx: evaluate(tx, "print('hello', k)", "repl", console=printed.append))
+    stopped(lambda tx: evaluate(tx, "ctx.print_graph()", "repl", console=printed.append))
+    text = "".join(printed)
+    assert text.startswith("hello 2\n")
+    assert "def forward(self" in text
+    assert "hello" not in capsys.readouterr().out
+
+
+def test_other_threads_print_where_they_did(capsys: pytest.CaptureFixture[str]) -> None:
+    def look(tx: Any) -> None:
+        thread = threading.Thread(target=lambda: print("from another thread"))  # noqa: T201
+        scratch: dict[str, object] = {"thread": thread}
+        evaluate(tx, "thread.start()\nthread.join()", "repl", console=lambda text: None, scratch=scratch)
+
+    at("stop", program, look, dynamic=True)
+    assert "from another thread" in capsys.readouterr().out
+
+
+def test_what_the_interpreter_is_asked_is_taken_back_and_told() -> None:
+    told: list[str] = []
+
+    def look(tx: Any) -> tuple[str, str]:
+        shown = evaluate(tx, "ctx.get_local('untouched').python_type()", "repl", console=told.append)
+        return shown.text, text_of(tx, "ctx.get_local('untouched').python_type()", "watch")
+
+    shown, watched = stopped(look)
+    assert shown == "<class 'list'>"
+    assert "would have changed the trace" in "".join(told)
+    assert "taken back" in watched
+
+
+def test_random_states_and_switches_are_put_back() -> None:
+    def look(tx: Any) -> list[bool]:
+        states = torch.get_rng_state(), random.getstate()
+        for expression in (
+            "random.random()",
+            "torch.manual_seed(3)",
+            "torch.rand(3)",
+            "torch.set_grad_enabled(False)",
+            "torch.set_default_dtype(torch.float64)",
+            "torch.use_deterministic_algorithms(True)",
+        ):
+            scratch: dict[str, object] = {"random": random, "torch": torch}
+            evaluate(tx, expression, "repl", console=lambda text: None, scratch=scratch)
+        return [
+            torch.equal(states[0], torch.get_rng_state()),
+            states[1] == random.getstate(),
+            torch.is_grad_enabled(),
+            torch.get_default_dtype() is torch.float32,
+            not torch.are_deterministic_algorithms_enabled(),
+        ]
+
+    assert stopped(look) == [True] * 5
+
+
+def test_an_interrupted_evaluation_puts_everything_back() -> None:
+    class Interrupt(BaseException):
+        pass
+
+    def look(tx: Any) -> bool:
+        scratch: dict[str, object] = {"Interrupt": Interrupt}
+        with pytest.raises(Interrupt):
+            evaluate(tx, "torch.zeros(2)\nraise Interrupt", "repl", console=lambda text: None, scratch=scratch)
+        return type(torch.zeros(2)) is torch.Tensor
+
+    assert stopped(look) is True
+
+
+def test_the_clipboard_gets_the_whole_value() -> None:
+    def look(tx: Any) -> tuple[str, str]:
+        expression = "list(range(500))"
+        pane = evaluate(tx, expression, "watch", console=lambda text: None).text
+        return pane, evaluate(tx, expression, "clipboard", console=lambda text: None).text
+
+    pane, clipboard = stopped(look)
+    assert pane.endswith("(500 items)")
+    assert clipboard == str(list(range(500)))
+
+
+def labels(tx: Any, text: str, column: int | None = None) -> list[str]:
+    """Return the labels completed at the end of ``text``."""
+    return [item.label for item in completions(tx, text, column or len(text) + 1)]
+
+
+def test_completions() -> None:
+    def look(tx: Any) -> dict[str, list[str]]:
+        return {
+            text: labels(tx, text)
+            for text in (
+                "self.c",
+                "xs[0].resh",
+                "d['z'].sha",
+                "1 + mo",
+                "made.b",
+                "self.settings.",
+                "ctx.print_g",
+                "CONF",
+            )
+        }
+
+    found = stopped(look)
+    assert found["self.c"][0] == "calls"
+    assert found["xs[0].resh"] == ["reshape", "reshape_as"]
+    assert found["d['z'].sha"][0] == "shape"
+    assert found["1 + mo"][0] == "mode"
+    assert found["made.b"] == ["bonus"]
+    assert found["self.settings."] == ["values", "bonus", "times", "total"]
+    assert found["ctx.print_g"] == ["print_graph", "print_guards"]
+    assert found["CONF"][0] == "CONFIGURATION"
+
+
+def test_completion_replaces_what_was_typed() -> None:
+    item, *_ = stopped(lambda tx: completions(tx, "1 + mode + 2", 7))
+    assert (item.label, item.start, item.length) == ("mode", 4, 2)
