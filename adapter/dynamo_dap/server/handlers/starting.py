@@ -81,3 +81,5 @@ def _nothing(answers: Answers) -> None:
 def _warn(session: Session, raw: msgspec.Raw, known: type[SessionOptions]) -> None:
     for warning in unknown_attributes(raw, known):
         session.client.output(warning)
+    if given_arguments(raw).get("subProcess") is True:
+        session.client.output('"subProcess": child processes are not debugged yet; they run as without a debugger.')

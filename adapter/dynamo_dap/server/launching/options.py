@@ -43,7 +43,7 @@ class SessionOptions(AgentOptions, rename="camel", kw_only=True):
     launch_timeout: Seconds = 60.0
     """Seconds for the program to connect to the server, or to answer it."""
     sub_process: bool | None = None
-    """Debug child processes, too, where ordinary Python is debugged; None for yes."""
+    """Accepted for the sake of debugpy's configurations; child processes are not debugged yet."""
 
 
 class LaunchArguments(SessionOptions, rename="camel", kw_only=True):
