@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """What one session over eager code, tracing and generated code costs, beside the plain program and debugpy alone.
-=======
-"""What a session over eager code, tracing and generated code costs, beside the program and debugpy's own adapter.
->>>>>>> 475ab1d (Ids over two backends, tested; what subProcess does not do yet is said)
 
 Runs everything in one go, in turn, so that a busy machine is busy for all. ``python tests/benchmarks/eager.py`` prints
 medians and ratios: compile time of an encoder, steady-state call of it, an eager loop; and the latency of a step with
