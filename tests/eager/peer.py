@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.messages import to_builtins
+from dynamo_dap.protocol.messages import Event, to_builtins
 from dynamo_dap.terminal.client import Client
 from dynamo_dap.terminal.server_process import ServerProcess
 from tests.client.fixtures import Fixture
@@ -35,20 +35,24 @@ _LAUNCHER = ("_run_code", "_run_module_as_main")
 class Peer:
     """A session with one of the two adapters."""
 
-    def __init__(self, adapter: str, program: Path) -> None:
+    def __init__(self, adapter: str, program: Path, *, is_checked: bool = True) -> None:
+        """``is_checked``: every message is checked against the schema, which takes time that a benchmark has not."""
         self.adapter = adapter
         self.fixture = Fixture(program)
         self.transcript: list[Any] = []
         self.timeline = Timeline()
         self._process = ServerProcess(ADAPTERS[adapter], standard_error=subprocess.DEVNULL)
         self.client = Client(
-            RecordedStream(self._process.stream, self.timeline),
-            on_event=lambda event: None,
+            RecordedStream(self._process.stream, self.timeline) if is_checked else self._process.stream,
+            on_event=(lambda event: None) if is_checked else self._record,
             on_closed=lambda problem: self.timeline.end(),
         )
         self.client.initialize(INITIALIZE)
         self.thread_id = 0
         self.frames: list[dict[str, Any]] = []
+
+    def _record(self, event: Event) -> None:
+        self.timeline.record(False, {"type": "event", "event": event.event, "body": to_builtins(event.body)})
 
     # -- beginning and end -----------------------------------------------------------------------------------------
 
