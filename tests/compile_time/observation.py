@@ -43,6 +43,7 @@ _COUNTED = ("frames", "stats", "graph_break", "unimplemented", "recompile_limit"
 _UNIQUE = [
     (re.compile(r"__compiled_fn_\d+(_[0-9a-f_]+)?"), "__compiled_fn"),
     (re.compile(r"__resume_at_(\d+)_\d+"), r"__resume_at_\1"),
+    (re.compile(r"__gen_rand_values_\d+"), "__gen_rand_values"),
     (re.compile(r"0x[0-9a-f]+"), "0x"),
     (re.compile(r"\b\d{9,}\b"), "<id>"),
     (re.compile(r"(__builtins_dict___|__import_\w+?_c|___unnamed_scope_|_obj_|_c)\d+"), r"\1"),

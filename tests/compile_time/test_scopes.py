@@ -218,6 +218,7 @@ def restart_program(compiled: Compiled) -> list[Any]:
 def test_a_resume_function_shows_the_users_locals() -> None:
     shown = at("after", restart_program, lambda tx: (texts(tx, "Locals"), texts(tx, "Compile")))
     assert shown[0]["y"] == "Tensor f32[2] cpu (unrealized)"
+    assert not [name for name in shown[0] if name.startswith("__")]
     assert "fn (resumed at line" in shown[1]["frame"]
 
 

@@ -10,7 +10,13 @@ from typing import Any
 
 from dynamo_dap.debuggee.compile_time.trackers.real_objects import UNKNOWN, resolve
 from dynamo_dap.debuggee.compile_time.trackers.tracker_facts import place_variable
-from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts, guards_of, shape_guards_of
+from dynamo_dap.debuggee.torch_internals.guards import (
+    GuardFacts,
+    ShapeGuardFacts,
+    example_of_input,
+    guards_of,
+    shape_guards_of,
+)
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, is_source, source_name
 from dynamo_dap.debuggee.values.families import preview
@@ -77,8 +83,9 @@ def guard_expression(tx: Any, guard: GuardFacts) -> str:
     write = _WRITERS.get(guard.check)
     if write is None:
         return f"{guard.check} {guard.name}".rstrip()
-    value = resolve(guard.source, tx.output.local_scope, tx.output.global_scope)
-    return write(guard, value)
+    if guard.check == "TENSOR_MATCH":
+        return _tensor(tx, guard)
+    return write(guard, resolve(guard.source, tx.output.local_scope, tx.output.global_scope))
 
 
 _GLOBAL_STATE = {
@@ -137,8 +144,12 @@ def _keys(guard: GuardFacts, value: Any) -> str:
     return f"list({guard.name}.keys()) == {preview(list(dict.keys(value)), _ROOM)}"
 
 
-def _tensor(guard: GuardFacts, value: Any) -> str:
-    return f"TENSOR_MATCH {guard.name}" if value is UNKNOWN else f"TENSOR_MATCH {guard.name} as {preview(value, _ROOM)}"
+def _tensor(tx: Any, guard: GuardFacts) -> str:
+    """Return what is checked of a tensor, with the sizes that may vary as symbols."""
+    example = example_of_input(tx, guard.source)
+    return (
+        f"TENSOR_MATCH {guard.name}" if example is None else f"TENSOR_MATCH {guard.name} as {preview(example, _ROOM)}"
+    )
 
 
 def _with_argument(template: str) -> Writer:
@@ -171,7 +182,7 @@ _WRITERS: dict[str, Writer] = {
     "RANGE_ITERATOR_MATCH": _equal,
     "DICT_KEYS_MATCH": _keys,
     "MAPPING_KEYS_CHECK": _keys,
-    "TENSOR_MATCH": _tensor,
+    "TENSOR_MATCH": lambda guard, _: guard.name,
     "WEAKREF_ALIVE": lambda guard, _: f"{guard.name} is not None",
     "EMPTY_NN_MODULE_HOOKS_DICT": lambda guard, _: f"not {guard.name}",
     "HASATTR": _with_argument("hasattr({name}, {argument})"),

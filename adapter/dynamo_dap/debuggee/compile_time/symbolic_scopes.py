@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ from dynamo_dap.debuggee.compile_time.guards_view import guard_children
 from dynamo_dap.debuggee.compile_time.names import cell_names, cells_of, globals_used, locals_of
 from dynamo_dap.debuggee.compile_time.side_effects_view import side_effect_children
 from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
-from dynamo_dap.debuggee.values.model import Children, Deferred, ScopeOfFrame, Value, Variable
+from dynamo_dap.debuggee.torch_internals.translator import resume_function
+from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, ScopeOfFrame, Value, Variable
 
 __all__ = ["graph_source", "scopes_of"]
 
@@ -23,7 +25,7 @@ def scopes_of(tx: Any) -> list[ScopeOfFrame]:
     """
     view = TracedView(tx)
     scopes = [
-        ScopeOfFrame("Locals", Deferred(lambda: _variables(locals_of(tx), view)), "locals"),
+        ScopeOfFrame("Locals", Deferred(lambda: _locals(tx, view)), "locals"),
         ScopeOfFrame("Value Stack", Deferred(lambda: _stack(tx, view)), "registers"),
     ]
     if cell_names(tx):
@@ -40,6 +42,22 @@ def scopes_of(tx: Any) -> list[ScopeOfFrame]:
 
 def _when_opened(make: Callable[[], Children]) -> Children:
     return Deferred(lambda: make().named())
+
+
+def _locals(tx: Any, view: TracedView) -> list[Variable]:
+    """Return the user's variables, and in a resume function those that only Dynamo knows, in a group at the end."""
+    variables = _variables(locals_of(tx), view)
+    if resume_function(tx.f_code) is None:
+        return variables
+    own = tuple(variable for variable in variables if _OF_DYNAMO.match(variable.name))
+    if not own:
+        return variables
+    group = Variable("of Dynamo", Value(f"{len(own)} to resume with", children=Fixed(own), kind="virtual"))
+    return [*(variable for variable in variables if variable not in own), group]
+
+
+_OF_DYNAMO = re.compile(r"___|__nested_")
+"""Names that resume functions begin with: the saved stack, context managers, frames around."""
 
 
 def _variables(named: Sequence[tuple[str, Any]], view: TracedView) -> list[Variable]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.symbols import range_text, relation_text
-from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_name, users_frame
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, node_of, source_name, unwrapped, users_frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,13 @@ def _facts(guard: Any) -> GuardFacts:
         function=name,
         inside=inside,
     )
+
+
+def example_of_input(tx: Any, source: Any) -> Any:
+    """Return the FakeTensor that stands for the graph input of a source; None when there is none."""
+    tracker = tx.output.input_source_to_var.get(source)
+    node = None if tracker is None else node_of(unwrapped(tracker))
+    return None if node is None else node.meta.get("example_value")
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ _MUTATIONS = {
 }
 
 
-def nodes_name(tracker: object) -> Any:
+def node_of(tracker: object) -> Any:
     """Return the FX node that computes the value; None for what is not in the graph."""
     return getattr(fields_of(tracker).get("proxy"), "node", None)
 

@@ -7,6 +7,7 @@ import sys
 import types
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.compiled_functions import compiled_original, is_disabled
 from dynamo_dap.debuggee.values.families import Family, View, family_for, family_of
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable
 from dynamo_dap.debuggee.values.objects import attribute_variable, attributes_of
@@ -66,7 +67,11 @@ class Functions(Family):
     kind = "method"
 
     def text(self, value: types.FunctionType, room: int, depth: int, view: View) -> str:
-        """Return ``function name(parameters)``."""
+        """Return ``function name(parameters)``; one that ``torch.compile`` returned as the user's."""
+        original = compiled_original(value)
+        if type(original) is types.FunctionType:
+            word = "disabled" if is_disabled(value) else "compiled"
+            return f"{word} {self.text(original, room, depth, view)}"
         name = value.__qualname__.rpartition("<locals>.")[2]
         return f"function {name}({parameters_of(value.__code__)})"
 
@@ -86,8 +91,9 @@ class Functions(Family):
         return Deferred(make)
 
     def location(self, value: types.FunctionType) -> Location | None:
-        """Return where its ``def`` is."""
-        return location_of_code(value.__code__)
+        """Return where its ``def`` is; of one that ``torch.compile`` returned, where the user's is."""
+        original = compiled_original(value)
+        return location_of_code((original if type(original) is types.FunctionType else value).__code__)
 
 
 def _defaults(function: types.FunctionType, view: View) -> list[Variable]:

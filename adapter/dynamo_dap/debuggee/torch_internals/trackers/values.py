@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     tuple_form,
 )
 from dynamo_dap.debuggee.torch_internals.trackers.registry import constant_in, contents_of, form_of, in_words, reads
-from dynamo_dap.debuggee.torch_internals.variable_trackers import field, fields_of, held_trackers, nodes_name
+from dynamo_dap.debuggee.torch_internals.variable_trackers import field, fields_of, held_trackers, node_of
 
 
 @reads("ConstantVariable", "FakeIdVariable", "ConstantLikeVariable", "UserDefinedConstantVariable")
@@ -78,7 +78,7 @@ def _autograd_function(_tx: Any, tracker: Any) -> Form:
 
 @reads("TensorVariable")
 def _tensor(_tx: Any, tracker: Any) -> Form:
-    node = nodes_name(tracker)
+    node = node_of(tracker)
     example = None if node is None else node.meta.get("example_value")
     cls = field(tracker, "class_type")
     kind = cls.__name__ if isinstance(cls, type) else "Tensor"
@@ -87,13 +87,13 @@ def _tensor(_tx: Any, tracker: Any) -> Form:
 
 @reads("NumpyNdarrayVariable")
 def _array(_tx: Any, tracker: Any) -> Form:
-    node = nodes_name(tracker)
+    node = node_of(tracker)
     return TensorForm(None if node is None else node.meta.get("example_value"), node, "ndarray")
 
 
 @reads("UnspecializedPythonVariable", "FakeItemVariable")
 def _number_as_tensor(_tx: Any, tracker: Any) -> Form:
-    node = nodes_name(tracker)
+    node = node_of(tracker)
     raw = field(tracker, "raw_value")
     kind = f"{type(raw).__name__} as Tensor" if raw is not None else "number as Tensor"
     return TensorForm(None if node is None else node.meta.get("example_value"), node, kind)
@@ -102,7 +102,7 @@ def _number_as_tensor(_tx: Any, tracker: Any) -> Form:
 @reads("SymNodeVariable")
 def _symbolic_number(_tx: Any, tracker: Any) -> Form:
     number = fields_of(tracker)["sym_num"]
-    return NumberForm(number, nodes_name(tracker))
+    return NumberForm(number, node_of(tracker))
 
 
 @reads("UserDefinedObjectVariable")
