@@ -420,10 +420,10 @@ class Session:
         for file in (self._log, self._standard_error):
             text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
             if TRACEBACK in text:
-                found.append(f"{file.name} holds a traceback:\n{text}")
+                found.append(f"{file.name} holds a traceback:\n{_from_traceback_on(text)}")
         output = self.output()
         if TRACEBACK in output and (not self.expects_program_traceback or "/dynamo_dap/" in output):
-            found.append(f"the output holds an unexpected traceback:\n{output}")
+            found.append(f"the output holds an unexpected traceback:\n{_from_traceback_on(output)}")
         return found
 
     def logs(self) -> str:
@@ -492,6 +492,12 @@ def launch_configuration(fixture: str | Path | Fixture, **options: Any) -> dict[
     """Launch arguments for a program of ``fixtures/``; ``eager`` is off, as debugpy has tests of its own."""
     program = str(_as_fixture(fixture).path)
     return {"program": program, "python": [sys.executable], "mode": "compile-time", "eager": False, **options}
+
+
+def _from_traceback_on(text: str, length: int = 4000) -> str:
+    """The part of a log that a person needs: the line before the first traceback, and what follows."""
+    before, _, after = text.partition(TRACEBACK)
+    return f"{before.rstrip().rpartition(chr(10))[2]}\n{TRACEBACK}{after}"[:length]
 
 
 def free_port() -> int:

@@ -69,6 +69,8 @@ def test_a_loop_line_by_line(session: Session) -> None:
 def test_comprehensions_and_generators(session: Session) -> None:
     session.launch("control_flow", "list_comprehension", "generators_first", "inner")
     session.wait_for_stop("breakpoint", at="list_comprehension")
+    # A breakpoint left there would be hit again by each iteration, which runs on the same line.
+    session.set_breakpoints("control_flow", "generators_first", "inner")
     session.next(at="dict_comprehension")
     session.next(at="generator_expression")
     session.next(at="comprehensions_return")

@@ -9,6 +9,7 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.handlers.lookup import held_frame, pause_of_frame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import RequestError, handles_while_held
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, VirtualSource
 from dynamo_dap.protocol.requests import (
     ExceptionInfoArguments,
@@ -34,7 +35,11 @@ def stack_trace(agent: Agent, pause: Pause, arguments: StackTraceArguments) -> S
     frames = _shown(pause, agent.options.just_my_code)
     start = max(0, arguments.start_frame or 0)
     end = start + arguments.levels if arguments.levels else len(frames)
-    shown = [_stack_frame(agent, pause, frame) for frame in frames[start:end]]
+    just_my_code = agent.options.just_my_code
+    shown = [
+        _stack_frame(agent, pause, frame, is_subtle=index > 0 and _is_not_wanted(frame, just_my_code))
+        for index, frame in enumerate(frames[start:end], start=start)
+    ]
     return StackTraceResponseBody(shown, total_frames=len(frames))
 
 
@@ -44,13 +49,23 @@ def _shown(pause: Pause, just_my_code: bool) -> list[Frame]:
     return [frame for index, frame in enumerate(pause.frames) if index == 0 or frame.is_user_code or frame.is_label]
 
 
-def _stack_frame(agent: Agent, pause: Pause, frame: Frame) -> StackFrame:
+def _is_not_wanted(frame: Frame, just_my_code: bool) -> bool:
+    """Whether a frame below the one that stopped is to be greyed: torch's own always, installed packages' unless asked.
+
+    An IDE goes to the first frame that is not greyed, which has to be the one that stopped.
+    """
+    if frame.is_user_code:
+        return False
+    return just_my_code or not isinstance(frame.source, str) or is_torch_file(frame.source)
+
+
+def _stack_frame(agent: Agent, pause: Pause, frame: Frame, *, is_subtle: bool) -> StackFrame:
     position = frame.position
-    hint = "label" if frame.is_label else None if frame.is_user_code else "subtle"
+    hint = "label" if frame.is_label else "subtle" if is_subtle else None
     return StackFrame(
         id=agent.references.number_of(frame, pause),
         name=frame.name,
-        source=dap_source(agent, pause, frame.source, is_user_code=frame.is_user_code),
+        source=dap_source(agent, pause, frame.source, is_user_code=not is_subtle),
         line=position.line,
         column=position.column,
         end_line=position.end_line,
