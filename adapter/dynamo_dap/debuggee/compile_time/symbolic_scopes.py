@@ -56,7 +56,7 @@ def _locals(tx: Any, view: TracedView) -> list[Variable]:
     return [*(variable for variable in variables if variable not in own), group]
 
 
-_OF_DYNAMO = re.compile(r"___|__nested_")
+_OF_DYNAMO = re.compile(r"___|__nested_|__is_tracing_resume_prologue$")
 """Names that resume functions begin with: the saved stack, context managers, frames around."""
 
 
