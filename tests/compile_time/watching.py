@@ -19,14 +19,14 @@ ITEMS = 100
 class Looker:
     """Opens every scope of a frame, and what its callers' frames have of their own, at every line.
 
-    Modules and classes are opened only where they are first met: they are the same at every line, and huge.
+    Modules, classes, guards and nodes are opened only where they are first met: they are the same at every line.
     """
 
     def __init__(self, depth: int = DEPTH, *, lazy: bool = False) -> None:
         """``lazy``: compute the values that are computed only when asked for, too."""
         self._depth = depth
         self._lazy = lazy
-        self._opened: set[str] = set()
+        self._opened: set[tuple[str, str]] = set()
         self.shown: dict[str, str] = {}
         """The last text of every path that was shown. No values: what they hold must be free to die with the pause."""
 
@@ -45,14 +45,14 @@ class Looker:
             name = f"{path}.{variable.name}"
             self.shown[name] = variable.value.text
             below = variable.value.children
-            if below is not None and depth > 1 and self._is_worth_opening(variable):
+            if below is not None and depth > 1 and self._is_worth_opening(variable, path):
                 self._open(below, name, depth - 1)
 
-    def _is_worth_opening(self, variable: Variable) -> bool:
+    def _is_worth_opening(self, variable: Variable, path: str) -> bool:
         value = variable.value
-        if value.kind == "class":
-            known = value.text in self._opened
-            self._opened.add(value.text)
+        if value.kind == "class" or path in ("Guards", "Graph", "Globals"):
+            known = (variable.name, value.text) in self._opened
+            self._opened.add((variable.name, value.text))
             return not known
         is_page = " … " in variable.name  # further pages of the siblings, which opening the parent does not open
         return not is_page and (self._lazy or not value.lazy)
