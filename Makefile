@@ -33,7 +33,7 @@ demo: $(READY)  ## Run a program from fixtures/ under the debugger and show the 
 vscode: $(READY) $(TYPESCRIPT_READY)  ## Open a real VS Code with the extension on a copy of fixtures/
 	@$(NPM) --prefix tests/vscode run --silent open
 
-test: check check-typescript unit test-vscode  ## Lint, types, every test
+test: check check-typescript unit  ## Lint, types, every test but those in a browser (test-vscode)
 
 check: $(READY)  ## Lint, format, types
 	$(BIN)/ruff check .
@@ -48,7 +48,8 @@ format: $(READY)  ## Format the sources and mend what the linter can mend
 	$(BIN)/ruff format .
 
 unit: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGUMENTS)
+	# Real processes on a busy machine can miss a deadline: what fails is tried again, and the summary counts it.
+	$(BIN)/python -m pytest -n $(WORKERS) --reruns 2 $(ARGUMENTS)
 
 test-vscode: $(READY) $(TYPESCRIPT_READY)  ## End-to-end tests in a real VS Code in a browser
 	$(NPM) --prefix tests/vscode test -- $(VSCODE_ARGUMENTS)
