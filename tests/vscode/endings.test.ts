@@ -1,5 +1,6 @@
 /** How programs end, and what VS Code shows of it. */
 
+import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
 
 test("a program that runs to its end leaves its output in the Debug Console", async ({ vscode }) => {
@@ -10,14 +11,18 @@ test("a program that runs to its end leaves its output in the Debug Console", as
     await expect(vscode.page.locator(".notification-toast")).toHaveCount(0);
 });
 
-test("an exception of the program is shown with its traceback, and none of the debugger's frames", async ({ vscode, picture }) => {
-    await vscode.openFile("endings/raises.py");
+test("an uncaught exception stops where it is raised, and ends with its traceback alone", async ({ vscode, workspace, picture }) => {
+    const file = "endings/raises.py";
+    await vscode.openFile(file);
     await vscode.startDebugging();
+    await vscode.debug.waitForStop(at("fail", "raises.py", await workspace.line(file, "raise")));
+    await expect(vscode.page.locator(".exception-widget")).toContainText("the program's own error: 2.0");
+    await picture("exception");
+    await vscode.page.keyboard.press("F5");
     await vscode.debug.waitForEnd();
     const output = vscode.debug.consoleRows();
     await expect(output.filter({ hasText: "RuntimeError: the program's own error: 2.0" }).first()).toBeVisible();
     await expect(output.filter({ hasText: "dynamo_dap" })).toHaveCount(0);
-    await picture("exception");
 });
 
 test("a crash of the process is named", async ({ vscode, picture }) => {

@@ -10,6 +10,7 @@ const STOP_MILLISECONDS = 60_000;
 /** In the toolbar, which is docked to the view's title. */
 const STOP_BUTTON = ".part.sidebar .codicon-debug-stop, .part.sidebar .codicon-debug-disconnect";
 
+type CompileView = "Compiles" | "Graph" | "Guards";
 type Pane = "call-stack" | "variables" | "watch" | "breakpoints";
 
 export class DebugPanes {
@@ -112,10 +113,19 @@ export class DebugPanes {
         await expect(header).toHaveAttribute("aria-expanded", String(open));
     }
 
-    /** Rows of one of the torch.compile views. */
-    treeRow(view: "Compiles" | "Graph" | "Guards", text: string): Locator {
-        const pane = this.page.locator(".pane", { has: this.page.locator(".pane-header", { hasText: `torch.compile: ${view}` }) });
-        return pane.locator(".monaco-list-row", { hasText: text });
+    /** The first row of one of the torch.compile views that has a text. */
+    treeRow(view: CompileView, text: string): Locator {
+        return this.viewOf(view).locator(".monaco-list-row", { hasText: text }).first();
+    }
+
+    /** What one of the torch.compile views says instead of rows. */
+    messageOf(view: CompileView): Locator {
+        return this.viewOf(view).locator(".message");
+    }
+
+    private viewOf(view: CompileView): Locator {
+        const title = this.page.locator(".pane-header", { hasText: `torch.compile: ${view}` });
+        return this.page.locator(".pane", { has: title });
     }
 
     /** The row of the Disassembly view where the program is stopped. */

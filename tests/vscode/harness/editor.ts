@@ -1,5 +1,7 @@
 /** The editor that has the focus: its text, its gutter with breakpoints, its hovers. Lines are 1-based. */
 
+import { setTimeout as sleep } from "node:timers/promises";
+
 import { expect, type Locator, type Page } from "@playwright/test";
 
 import { QuickInput } from "./quick-input.js";
@@ -58,7 +60,7 @@ export class Editor {
     async setBreakpoint(line: number): Promise<void> {
         await this.goToLine(line);
         await expect(async () => {
-            const spot = await this.gutterSpot(line);
+            const spot = await this.settledSpot(line);
             await this.page.mouse.click(spot.x, spot.y);
             await expect.poll(() => this.glyph(line), { timeout: 1500 }).toContain("debug-breakpoint");
         }, `a click sets a breakpoint at line ${line}`).toPass({ timeout: 30_000 });
@@ -68,7 +70,7 @@ export class Editor {
     async editBreakpoint(line: number, kind: string, value: string): Promise<void> {
         const box = this.page.locator(".breakpoint-widget");
         await expect(async () => {
-            const spot = await this.gutterSpot(line);
+            const spot = await this.settledSpot(line);
             await this.page.mouse.click(spot.x, spot.y, { button: "right" });
             const entry = this.page.locator(".monaco-menu .action-item", { hasText: /^Edit Breakpoint/ });
             // A menu ignores a click right after it opened: that may be the release of the right button.
@@ -138,6 +140,18 @@ export class Editor {
             await expect(hover).toBeVisible({ timeout: 3000 });
         }, `the debug hover of ${word} opens`).toPass({ timeout: 20_000 });
         return hover;
+    }
+
+    /** The gutter of a line once it stays where it is: links over functions come late and move the lines below. */
+    private async settledSpot(line: number): Promise<{ x: number; y: number }> {
+        let spot = await this.gutterSpot(line);
+        for (let quiet = 0; quiet < 4; ) {
+            await sleep(150);
+            const next = await this.gutterSpot(line);
+            quiet = next.y === spot.y ? quiet + 1 : 0;
+            spot = next;
+        }
+        return spot;
     }
 
     private async gutterSpot(line: number): Promise<{ x: number; y: number }> {

@@ -10,7 +10,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { CodeServer } from "./code-server.js";
 import { run } from "./commands.js";
 
-const START_MILLISECONDS = 30_000;
+const START_MILLISECONDS = 60_000;
+/** On a machine that is very busy its parts miss each other: "timed out", and it ends. */
+const START_ATTEMPTS = 4;
 const STOP_MILLISECONDS = 10_000;
 
 /** Settings of the user: a quiet window, with nothing that asks or fetches. */
@@ -71,22 +73,31 @@ export class Server {
         const env = environment(folder);
         const logFile = join(folder, "server.log");
         await run(installation.node, [installation.entry, ...profile, "--install-extension", options.vsix], { env, logFile });
-        const port = options.port ?? (await freePort());
+        for (let attempt = 1; attempt <= START_ATTEMPTS; attempt += 1) {
+            const server = await Server.spawn(options, profile, logFile);
+            if (await server.isReady()) {
+                return server;
+            }
+            await server.stop();
+        }
+        throw new Error(`code-server did not answer; see ${logFile}`);
+    }
+
+    private static async spawn({ folder, installation, port }: ServerOptions, profile: string[], logFile: string): Promise<Server> {
+        const ownPort = port ?? (await freePort());
         const log = openSync(logFile, "a");
-        const flags = ["--auth", "none", "--bind-addr", `127.0.0.1:${port}`, "--disable-telemetry"];
+        const flags = ["--auth", "none", "--bind-addr", `127.0.0.1:${ownPort}`, "--disable-telemetry"];
         flags.push("--disable-update-check", "--disable-getting-started-override", "--disable-workspace-trust");
         const child = spawn(installation.node, [installation.entry, ...flags, ...profile], {
-            env: { ...process.env, ...env },
+            env: { ...process.env, ...environment(folder) },
             stdio: ["ignore", log, log],
             detached: true,
         });
         const ended = new Promise<void>((done) => child.on("exit", () => { done(); }));
         if (child.pid === undefined) {
-            throw new Error(`code-server did not start; see ${logFile}`);
+            throw new Error(`${installation.node} cannot be run`);
         }
-        const server = new Server(port, child.pid, ended);
-        await server.ready(logFile);
-        return server;
+        return new Server(ownPort, child.pid, ended);
     }
 
     /** Stops the server and every process of its group: extension hosts, debug adapters, terminals. */
@@ -104,20 +115,22 @@ export class Server {
         await this.ended;
     }
 
-    private async ready(logFile: string): Promise<void> {
+    /** Waits until the server answers; false when it ended or took too long. */
+    private async isReady(): Promise<boolean> {
         const deadline = Date.now() + START_MILLISECONDS;
         while (Date.now() < deadline) {
             try {
                 if ((await fetch(`http://127.0.0.1:${this.port}/healthz`)).ok) {
-                    return;
+                    return true;
                 }
             } catch {
                 // Not listening yet.
             }
-            await sleep(100);
+            if ((await Promise.race([this.ended, sleep(100, "running")])) !== "running") {
+                return false;
+            }
         }
-        await this.stop();
-        throw new Error(`code-server did not answer within ${START_MILLISECONDS} ms; see ${logFile}`);
+        return false;
     }
 
     private signal(name: NodeJS.Signals): void {

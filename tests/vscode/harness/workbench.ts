@@ -9,7 +9,7 @@ import { DebugPanes } from "./debug-panes.js";
 import { Editor } from "./editor.js";
 import { QuickInput } from "./quick-input.js";
 
-const START_MILLISECONDS = 60_000;
+const START_MILLISECONDS = 120_000;
 
 export class Workbench {
     readonly debug: DebugPanes;
@@ -41,6 +41,7 @@ export class Workbench {
             await this.page.mouse.down();
             await this.page.mouse.move(edge + pixels, middle, { steps: 4 });
             await this.page.mouse.up();
+            await this.page.mouse.move(edge + 4 * pixels, middle);
         }
     }
 

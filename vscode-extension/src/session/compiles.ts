@@ -90,6 +90,11 @@ export class Compiles implements vscode.Disposable {
             : requestGraph(this.session, compile.id, index);
     }
 
+    /** Whether the selected compile is in progress. */
+    async isTracing(): Promise<boolean> {
+        return (await this.selectedCompile())?.state === "tracing";
+    }
+
     /** The guards of the selected compile. */
     async guards(): Promise<Guard[]> {
         const compile = await this.selectedCompile();

@@ -23,10 +23,36 @@ export interface GraphSummary {
     index: number;
     name: string;
     nodeCount: number;
+    /** Nodes that compute something. */
+    operationCount: number;
 }
 
 export interface GraphBreak {
     reason: string;
+    place?: Place;
+    explanation?: string;
+    hints?: string[];
+    /** What becomes of the function: where it resumes, or that it is skipped. */
+    effect?: string;
+    /** Torch's id of this kind of break, and its page about it. */
+    id?: string;
+    link?: string;
+}
+
+/** Why an earlier compile of the same frame did not serve. */
+export interface GuardFailure {
+    compileId: string;
+    expression: string;
+    reason: string;
+    /** The line that had installed the guard. */
+    place?: Place;
+    valueThen?: string;
+    valueNow?: string;
+}
+
+/** A symbolic size that became a constant. */
+export interface Specialization {
+    expression: string;
     place?: Place;
 }
 
@@ -37,13 +63,15 @@ export interface Compile {
     name: string;
     place?: Place;
     state: "tracing" | "compiled" | "skipped" | "failed";
-    /** Seconds it took, or has taken so far. */
+    /** Why it was skipped, or failed. */
+    problem?: string;
     seconds?: number;
-    /** Why an earlier compile of the same frame did not serve: the guards that failed. */
-    recompiled?: string[];
+    backend?: string;
+    failures?: GuardFailure[];
     attempts: Attempt[];
     graphs: GraphSummary[];
     breaks: GraphBreak[];
+    specializations?: Specialization[];
 }
 
 export interface CompiledFunction {
@@ -60,6 +88,8 @@ export interface GraphNode {
     target: string;
     /** What comes out: "f32[3, 4]". */
     value?: string;
+    /** What it computes, as Python: "x + 1". */
+    expression?: string;
     place?: Place;
 }
 
@@ -74,6 +104,8 @@ export interface Guard {
     expression: string;
     /** Dynamo's guard type: "TENSOR_MATCH". */
     type: string;
+    /** What is guarded, as the user wrote it: "self.weight". */
+    source?: string;
     /** The user line that caused it. */
     place?: Place;
 }

@@ -3,7 +3,15 @@
 import * as vscode from "vscode";
 
 import type { Compiles, Selection } from "../session/compiles.js";
-import type { Attempt, Compile, CompiledFunction, GraphBreak, GraphSummary } from "../session/requests.js";
+import type {
+    Attempt,
+    Compile,
+    CompiledFunction,
+    GraphBreak,
+    GraphSummary,
+    GuardFailure,
+    Specialization,
+} from "../session/requests.js";
 import { linkTo } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
 
@@ -43,15 +51,15 @@ function functionNode(compiled: CompiledFunction, index: number): TreeNode {
 function compileNode(compile: Compile): SelectableNode {
     const id = `compile ${compile.id}`;
     const children = [
-        ...(compile.recompiled ?? []).map((reason, index) =>
-            makeNode(`${id} recompiled ${index}`, "Recompiled", "debug-restart", { description: reason }),
-        ),
+        ...(compile.problem === undefined ? [] : [makeNode(`${id} problem`, compile.problem, "warning")]),
+        ...(compile.failures ?? []).map((failure, index) => failureNode(`${id} failure ${index}`, failure)),
         ...compile.attempts.map((attempt) => attemptNode(id, attempt)),
         ...compile.graphs.map((graph) => graphNode(compile.id, graph)),
         ...compile.breaks.map((found, index) => breakNode(`${id} break ${index}`, found)),
+        ...(compile.specializations ?? []).map((found, index) => specializationNode(`${id} size ${index}`, found)),
     ];
     const node = makeNode(id, `${compile.id}  ${compile.name}`, STATE_ICONS[compile.state], {
-        description: [compile.state, elapsed(compile.seconds)].filter((part) => part).join(" · "),
+        description: [compile.state, elapsed(compile.seconds), compile.backend].filter((part) => part).join(" · "),
         children,
         open: compile.state === "tracing",
     });
@@ -66,13 +74,42 @@ function attemptNode(id: string, attempt: Attempt): TreeNode {
 
 function graphNode(compileId: string, graph: GraphSummary): SelectableNode {
     const node = makeNode(`compile ${compileId} graph ${graph.index}`, graph.name, "type-hierarchy", {
-        description: count(graph.nodeCount, "node"),
+        description: count(graph.operationCount, "operation"),
     });
     return { ...node, selection: { compileId, graph: graph.index } };
 }
 
+function failureNode(id: string, failure: GuardFailure): TreeNode {
+    const values = failure.valueThen === undefined ? "" : `${failure.valueThen} → ${failure.valueNow ?? "?"}`;
+    const node = makeNode(id, "Recompiled", "debug-restart", {
+        description: [failure.expression, values].filter((part) => part).join("  "),
+        tooltip: failure.reason,
+    });
+    linkTo(node.item, failure.place);
+    return node;
+}
+
 function breakNode(id: string, found: GraphBreak): TreeNode {
-    const node = makeNode(id, "Graph break", "debug-disconnect", { description: found.reason, tooltip: found.reason });
+    const tooltip = new vscode.MarkdownString();
+    for (const text of [found.explanation, found.effect]) {
+        if (text !== undefined) {
+            tooltip.appendText(text).appendMarkdown("\n\n");
+        }
+    }
+    for (const hint of found.hints ?? []) {
+        tooltip.appendMarkdown("- ").appendText(hint).appendMarkdown("\n");
+    }
+    if (found.link !== undefined) {
+        tooltip.appendMarkdown(`\n[${found.id ?? "More"}](${found.link})`);
+    }
+    const node = makeNode(id, "Graph break", "debug-disconnect", { description: found.reason });
+    node.item.tooltip = tooltip.value === "" ? found.reason : tooltip;
+    linkTo(node.item, found.place);
+    return node;
+}
+
+function specializationNode(id: string, found: Specialization): TreeNode {
+    const node = makeNode(id, "Specialized", "pinned", { description: found.expression });
     linkTo(node.item, found.place);
     return node;
 }

@@ -12,9 +12,17 @@ const OPERATION_ICONS: Record<string, string> = {
     call_module: "symbol-module",
 };
 
+const STILL_TRACING = "No graph yet: Dynamo is still tracing. “Open Graph of This Frame” shows what it has traced so far.";
+
 /** The nodes of the graph, in order; each links to the user's line. */
 export function createGraphView(compiles: Compiles): PullTree {
-    return new PullTree("dynamo.graph", compiles, async () => ((await compiles.graph())?.nodes ?? []).map(operationNode));
+    return new PullTree("dynamo.graph", compiles, async () => {
+        const graph = await compiles.graph();
+        if (graph === undefined && (await compiles.isTracing())) {
+            throw new Error(STILL_TRACING);
+        }
+        return (graph?.nodes ?? []).map(operationNode);
+    });
 }
 
 /** The guards, each with its type and a link to the line that caused it. */
@@ -24,11 +32,16 @@ export function createGuardsView(compiles: Compiles): PullTree {
 
 function operationNode(node: GraphNode): TreeNode {
     const made = makeNode(`node ${node.name}`, node.name, OPERATION_ICONS[node.operation] ?? "symbol-operator", {
-        description: [node.target === node.name ? "" : node.target, node.value].filter((part) => part).join("  "),
+        description: [expressionOf(node), node.value].filter((part) => part).join("  "),
         tooltip: [node.operation, node.target, node.value].filter((part) => part).join("  "),
     });
     linkTo(made.item, node.place);
     return made;
+}
+
+function expressionOf(node: GraphNode): string {
+    const text = node.expression ?? node.target;
+    return text === node.name ? "" : node.operation === "call_function" ? `= ${text}` : text;
 }
 
 function guardNode(guard: Guard, index: number): TreeNode {
