@@ -7,11 +7,9 @@ until it returns. One watchdog thread serves the whole process and sleeps when t
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
 import time
-from collections.abc import Iterator
 
 from dynamo_dap.protocol.own_threads import own_thread
 
@@ -34,17 +32,15 @@ class Interruptible:
         self._ident: int | None = None
         self._raised = False
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> Interruptible:
         """Do the work inside this context. ``Interrupted`` comes out of it when the work was interrupted."""
+        return self
+
+    def __enter__(self) -> None:
         with self._lock:
             self._ident = threading.get_ident()
         if self._seconds is not None:
             _watchdog.watch(self, time.monotonic() + self._seconds)
-        try:
-            yield
-        finally:
-            self._leave()
 
     def interrupt(self) -> None:
         """Raise ``Interrupted`` in the working thread, if it is inside the work."""
@@ -60,11 +56,12 @@ class Interruptible:
         if self.timed_out:
             self.interrupt()
 
-    def _leave(self) -> None:
+    def __exit__(self, *exception: object) -> None:
         with self._lock:
             ident, self._ident = self._ident, None
             raised = self._raised
-        _watchdog.forget(self)
+        if self._seconds is not None:
+            _watchdog.forget(self)
         if raised and ident is not None:
             # The exception may still be on its way: the work could have ended by itself just before. It must not
             # arrive in the user's program, so take it back if it was not delivered yet.
@@ -79,14 +76,16 @@ class _Watchdog:
     """A daemon thread that times work out."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
+        # The lock itself is entered without a call of Python code, the condition around it is not.
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
         self._deadlines: dict[Interruptible, float] = {}
         self._thread: threading.Thread | None = None
         self._wakes_at: float | None = None
         """When the thread wakes by itself; None when it sleeps until there is something to watch."""
 
     def watch(self, work: Interruptible, deadline: float) -> None:
-        with self._condition:
+        with self._lock:
             self._deadlines[work] = deadline
             if self._thread is None or not self._thread.is_alive():
                 self._thread = own_thread("watchdog", self._run)
@@ -97,12 +96,12 @@ class _Watchdog:
                 self._condition.notify()
 
     def forget(self, work: Interruptible) -> None:
-        with self._condition:
+        with self._lock:
             self._deadlines.pop(work, None)
 
     def _run(self) -> None:
         while True:
-            with self._condition:
+            with self._lock:
                 self._wakes_at = min(self._deadlines.values(), default=None)
                 self._condition.wait(None if self._wakes_at is None else max(0.0, self._wakes_at - time.monotonic()))
                 now = time.monotonic()

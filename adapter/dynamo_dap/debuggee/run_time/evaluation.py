@@ -51,19 +51,6 @@ def _keep_assigned(
             scratch[name] = value
 
 
-class _Names(dict[str, Any]):
-    """Locals in which the value stack is read only when it is asked for."""
-
-    def __init__(self, values: FrameValues) -> None:
-        super().__init__(values.frame.f_locals)
-        self._values = values
-
-    def __missing__(self, name: str) -> Any:
-        if name == STACK_NAME:
-            return self._values.stack()
-        raise KeyError(name)
-
-
 @dataclass(frozen=True, slots=True)
 class _Condition:
     """A condition that is ready to be run at every instruction."""
@@ -80,11 +67,15 @@ def is_true(values: FrameValues, expression: str) -> bool:
         names: Mapping[str, object] = {**values.locals(), STACK_NAME: values.stack()}
         with dynamo_off():
             return is_true_python(expression, values.frame.f_globals, dict(names))
+    found = values.frame.f_locals
+    used: dict[str, object] = {name: found[name] for name in condition.code.co_names if name in found}
+    if STACK_NAME in condition.code.co_names:
+        used[STACK_NAME] = values.stack()
     if not condition.calls:
         # Hooks run where Dynamo looks away; only a call of a compiled function would make it look.
-        return bool(eval(condition.code, values.frame.f_globals, _Names(values)))
+        return bool(eval(condition.code, values.frame.f_globals, used))
     with dynamo_off():
-        return bool(eval(condition.code, values.frame.f_globals, _Names(values)))
+        return bool(eval(condition.code, values.frame.f_globals, used))
 
 
 @functools.lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python
@@ -35,7 +35,7 @@ class Moment(Enum):
     """It raised: the operands are gone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
     """A running frame of generated code and where it is."""
 
@@ -54,12 +54,22 @@ class GeneratedFrame(Frame):
 
     def __init__(self, place: Place, console: Callable[[str], None]) -> None:
         """What expressions print goes to ``console``."""
+        # Conditions are evaluated in such a frame at every instruction: nothing is made before it is needed.
         self._place = place
         self._console = console
-        self._values = FrameValues(place.generated, place.frame, place.index, is_whole=place.moment is Moment.BEFORE)
-        self._values.operands = place.operands
         self._scratch: dict[str, object] = {}
-        self.instruction_pointer_reference = place.generated.reference(place.index)
+
+    @cached_property
+    def _values(self) -> FrameValues:
+        place = self._place
+        values = FrameValues(place.generated, place.frame, place.index, is_whole=place.moment is Moment.BEFORE)
+        values.operands = place.operands
+        return values
+
+    @property
+    def instruction_pointer_reference(self) -> str | None:  # type: ignore[override]
+        """The address of the current instruction."""
+        return self._place.generated.reference(self._place.index)
 
     @property
     def name(self) -> str:
