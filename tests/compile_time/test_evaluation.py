@@ -77,7 +77,7 @@ class Model(nn.Module):
         if mode == "add":
             z = z + CONFIGURATION["scale"]
         late = inner(z)  # @stop
-        return late + n + made.total + len(xs)
+        return late + n + made.total + len(xs) + len(untouched)
 
 
 def program(compiled: Compiled) -> list[Any]:

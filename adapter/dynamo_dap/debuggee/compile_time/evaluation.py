@@ -33,6 +33,7 @@ from dynamo_dap.debuggee.torch_internals.fake_evaluation import (
     evaluating,
     is_of_dynamo,
 )
+from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_internals.trace_state import ObjectState, TraceState, counts_of, differences
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
@@ -161,8 +162,10 @@ class _Evaluation:
             with printing_to(self._console), evaluating(self._tx):
                 result = self._run(parsed, names, finish)
             self._converter.check_unchanged()
-        except BaseException:
+        except BaseException as problem:
             undo.take_back()
+            if isinstance(problem, FeatureMissing):
+                raise EvaluationError(str(problem)) from None
             raise
         changes = undo.take_back()
         if changes:
