@@ -96,6 +96,7 @@ def test_comprehensions_and_generators(session: Session) -> None:
         ["inner", "functions"],
     )
     assert stop.frame["Locals"]["value"].text.startswith("Tensor f32[2]")
+    session.step_in(at="functions_return")
     stop = session.step_in(at="lambda")
     assert "<lambda>" in stop.frame.name
     session.step_out()
