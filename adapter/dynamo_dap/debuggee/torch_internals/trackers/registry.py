@@ -13,6 +13,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     Composite,
     Form,
+    Known,
     Unrealized,
 )
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
@@ -46,7 +47,8 @@ def form_of(tx: Any, tracker: Any) -> Form:
     """Return what the tracker stands for. Nothing is realized, guarded or added to the graph."""
     tracker = unwrapped(tracker)
     if is_unrealized(tracker):
-        return Unrealized(held_value(tracker))
+        computed = "ComputedLazyConstantVariable" in class_names(tracker)  # torch 2.15: only its guards are put off
+        return Known(held_value(tracker)) if computed else Unrealized(held_value(tracker))
     for name in class_names(tracker):
         reader = _readers.get(name)
         if reader is not None:
