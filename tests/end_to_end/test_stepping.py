@@ -97,6 +97,7 @@ def test_comprehensions_and_generators(session: Session) -> None:
     )
     assert stop.frame["Locals"]["value"].text.startswith("Tensor f32[2]")
     session.step_in(at="functions_return")
+    # The caller goes on with its line, which calls the next function.
     stop = session.step_in(at="lambda")
     assert "<lambda>" in stop.frame.name
     session.step_out()
