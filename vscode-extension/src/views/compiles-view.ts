@@ -73,7 +73,7 @@ function attemptNode(id: string, attempt: Attempt): TreeNode {
 }
 
 function graphNode(compileId: string, graph: GraphSummary): SelectableNode {
-    const node = makeNode(`compile ${compileId} graph ${graph.index}`, graph.name, "type-hierarchy", {
+    const node = makeNode(`compile ${compileId} graph ${graph.index}`, `Graph ${graph.index}`, "type-hierarchy", {
         description: count(graph.operationCount, "operation"),
     });
     return { ...node, selection: { compileId, graph: graph.index } };

@@ -25,9 +25,13 @@ export function createGraphView(compiles: Compiles): PullTree {
     });
 }
 
-/** The guards, each with its type and a link to the line that caused it. */
+/** The guards, each with its type and a link to the line that caused it; those without a line, Dynamo's own, come last. */
 export function createGuardsView(compiles: Compiles): PullTree {
-    return new PullTree("dynamo.guards", compiles, async () => (await compiles.guards()).map(guardNode));
+    return new PullTree("dynamo.guards", compiles, async () => {
+        const guards = await compiles.guards();
+        const own = guards.filter((guard) => guard.place === undefined);
+        return [...guards.filter((guard) => guard.place !== undefined), ...own].map(guardNode);
+    });
 }
 
 function operationNode(node: GraphNode): TreeNode {
@@ -49,6 +53,7 @@ function guardNode(guard: Guard, index: number): TreeNode {
         tooltip: `${guard.type}\n${guard.expression}`,
     });
     linkTo(made.item, guard.place);
-    made.item.description = [made.item.description, guard.type].filter((part) => part).join("  ");
+    const type = guard.type === guard.expression ? "" : guard.type;
+    made.item.description = [made.item.description, type].filter((part) => part).join("  ");
     return made;
 }
