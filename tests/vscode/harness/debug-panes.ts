@@ -83,15 +83,26 @@ export class DebugPanes {
 
     /** Scrolls the Variables pane until a row with all of the texts is shown, and returns it. */
     async reveal(...texts: string[]): Promise<Locator> {
-        const row = this.row("variables", ...texts);
-        const list = this.page.locator(".debug-variables .monaco-list");
-        await list.hover();
-        await this.page.mouse.wheel(0, -100_000);
-        for (let page = 0; page < 50 && (await row.count()) === 0; page += 1) {
-            await this.page.mouse.wheel(0, 60);
-            await sleep(60);
-        }
-        await expect(row, `the variable ${texts.join(" ")}`).toBeVisible();
+        return this.scrollTo(this.row("variables", ...texts), this.page.locator(".debug-variables .monaco-list"), texts.join(" "));
+    }
+
+    /** Scrolls one of the torch.compile views until a row with the text is shown, and returns it. */
+    async revealTreeRow(view: CompileView, text: string): Promise<Locator> {
+        return this.scrollTo(this.treeRow(view, text), this.viewOf(view).locator(".monaco-list").first(), text);
+    }
+
+    /** A list has only those rows in the page that are in sight. */
+    private async scrollTo(row: Locator, list: Locator, what: string): Promise<Locator> {
+        await expect(list).toBeVisible();
+        await expect(async () => {
+            await list.hover();
+            await this.page.mouse.wheel(0, -100_000);
+            for (let page = 0; page < 50 && (await row.count()) === 0; page += 1) {
+                await this.page.mouse.wheel(0, 60);
+                await sleep(60);
+            }
+            await expect(row).toBeVisible({ timeout: 1000 });
+        }, `the row ${what}`).toPass({ timeout: 30_000 });
         return row;
     }
 
