@@ -15,7 +15,11 @@ from pathlib import Path
 
 from dynamo_dap import __version__
 
-_SUBCOMMANDS = {"debug": "dynamo_dap.terminal.command"}
+_SUBCOMMANDS = {
+    "debug": "dynamo_dap.terminal.command",
+    "run": "dynamo_dap.record.run",
+    "report": "dynamo_dap.record.report",
+}
 """Subcommands and the modules whose ``main(arguments) -> int`` runs them."""
 
 _DESCRIPTION = """\
@@ -25,6 +29,8 @@ over stdin and stdout.
 _SUBCOMMAND_HELP = """\
 subcommands:
   debug       debug a program in this terminal; see: dynamo-dap debug -h
+  run         run a program without stops and record what torch.compile does; see: dynamo-dap run -h
+  report      print what was recorded last in this directory; see: dynamo-dap report -h
 
 environment variables:
   DYNAMO_DAP_ACCESS_TOKEN   as --access-token

@@ -240,6 +240,7 @@ class Session:
             processes.MARK: self.mark,
             "DYNAMO_DAP_ACCESS_TOKEN": self.mark,
             "DYNAMO_DAP_LOG": str(self._log),
+            "DYNAMO_DAP_RECORDS": str(folder / "records"),
         }
         self._reverse_requests = {"runInTerminal": self._run_in_terminal, **(reverse_requests or {})}
         self._terminal_programs: list[subprocess.Popen[bytes]] = []

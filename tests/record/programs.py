@@ -76,9 +76,38 @@ BREAKS = [
 """Programs with a graph break."""
 
 
+RECOMPILES = [
+    Case("by_constant", "if mode == 1:  #@by_constant\n    return x + 1\nreturn x - 1", "T3, 1@T3, 2", "x, mode"),
+    Case("by_dtype", "return x + 1  #@by_dtype", "T3@T3.double()"),
+    Case("by_rank", "return x * 2  #@by_rank", "T3@torch.ones(3, 3)"),
+    Case("by_length", "return x + len(items)  #@by_length", "T3, [1]@T3, [1, 2]", "x, items"),
+    Case(
+        "by_key", "for key in d:  #@by_key\n    x = x + d[key]\nreturn x", "T3, {'a': 1}@T3, {'a': 1, 'b': 2}", "x, d"
+    ),
+    Case("by_gradient", "return x * 3  #@by_gradient", "T3@torch.ones(3, requires_grad=True)"),
+]
+"""Programs that are compiled twice: their calls are separated by ``@``."""
+
+
+def write_explained(folder: Path, cases: list[Case]) -> Path:
+    """Write a program that has torch explain each function, and prints its counts of graphs, breaks and ops."""
+    path = write(folder, cases, "explained.py")
+    text = path.read_text(encoding="utf-8").replace('@torch.compile(backend="eager")\n', "")
+    names = ", ".join(case.name for case in cases)
+    text = text[: text.index("\n\ndef main()")] + (
+        f"\n\nimport json\n\nfound = {{}}\nfor function in ({names},):\n"
+        "    told = torch._dynamo.explain(function)(torch.ones(3))\n"
+        "    found[function.__name__] = told.graph_count, told.graph_break_count, told.op_count\n"
+        "print(json.dumps(found))\n"
+    )
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def write(folder: Path, cases: list[Case], name: str = "program.py") -> Path:
     """Write one program with all ``cases``, which it calls one after the other."""
-    calls = "\n".join(f"    {case.name}({case.call})" for case in cases)
+    calls = "\n".join(f"    {case.name}({call})" for case in cases for call in case.call.split("@"))
+    calls = calls.replace("T3", "torch.ones(3)")
     text = PRELUDE + "\n\n".join(case.source() for case in cases)
     text += f'\n\ndef main():\n{calls}\n    print("done")\n\n\nif __name__ == "__main__":\n    main()\n'
     path = folder / name

@@ -91,6 +91,10 @@ def test_a_size_that_becomes_a_constant(session: Session, tmp_path: Path) -> Non
     launch(session, program, "specialize")
     stop = session.wait_for_stop("exception", at="sized")
     assert info_of(session, stop)["exceptionId"] == "Specialized: x.size()[0] == 4"
+    compiled = session.request("dynamoCompiles", {})["functions"][0]["compiles"][0]
+    (recorded,) = compiled["specializations"]
+    assert recorded["expression"] == "x.size()[0] == 4"
+    assert recorded["place"]["line"] == stop.frame.line
     assert session.run_to_end() == 0
 
 

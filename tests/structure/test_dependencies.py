@@ -17,7 +17,7 @@ _ENGINE = _AGENT | {"debuggee.agent", "debuggee.engines"}
 MAY_IMPORT = {
     "protocol": set[str](),
     "record": set[str](),
-    "server": {"protocol"},
+    "server": {"protocol", "record"},
     "terminal": {"protocol"},
     "debuggee.code_analysis": {"protocol"},
     "debuggee.torch_internals": _FLOOR,

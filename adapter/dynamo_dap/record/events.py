@@ -37,6 +37,8 @@ class Started(_Event, tag="started"):
     cwd: str
     python: str
     torch: str | None = None
+    trace: str | None = None
+    """The folder of torch's own trace (``TORCH_TRACE``), if one is taken."""
 
 
 class CompileBegan(_Event, tag="compileBegan"):

@@ -54,7 +54,7 @@ class Graph(Struct, rename="camel", omit_defaults=True):
     name: str
     node_count: int
     operation_count: int
-    """Nodes that compute something: what ``torch._dynamo.explain`` counts as ops."""
+    """Nodes that call a function: what ``torch._dynamo.explain`` counts as ops."""
     nodes: list[Node] = []
     """The nodes, cut off at a bound: then fewer than ``node_count``."""
 

@@ -105,6 +105,7 @@ def _add(compiled: Compile, event: _AboutCompile) -> None:
             compiled.attempts.append(Attempt(event.number + 1))
             # Of the attempt that was given up.
             compiled.graphs.clear()
+            compiled.specializations.clear()
         case BreakFound():
             compiled.breaks.append(event.graph_break)
         case SizeSpecialized():

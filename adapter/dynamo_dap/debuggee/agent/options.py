@@ -30,6 +30,8 @@ class Options(Struct, rename="camel", omit_defaults=True, frozen=True):
     """Stop on entry of every code object that Dynamo generated."""
     trace_instructions: bool = False
     """Record every instruction of generated code as it runs, to locate a crash."""
+    record: bool = True
+    """Write what is compiled to a record file."""
     evaluation_timeout: float = 5.0
     """Seconds after which an evaluation is interrupted."""
 

@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.bootstrap.eager import start_eager
 from dynamo_dap.debuggee.bootstrap.entry_stop import stop_on_entry
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
 from dynamo_dap.debuggee.bootstrap.program import Program, run
+from dynamo_dap.debuggee.bootstrap.record_only import record_only
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
@@ -31,8 +32,9 @@ _CONNECT_SECONDS = 20.0
 class LaunchDescription(msgspec.Struct, rename="camel"):
     """What the server puts into ``DYNAMO_DAP_LAUNCH``: where to connect, and what to run."""
 
-    address: str
-    token: str
+    address: str | None = None
+    """The server's; None to run without a debugger, and only take a record."""
+    token: str = ""
     program: str | None = None
     module: str | None = None
     code: str | None = None
@@ -47,10 +49,14 @@ def launch() -> None:
     """Connect to the server, wait for its configuration, and run the program."""
     description = msgspec.json.decode(os.environ.pop(LAUNCH_VARIABLE), type=LaunchDescription)
     program = Program(description.program, description.module, description.code, description.args)
-    agent = process_agent()
     if program.program is not None:
         add_program_file(os.path.abspath(program.program))
-    _connect(agent, description)
+    if description.address is None:
+        record_only()
+        run(program, before=lambda filename: None)
+        return
+    agent = process_agent()
+    _connect(agent, description, description.address)
     atexit.register(agent.detach_client)
     if description.debugpy_address is None:
         agent.configured.wait()
@@ -76,8 +82,8 @@ def _run_with_debugpy(agent: Agent, program: Program, description: LaunchDescrip
     run(program, before=lambda filename: debugger.trace_program(), on_end=debugger.report_uncaught)
 
 
-def _connect(agent: Agent, description: LaunchDescription) -> None:
-    host, _, port = description.address.rpartition(":")
+def _connect(agent: Agent, description: LaunchDescription, address: str) -> None:
+    host, _, port = address.rpartition(":")
     stream = SocketStream(socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS))
     connection = Connection(stream, "server")
     agent.attach_client(connection)

@@ -54,12 +54,13 @@ def _start_eager(agent: Agent, options: Options) -> None:
 def _add_engines(agent: Agent, crash_folder: str | None) -> None:
     # Imported only now: a program without Dynamo pays nothing for the engines.
     try:
-        from dynamo_dap.debuggee.bootstrap.recording import make_recorder
+        from dynamo_dap.debuggee.bootstrap.recording import COMPILES_CHANGED, make_recorder
         from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
         from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 
         # First, so that whatever stops is in the record already.
-        agent.add_engine(make_recorder(agent))
+        changed = lambda: agent.send_event(COMPILES_CHANGED)  # noqa: E731  (one word for one thing)
+        agent.add_engine(make_recorder(changed, lambda: agent.options.record, agent.print))
         agent.add_engine(CompileTimeEngine(agent))
         agent.add_engine(RunTimeEngine(agent, crash_folder))
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)

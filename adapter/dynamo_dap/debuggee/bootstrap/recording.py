@@ -1,31 +1,106 @@
-"""Puts the recorder together: how nodes of graphs are written, and who hears of what was recorded.
+"""Puts the recorder together: how nodes of graphs are written, the record file, and who hears of changes.
 
-``make_recorder`` is called once per process, when the program imports Dynamo.
+``make_recorder`` is called once per process, when the program imports Dynamo. The file is made when the program first
+compiles something, and gets every event on the thread it happened on.
 """
 
 from __future__ import annotations
 
+import atexit
+import importlib.metadata
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.compile_time.graph_texts import call_text, result_text
 from dynamo_dap.debuggee.recording.recorder import Recorder
-from dynamo_dap.record.events import Event, GuardsMade
+from dynamo_dap.record.events import VERSION, Ended, Event, GuardsMade, Started
+from dynamo_dap.record.file import RecordWriter
+from dynamo_dap.record.folders import SUFFIX, new_name, records_folder, remove_old_records
 from dynamo_dap.record.session import Session
 
 COMPILES_CHANGED = "dynamoCompilesChanged"
 
 
-def make_recorder(agent: Agent) -> Recorder:
-    """Return a recorder that tells the agent's client of changes."""
+def make_recorder(
+    on_change: Callable[[], None], is_wanted: Callable[[], bool], tell: Callable[[str], None]
+) -> Recorder:
+    """Return a recorder.
 
-    def tell(event: Event) -> None:
+    ``on_change`` hears that something is known that was not; ``is_wanted`` tells whether a file is to be written, once
+    there is something to write; ``tell`` gets problems with the file, as text for the user.
+    """
+    file = _File(is_wanted, tell)
+
+    def take(event: Event) -> None:
+        file.write(event)
         # Guards come right before the end of a compile, which is told as well.
         if not isinstance(event, GuardsMade):
-            agent.send_event(COMPILES_CHANGED)
+            on_change()
 
-    return Recorder(Session(), _node_texts, tell)
+    return Recorder(Session(), _node_texts, take)
 
 
 def _node_texts(node: Any) -> tuple[str, str]:
     return call_text(node), result_text(node)
+
+
+class _File:
+    """The record file of this process, or of a child that was forked from it."""
+
+    def __init__(self, is_wanted: Callable[[], bool], tell: Callable[[str], None]) -> None:
+        self._is_wanted = is_wanted
+        self._tell = tell
+        self._writer: RecordWriter | None = None
+        self._process = -1
+        # Relative paths and the folder's name are those of where the program began.
+        self._folder = records_folder(Path.cwd())
+
+    def write(self, event: Event) -> None:
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._writer = self._begin() if self._is_wanted() else None
+        if self._writer is not None:
+            try:
+                self._writer.write(event)
+            except OSError as error:
+                self._give_up(error)
+
+    def _begin(self) -> RecordWriter | None:
+        try:
+            writer = RecordWriter(self._folder / f"{new_name()}{SUFFIX}")
+            writer.write(_started())
+            remove_old_records(self._folder)
+        except OSError as error:
+            self._give_up(error)
+            return None
+        atexit.register(self._end, os.getpid())
+        return writer
+
+    def _end(self, process: int) -> None:
+        if process == os.getpid():
+            self.write(Ended(time.time()))
+
+    def _give_up(self, error: OSError) -> None:
+        self._writer = None
+        self._tell(f"dynamo-dap: cannot write the record in {self._folder}: {error.strerror or error}\n")
+
+
+def _started() -> Started:
+    try:
+        torch_version: str | None = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch_version = None
+    return Started(
+        version=VERSION,
+        time=time.time(),
+        process=os.getpid(),
+        program=list(sys.argv),
+        cwd=str(Path.cwd()),
+        python=sys.version.split()[0],
+        torch=torch_version,
+        trace=os.environ.get("TORCH_TRACE"),
+    )

@@ -25,6 +25,7 @@ from dynamo_dap.record.model import Graph, GraphBreak, Guard, GuardFailure, Node
 MAXIMUM_NODES = 2000
 MAXIMUM_GUARDS = 2000
 _ROOM = 300
+_LENGTHS = frozenset({"SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK", "SET_CONTAINS"})
 _MESSAGE = 4000
 
 NodeTexts = Callable[[Any], tuple[str, str]]
@@ -67,7 +68,7 @@ def graph_break(exception: Any, effect: str | None) -> GraphBreak:
 def graph(index: int, name: str, fx_graph: Any, texts: NodeTexts) -> Graph:
     """Return a graph."""
     nodes = nodes_of(fx_graph)
-    operations = sum(node.op in ("call_function", "call_method", "call_module") for node in nodes)
+    operations = sum(node.op == "call_function" for node in nodes)
     shown = [_node(node, texts) for node in nodes[:MAXIMUM_NODES]]
     return Graph(index, name, len(nodes), operations, shown)
 
@@ -107,6 +108,8 @@ def guards(compiling: FrameCompile, output: Any) -> tuple[int, list[Guard]]:
         at = place(one.place)
         if one.source and one.place and (one.check == "TENSOR_MATCH" or one.source not in places):
             places[one.source] = one.place
+        if one.source and one.place and one.check in _LENGTHS:
+            places.setdefault(f"len({one.source})", one.place)
         for expression in one.expressions:
             count += 1
             if count <= MAXIMUM_GUARDS:

@@ -6,6 +6,7 @@ on compiling threads; requests are answered on the agent's reader thread from wh
 
 from __future__ import annotations
 
+import sys
 import time
 import types
 from collections.abc import Callable
@@ -21,7 +22,8 @@ from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObse
 from dynamo_dap.debuggee.torch_internals.compiled_frames import phases_of, resume_codes
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break
 from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
-from dynamo_dap.debuggee.torch_internals.translator import user_function_name
+from dynamo_dap.debuggee.torch_internals.symbols import specialization_of
+from dynamo_dap.debuggee.torch_internals.translator import running_translator, user_function_name
 from dynamo_dap.debuggee.values.model import VirtualSource, bounded_text
 from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 from dynamo_dap.record.events import (
@@ -34,8 +36,9 @@ from dynamo_dap.record.events import (
     GraphMade,
     GuardsMade,
     Recompiled,
+    SizeSpecialized,
 )
-from dynamo_dap.record.model import Place, SkippedFrame
+from dynamo_dap.record.model import Place, SkippedFrame, Specialization
 from dynamo_dap.record.session import Session
 
 EVENTS = (
@@ -47,6 +50,7 @@ EVENTS = (
     "graph_made",
     "guards_made",
     "frame_skipped",
+    "specialized",
 )
 _ROOM = 2000
 _MAXIMUM_SKIPPED = 1000
@@ -169,6 +173,17 @@ class Recorder(CompileObserver):
         if compiling is not None and "id" in compiling.notes:
             count, guards = facts.guards(compiling, output)
             self._take(GuardsMade(compiling.notes["id"], count, guards))
+
+    def specialized(self, shape_env: Any, symbol: Any, value: Any, message: str) -> None:
+        """See ``CompileObserver``."""
+        compiling = HOOKS.current
+        found = specialization_of(shape_env, symbol, value)
+        if compiling is None or found is None or "id" not in compiling.notes:
+            return
+        translator = running_translator(sys._getframe())
+        at = None if translator is None else Place(str(translator.f_code.co_filename), int(translator.lineno))
+        specialization = Specialization(f"{found.source} == {found.value}", at)
+        self._take(SizeSpecialized(compiling.notes["id"], specialization))
 
     def frame_skipped(self, frame: Any, reason: str) -> None:
         """See ``CompileObserver``. Functions of libraries are skipped by the hundred, and say nothing to the user."""

@@ -48,6 +48,7 @@ def failures_of(code: types.CodeType, entries: Sequence[Any], reasons: Sequence[
 
 NOT_KNOWN = object()
 _TENSOR = re.compile(r"tensor '(?P<source>.+?)' (?:\w+ )+mismatch")
+_LENGTH = re.compile(r"(?:not )?(?P<source>len\(.+?\)) [!=]= ")
 _EXPECTED = re.compile(r"expected (?P<then>.+?)[,.] actual (?P<now>.+?)\.?$")
 
 
@@ -113,14 +114,14 @@ def _failure(code: types.CodeType, entry: Any, reason: str) -> Failure:
     comment = _COMMENT.search(sentence)
     expression = sentence[: comment.start()] if comment else sentence
     compile_id = match["id"] if match else str(getattr(entry, "compile_id", "?"))
-    place = _place(stack) or _user_place(comment) or _place_of_tensor(code, compile_id, sentence)
+    place = _place(stack) or _user_place(comment) or _remembered(code, compile_id, sentence)
     return Failure(compile_id, expression.strip(), reason.strip(), place)
 
 
-def _place_of_tensor(code: types.CodeType, compile_id: str, sentence: str) -> Place | None:
-    """Torch tells no line for what is wrong with a tensor."""
-    tensor = _TENSOR.match(sentence)
-    return remembered_place(code, compile_id, as_the_user_wrote(tensor["source"])) if tensor else None
+def _remembered(code: types.CodeType, compile_id: str, sentence: str) -> Place | None:
+    """Torch tells no line for what is wrong with a tensor, or a length."""
+    about = _TENSOR.match(sentence) or _LENGTH.match(sentence)
+    return remembered_place(code, compile_id, as_the_user_wrote(about["source"])) if about else None
 
 
 def _place(stack: str) -> Place | None:

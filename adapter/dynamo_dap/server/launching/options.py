@@ -31,6 +31,8 @@ class AgentOptions(msgspec.Struct, rename="camel", kw_only=True):
     pause_on_restart: bool = False
     stop_on_generated_code: bool = False
     trace_instructions: bool = False
+    record: bool = True
+    """Write what is compiled to a record file, for ``dynamo-dap report``."""
     evaluation_timeout: Seconds = 5.0
 
 
@@ -59,6 +61,8 @@ class LaunchArguments(SessionOptions, rename="camel", kw_only=True):
     python: str | list[str] | None = None
     console: str = "internalConsole"
     no_debug: bool = False
+    trace: bool = False
+    """Have torch take its own trace, for ``dynamo-dap report --html``."""
 
 
 class ConnectTarget(msgspec.Struct, rename="camel", kw_only=True):

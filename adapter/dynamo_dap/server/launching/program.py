@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from dynamo_dap.record.run import TRACE_VARIABLE, trace_folder
 from dynamo_dap.server.errors import ErrorId, StartRefused
 from dynamo_dap.server.launching import environment, interpreter
 from dynamo_dap.server.launching.debugpy_listener import Invitation
@@ -71,6 +72,8 @@ def prepare(options: LaunchArguments) -> Job:
     """
     cwd = _working_directory(options.cwd)
     changes = environment.changes(options.env, options.env_file, cwd)
+    if options.trace:
+        changes.setdefault(TRACE_VARIABLE, str(trace_folder(cwd)))
     kind, target = _target(options, cwd)
     return Job(
         kind=kind,

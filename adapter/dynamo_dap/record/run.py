@@ -1,0 +1,56 @@
+"""``dynamo-dap run``: runs a program without any stop, and takes a record of its compiles.
+
+This process becomes the program: signals, exit status and terminal are the program's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.record.folders import TRACE_SUFFIX, new_name, records_folder
+
+_ENTRY = Path(__file__).resolve().parents[1] / "debuggee" / "bootstrap" / "entry.py"
+TRACE_VARIABLE = "TORCH_TRACE"
+_LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
+
+
+def main(arguments: list[str]) -> int:
+    """Run a program; does not return, but for wrong usage."""
+    options = _parser().parse_args(arguments)
+    program = [options.program] if options.program is not None else []
+    if options.module is not None:
+        target, own = {"module": options.module}, [*program, *options.arguments]
+    elif options.program is not None:
+        target, own = {"program": options.program}, options.arguments
+    else:
+        _parser().error("give a program, or -m and a module")
+    environment = dict(os.environ)
+    environment[_LAUNCH_VARIABLE] = msgspec.json.encode({**target, "args": own}).decode()
+    if options.trace:
+        environment.setdefault(TRACE_VARIABLE, str(trace_folder(Path.cwd())))
+    os.execve(options.python, [options.python, str(_ENTRY)], environment)
+
+
+def trace_folder(directory: Path) -> Path:
+    """Return a new folder for torch's own trace of a program that is to run in ``directory``."""
+    return records_folder(directory) / f"{new_name()}{TRACE_SUFFIX}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap run",
+        description="Run a program and record what torch.compile does; look at it with: dynamo-dap report",
+    )
+    parser.add_argument(
+        "--trace", action="store_true", help="take torch's own trace too, for: dynamo-dap report --html"
+    )
+    parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
+    parser.add_argument("-m", dest="module", help="run a module instead of a file")
+    parser.add_argument("program", nargs="?", help="the Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    return parser

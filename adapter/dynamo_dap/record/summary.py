@@ -1,0 +1,44 @@
+"""Counts over a session, as ``torch._dynamo.explain`` has them, for the whole program and for each function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dynamo_dap.record.model import Compile, CompiledFunction
+from dynamo_dap.record.session import Session
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What there is."""
+
+    compiles: int
+    graphs: int
+    operations: int
+    breaks: int
+    recompiles: int
+    guards: int
+    seconds: float
+
+
+def counts_of(compiles: list[Compile]) -> Counts:
+    """Count over some compiles."""
+    return Counts(
+        compiles=len(compiles),
+        graphs=sum(len(one.graphs) for one in compiles),
+        operations=sum(graph.operation_count for one in compiles for graph in one.graphs),
+        breaks=sum(len(one.breaks) for one in compiles),
+        recompiles=sum(bool(one.failures) for one in compiles),
+        guards=sum(one.guard_count for one in compiles),
+        seconds=sum(one.seconds or 0.0 for one in compiles),
+    )
+
+
+def counts_of_function(function: CompiledFunction) -> Counts:
+    """Count over the compiles of a function and of its rest after graph breaks."""
+    return counts_of(function.compiles)
+
+
+def counts_of_session(session: Session) -> Counts:
+    """Count over everything."""
+    return counts_of([compiled for _, compiled in session.compiles()])

@@ -1,0 +1,209 @@
+"""``dynamo-dap run`` and ``report``: the record agrees with what torch logs in the same run, and with ``explain``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamo_dap.record.events import CompileBegan, GraphMade, Started
+from dynamo_dap.record.file import RecordWriter, UnreadableRecord, read_record
+from dynamo_dap.record.folders import RECORDS_VARIABLE, SUFFIX
+from dynamo_dap.record.model import Graph, Node, Place
+from dynamo_dap.server.launching.options import LaunchArguments
+from dynamo_dap.server.launching.program import prepare
+from tests.client import Session
+from tests.client.fixtures import Fixture
+from tests.record.programs import BREAKS, RECOMPILES, write, write_explained
+
+_BREAK = re.compile(r"^Graph break in user code at (?P<path>.+):(?P<line>\d+)$")
+
+
+def command(*arguments: str, folder: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``dynamo-dap`` with records in ``folder``."""
+    return subprocess.run(
+        [sys.executable, "-m", "dynamo_dap", *arguments],
+        env={**os.environ, RECORDS_VARIABLE: str(folder / "records"), **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=check,
+    )
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    """The newest record, as ``--json`` tells it."""
+    return json.loads(command("report", "--json", folder=folder).stdout)
+
+
+def logged_texts(output: str, kind: str) -> list[list[str]]:
+    """What torch logged under ``kind``, each message as lines without their prefix."""
+    prefix = re.compile(rf"^[A-Z]\d{{4}} \S+ \d+ (?P<where>\S+) .*?\[__{kind}\] ?(?P<text>.*)$")
+    messages: list[list[str]] = []
+    for line in output.splitlines():
+        match = prefix.match(line)
+        if match is None:
+            continue
+        if match["text"].startswith(("Graph break", "Recompiling function")) and not match["text"].startswith(
+            "Graph Break Reason"
+        ):
+            messages.append([])
+        if messages:
+            messages[-1].append(match["text"])
+    return messages
+
+
+@pytest.mark.timeout(240)
+def test_every_break_agrees_with_torchs_own_log(tmp_path: Path) -> None:
+    program = write(tmp_path, BREAKS)
+    ran = command("run", str(program), folder=tmp_path, TORCH_LOGS="graph_breaks")
+    assert "done" in ran.stdout
+    record = record_of(tmp_path)
+    assert record["ended"]
+    recorded = {
+        function["name"]: [b for c in function["compiles"] for b in c.get("breaks", [])]
+        for function in record["functions"]
+    }
+    logged = logged_texts(ran.stderr, "graph_breaks")
+    assert len(logged) == sum(len(breaks) for breaks in recorded.values())
+    lines = Fixture(program)
+    for case in BREAKS:
+        found = recorded[case.name]
+        assert found, case.name
+        assert lines.marker_at(found[0]["place"]["line"]) == case.name
+    in_order = [one for breaks in recorded.values() for one in breaks]
+    for message, one in zip(logged, in_order, strict=True):
+        match = _BREAK.match(message[0])
+        assert match is not None, message
+        assert (match["path"], int(match["line"])) == (one["place"]["path"], one["place"]["line"])
+        text = "\n".join(line.strip() for line in message)
+        assert one["reason"] in text
+        assert all(hint in text for hint in one["hints"]), one
+        assert one["explanation"] in text
+        assert one["link"] in text
+        assert one["id"].removeprefix("GB") in one["link"]
+
+
+@pytest.mark.timeout(240)
+def test_every_recompile_agrees_with_torchs_own_log(tmp_path: Path) -> None:
+    program = write(tmp_path, RECOMPILES)
+    ran = command("run", str(program), folder=tmp_path, TORCH_LOGS="recompiles")
+    record = record_of(tmp_path)
+    logged = ["\n".join(message) for message in logged_texts(ran.stderr, "recompiles")]
+    for function in record["functions"]:
+        recompiled = [one for one in function["compiles"] if one.get("failures")]
+        mine = [text for text in logged if text.startswith(f"Recompiling function {function['name']} in")]
+        assert len(recompiled) == len(mine) >= 1, function["name"]
+        for one, text in zip(recompiled, mine, strict=True):
+            for failure in one["failures"]:
+                assert failure["expression"] in text
+                assert f"{failure['compileId']}: " in text
+                assert Fixture(program).marker_at(failure["place"]["line"]) == function["name"], failure
+    assert {function["name"] for function in record["functions"]} == {case.name for case in RECOMPILES}
+
+
+@pytest.mark.timeout(240)
+def test_counts_agree_with_explain(tmp_path: Path) -> None:
+    cases = [case for case in BREAKS if case.name in ("asked", "branch", "printing", "to_disabled", "clock")]
+    program = write_explained(tmp_path, cases)
+    ran = command("run", str(program), folder=tmp_path)
+    explained = json.loads(ran.stdout.splitlines()[-1])
+    functions = {function["name"]: function for function in record_of(tmp_path)["functions"]}
+    assert set(explained) <= set(functions)
+    for name, (graphs, breaks, operations) in explained.items():
+        compiles = functions[name]["compiles"]
+        assert sum(len(one.get("graphs", [])) for one in compiles) == graphs
+        assert sum(len(one.get("breaks", [])) for one in compiles) == breaks
+        assert sum(graph["operationCount"] for one in compiles for graph in one.get("graphs", [])) == operations
+
+
+def test_the_printed_report_says_what_matters(tmp_path: Path) -> None:
+    program = write(tmp_path, [*BREAKS[:2], RECOMPILES[0]])
+    command("run", str(program), folder=tmp_path)
+    report = command("report", folder=tmp_path).stdout
+    assert "Graph break count: 2" in report
+    assert f"{program}:{Fixture(program).line('branch')}: Data-dependent branching" in report
+    assert "Hint: Use `torch.cond`" in report
+    assert "Recompile " in report
+
+
+def test_a_program_that_is_killed_leaves_a_record(tmp_path: Path) -> None:
+    program = write(tmp_path, [BREAKS[0]])
+    program.write_text(program.read_text().replace('print("done")', "import os; os.kill(os.getpid(), 9)"))
+    assert command("run", str(program), folder=tmp_path, check=False).returncode == -9
+    record = record_of(tmp_path)
+    assert record["ended"] is None
+    assert record["functions"][0]["compiles"][0]["state"] == "compiled"
+    assert "crashed" in command("report", folder=tmp_path).stdout
+
+
+def test_exit_status_and_arguments_are_the_programs(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nprint(sys.argv[1:])\nsys.exit(7)\n")
+    ran = command("run", str(program), "--flag", "-x", folder=tmp_path, check=False)
+    assert ran.returncode == 7
+    assert "['--flag', '-x']" in ran.stdout
+    assert command("report", folder=tmp_path, check=False).returncode == 1
+
+
+def test_records_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"hello": 1}\n')
+    with pytest.raises(UnreadableRecord, match="no record"):
+        read_record(path)
+    started = {"event": "started", "time": 0, "process": 1, "program": [], "cwd": "", "python": ""}
+    path.write_text(json.dumps({**started, "version": 99}) + "\n")
+    with pytest.raises(UnreadableRecord, match="upgrade"):
+        read_record(path)
+    path.write_text(json.dumps({**started, "version": 1}) + '\n{"event": "compileBeg')
+    assert read_record(path).functions == []
+
+
+def test_a_debug_session_leaves_a_record_too(session: Session, tmp_path: Path) -> None:
+    session.launch("graph_break", cwd=str(tmp_path))
+    assert session.wait_for_exit() == 0
+    (path,) = tmp_path.rglob(f"*{SUFFIX}")
+    (function,) = read_record(path).functions
+    assert function.name == "train_step"
+    assert [one.state for one in function.compiles] == ["compiled", "compiled"]
+
+
+def test_no_record_is_written_unasked(session: Session, tmp_path: Path) -> None:
+    session.launch("graph_break", cwd=str(tmp_path), record=False)
+    assert session.wait_for_exit() == 0
+    assert not list(tmp_path.rglob(f"*{SUFFIX}"))
+
+
+def test_a_record_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    writer = RecordWriter(path, details_bound=1000, bound=4000)
+    writer.write(Started(1, 0.0, 1, [], "", ""))
+    writer.write(CompileBegan("0/0", "fn", "fn", Place("a.py", 1), Place("a.py", 1), 0.0))
+    graph = Graph(0, "graph", 3, 1, [Node(f"add_{number}", "call_function", "add") for number in range(40)])
+    for _ in range(100):
+        writer.write(GraphMade("0/0", graph))
+    assert path.stat().st_size < 6000
+    session = read_record(path)
+    assert session.is_truncated
+    graphs = session.functions[0].compiles[0].graphs
+    assert graphs[0].nodes
+    assert graphs[-1].nodes == []
+    assert graphs[-1].node_count == 3
+
+
+def test_a_trace_is_taken_when_asked_for(tmp_path: Path) -> None:
+    program = write(tmp_path, BREAKS[:1])
+    command("run", "--trace", str(program), folder=tmp_path)
+    trace = record_of(tmp_path)["started"]["trace"]
+    assert any(Path(trace).glob("*.log"))
+    told = command("report", "--html", "--no-browser", folder=tmp_path, check=False, PATH="")
+    assert "tlparse" in told.stderr + told.stdout
+    launched = LaunchArguments(program=str(program), trace=True, python=[sys.executable])
+    assert prepare(launched).environment_changes["TORCH_TRACE"]
