@@ -282,7 +282,7 @@ def test_the_marker_stops_here_and_not_in_torchs_terminal_debugger(mode: str, mo
 
     monkeypatch.setattr("builtins.input", no_terminal)
     function = compiled(programs.marked)
-    record = Recorder(look=lambda stop: (stop.reason, stop.title, stop.stop.description))
+    record = Recorder(look=lambda stop: (stop.reason, stop.title, stop.stop.text))
     with debugging(record, mode=mode):
         for _ in range(2):
             assert function(torch.ones(2)).tolist() == [4.0, 4.0]

@@ -205,7 +205,7 @@ def test_a_trace_shows_the_generated_frame_that_led_to_it(session: Session) -> N
 def test_the_marker_in_a_session_of_either_mode(session: Session) -> None:
     session.launch("generated_marker", mode="compile-time")
     stop = session.wait_for_stop("breakpoint")
-    assert stop.description == "Paused on torch._dynamo.bytecode_debugger.breakpoint()"
+    assert stop.body["text"] == "Paused on torch._dynamo.bytecode_debugger.breakpoint()"
     assert session.run_to_end() == 0
 
 

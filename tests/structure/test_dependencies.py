@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "debuggee.torch_internals": _FLOOR,
     "debuggee.values": _VALUES,
     "debuggee.agent": _AGENT,
-    "debuggee.compile_time": _ENGINE,
+    "debuggee.compile_time": _ENGINE | {"record"},
     "debuggee.run_time": _ENGINE,
     "debuggee.eager": _ENGINE,
     "debuggee.recording": _ENGINE | {"record"},

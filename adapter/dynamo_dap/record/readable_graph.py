@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 
 from dynamo_dap.record.model import Graph, Node
+from dynamo_dap.record.short_paths import short_paths
 
 
 def readable_graph(graph: Graph, name: str) -> str:
@@ -12,13 +13,14 @@ def readable_graph(graph: Graph, name: str) -> str:
     inputs = [node for node in graph.nodes if node.operation == "placeholder"]
     lines = [f"def {_identifier(name)}({', '.join(node.name for node in inputs)}):"]
     lines += [f"    # {node.name}: {node.value or ''}".rstrip(" :") for node in inputs]
+    names = short_paths(node.place.path for node in graph.nodes if node.place is not None)
     last = None
     for node in graph.nodes:
         if node.operation == "placeholder":
             continue
         if node.place is not None and node.place != last:
             code = linecache.getline(node.place.path, node.place.line).strip()
-            lines += ["", f"    # {node.place.path}:{node.place.line}: {code}"]
+            lines += ["", f"    # {names[node.place.path]}:{node.place.line}: {code}"]
         last = node.place
         lines.append(_line(node))
     if len(graph.nodes) < graph.node_count:

@@ -264,12 +264,12 @@ class Debugger:
             return
         body = self.stops[self.thread_id]
         frame = self.frames()[0] if self.frames() else None
-        why = body.description or body.reason
+        headline = body.description or body.reason
+        # At an exception the text adds to the headline; else it says the same at length.
+        why = f"{headline}: {body.text}" if body.text and body.reason == "exception" else body.text or headline
         hit = self.breakpoints.hit(body.hit_breakpoint_ids or [])
         if hit:
             why += f" (breakpoint {', '.join(str(one.number) for one in hit)})"
-        if body.text:
-            why += f": {body.text}"
         self.view.stop(why, frame, self._thread_name() if len(self.stops) > 1 else None)
         if frame is not None:
             self.show_frame(with_name=False, context=self._context_of_stop(frame))

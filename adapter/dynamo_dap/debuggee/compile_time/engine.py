@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.compile_stops import CompileStops
-from dynamo_dap.debuggee.compile_time.descriptions import describe
+from dynamo_dap.debuggee.compile_time.descriptions import explain, headline
 from dynamo_dap.debuggee.compile_time.disassembly import TracedCodes
 from dynamo_dap.debuggee.compile_time.frames import TranslatorFrame, frames_of
 from dynamo_dap.debuggee.compile_time.progress import ProgressOfTraces, TraceProgress
@@ -198,10 +198,10 @@ class CompileTimeEngine:
                 frames=lambda: frames_of(
                     translator, top, self._codes.address_of, self._host.print, self._host.python_stack
                 ),
-                description=raised.exception_id
-                if raised is not None
-                else describe(reason, translator, progress.identity, top, restarted=restarted),
-                text=None if raised is None else raised.description,
+                description=headline(translator, progress.identity) if raised is None else raised.exception_id,
+                text=explain(reason, translator, progress.identity, top, restarted=restarted)
+                if raised is None
+                else raised.description,
                 hit_breakpoint_ids=hit or [],
                 exception=raised,
                 origin=Origin(

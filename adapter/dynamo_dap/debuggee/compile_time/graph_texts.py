@@ -16,6 +16,7 @@ from dynamo_dap.debuggee.torch_internals.graph import (
 from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic, size_text
 from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of
 from dynamo_dap.debuggee.values.model import Location, bounded_text
+from dynamo_dap.record.short_paths import short_paths
 
 _OPERATORS = {
     "operator.add": "+",
@@ -129,19 +130,18 @@ def graph_text(graph: Any, name: str) -> str:
     inputs = [node for node in nodes_of(graph) if node.op == "placeholder"]
     lines = [f"def {name}({', '.join(node.name for node in inputs)}):"]
     lines += [f"    # {node.name}: {result_text(node)}".rstrip() for node in inputs]
+    operations = [(node, user_place(node)) for node in nodes_of(graph) if node.op != "placeholder"]
+    names = short_paths(found[0].path for _, found in operations if found is not None)
     last: tuple[str, int] | None = None
-    for node in nodes_of(graph):
-        if node.op == "placeholder":
-            continue
-        found = user_place(node)
+    for node, found in operations:
         here = None if found is None else (found[0].path, found[0].line)
         if found is not None and here != last:
             path, line = found[0].path, found[0].line
             code = linecache.getline(path, line).strip()
-            lines += ["", f"    # {path}:{line} in {found[1]}: {code}"]
+            lines += ["", f"    # {names[path]}:{line} in {found[1]}: {code}"]
         last = here
         lines.append(_node_line(node))
-    if len(lines) == 1 + len(inputs):
+    if not operations:
         lines.append("    ...  # no operation yet")
     return "\n".join(lines) + "\n"
 

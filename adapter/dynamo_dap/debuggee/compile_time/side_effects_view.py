@@ -34,9 +34,12 @@ from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value
 from dynamo_dap.debuggee.values.paging import unique_names
 
 
+_NONE = Variable("(none so far)", Value("", kind="virtual"))
+
+
 def side_effect_children(view: TracedView) -> Children:
     """Return the pending changes as children: the name is what is assigned, the value the new one."""
-    return Deferred(lambda: unique_names(_changes(view)))
+    return Deferred(lambda: unique_names(_changes(view)) or [_NONE])
 
 
 def _changes(view: TracedView) -> Iterator[Variable]:

@@ -66,7 +66,8 @@ def _instruction_row(generated: GeneratedCode, instruction: Instruction) -> Disa
     index = instruction.index
     group = generated.listing.group_of(index)
     line = generated.listing.user_line(index)
-    code = generated.code.co_code[instruction.start : instruction.end]
+    # Without its inline caches, which are zeros here: rows of bytes of like length keep the view's columns straight.
+    code = generated.code.co_code[instruction.start : instruction.offset + 2]
     return DisassembledInstruction(
         address=hex(generated.address(index)),
         instruction_bytes=code.hex(" "),

@@ -195,13 +195,13 @@ class RunTimeEngine:
         if hit:
             self._stop(place, "breakpoint", hit=hit)
         elif place.index in place.generated.markers:
-            self._stop(place, "breakpoint", description="Paused on torch._dynamo.bytecode_debugger.breakpoint()")
+            self._stop(place, "breakpoint", why="torch._dynamo.bytecode_debugger.breakpoint()")
         elif host.has_pause_requests and host.take_pause_request():
             self._stop(place, "pause")
         elif (step := host.current_step()) is not None and ends_at(step, place.frame, place.index):
             self._stop(place, "step")
         elif self._wants.entries and place.index == place.generated.entry:
-            self._stop(place, "entry", description=f"Paused on entry of {place.generated.name}")
+            self._stop(place, "entry", why=f"entry of {place.generated.name}")
 
     def on_return(self, generated: GeneratedCode, frame: types.FrameType, value: object) -> None:
         """See ``events.Sink``."""
@@ -232,12 +232,7 @@ class RunTimeEngine:
         condition = self._host.breakpoints.exception_filters.get(EXCEPTION_FILTER)
         if condition and not self._holds(condition, place):
             return
-        self._stop(
-            place,
-            "exception",
-            description=f"Paused on {type(exception).__name__} raised in generated code",
-            exception=raised_exception(exception),
-        )
+        self._stop(place, "exception", exception=raised_exception(exception))
 
     def _holds(self, condition: str, place: Place) -> bool:
         try:
@@ -254,20 +249,20 @@ class RunTimeEngine:
         reason: str,
         *,
         hit: list[int] | None = None,
-        description: str | None = None,
+        why: str | None = None,
         exception: RaisedException | None = None,
     ) -> None:
         step = self._host.current_step()
         if step is not None and isinstance(step.origin, Origin):
             # What the frame of the step returned, if it did, is shown in the frame that the step comes to.
             place = Place(place.generated, place.frame, place.index, place.moment, place.operands, step.origin.returned)
-        name = place.generated.table[place.index].name
         self._host.hold(
             Stop(
                 engine=self.name,
                 reason=reason,
                 frames=lambda: self._stack(place),
-                description=description or f"Paused on {reason} in {place.generated.name} at {place.index} {name}",
+                description=_headline(place, exception),
+                text=f"Paused on {why or _where(place, reason)}" if exception is None else exception.description,
                 hit_breakpoint_ids=hit or [],
                 exception=exception,
                 origin=Origin(place.generated, place.frame, place.index),
@@ -323,3 +318,15 @@ class RunTimeEngine:
     def listings_of(self, original: types.CodeType) -> list[VirtualSource]:
         """Return the listings of the code that Dynamo generated for ``original``, newest first. Any thread."""
         return [listing_source(self.codes.meet(code)) for code in generated_codes_of(original)]
+
+
+def _headline(place: Place, exception: RaisedException | None) -> str:
+    """Return what fits into the headline of a call stack."""
+    if exception is None:
+        return f"Running {place.generated.name}"
+    return f"{exception.exception_id.rpartition('.')[2]} in generated code"
+
+
+def _where(place: Place, reason: str) -> str:
+    name = place.generated.table[place.index].name
+    return f"{reason} in {place.generated.name} at {place.index} {name}"

@@ -1,0 +1,22 @@
+"""Names of files that are short and still tell files apart. A pure function; any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+
+
+def short_paths(paths: Iterable[str]) -> dict[str, str]:
+    """Return for each path its name, with as many of its folders as tell it from the others: ``a/model.py``."""
+    parts = {path: PurePath(path).parts for path in paths}
+    return {path: _shortest(path, parts) for path in parts}
+
+
+def _shortest(path: str, parts: dict[str, tuple[str, ...]]) -> str:
+    own = parts[path]
+    others = [other for key, other in parts.items() if key != path]
+    for length in range(1, len(own) + 1):
+        tail = own[-length:]
+        if all(other[-length:] != tail for other in others):
+            return "/".join(tail)
+    return path
