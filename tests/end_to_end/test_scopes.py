@@ -10,6 +10,9 @@ SCOPES = ["Locals", "Value Stack", "Globals", "Graph", "Guards", "Side Effects",
 def test_scopes_and_a_tensor(session: Session) -> None:
     session.launch("basic", "first", "branch", "in_helper", "return")
     stop = session.wait_for_stop("breakpoint", at="first")
+    assert stop.description == "Tracing compute [0/0]", "the headline of the call stack"
+    assert stop.body["text"] == "Paused on breakpoint while Dynamo traces compute [0/0]"
+    assert stop.frame["Side Effects"].texts() == {"(none so far)": ""}
     assert list(stop.frame.scopes) == SCOPES
     locals_before = stop.frame["Locals"].texts()
     assert set(locals_before) == {"x", "y", "mode"}
@@ -131,7 +134,7 @@ def test_graph_as_a_document_and_guards_with_their_lines(session: Session) -> No
     assert document.source_reference
     text = session.client.source(document.source_reference).content
     assert "linear" in text
-    assert "model.py" in text, "the user's lines stand beside the nodes"
+    assert "# model.py:" in text, "the user's lines stand beside the nodes"
     guards = list(stop.frame["Guards"].children.values())
     assert len(guards) > 2
     assert any("model.py" in str(_open_texts(guard, 1)) for guard in guards)

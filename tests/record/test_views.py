@@ -39,8 +39,17 @@ def test_a_compile_in_progress(session: Session) -> None:
     assert compiled["attempts"] == [{"number": 1}]
     assert compiled["graphs"] == []
     assert compiled["breaks"] == []
-    assert "no graph yet" in session.refusal("dynamoGraph", {"compileId": "0/0", "index": 0})
-    assert session.request("dynamoGuards", {"compileId": "0/0"})["guards"] == []
+    graph = session.request("dynamoGraph", {"compileId": "0/0", "index": 0})
+    assert (graph["name"], graph["isFinal"]) == ("graph so far", False)
+    assert [node["name"] for node in graph["nodes"]] == ["l_x_", "total"], "what stands before the loop"
+    code = session.request("source", {"source": graph["source"], "sourceReference": 0})["content"]
+    assert "total = l_x_ * 0" in code
+    assert "there is no graph 1" in session.refusal("dynamoGraph", {"compileId": "0/0", "index": 1})
+    guards = session.request("dynamoGuards", {"compileId": "0/0"})
+    assert guards["isFinal"] is False
+    assert guards["count"] == len(guards["guards"])
+    tensor = next(guard for guard in guards["guards"] if guard["type"] == "TENSOR_MATCH")
+    assert (tensor["source"], _line_of("graph_break", tensor["place"])) == ("x", "before_loop")
     assert "0/0" in session.refusal("dynamoGuards", {"compileId": "7/7"})
     session.set_breakpoints("graph_break")
     session.run_to_end()
@@ -77,6 +86,7 @@ def test_the_graph_and_the_guards(session: Session) -> None:
     nodes = {node["name"]: node for node in graph["nodes"]}
     assert len(graph["nodes"]) == summary["nodeCount"]
     assert summary["operationCount"] == 8
+    assert graph["isFinal"] is True
     total = nodes["total"]
     assert (total["operation"], total["target"]) == ("call_function", "operator.mul")
     assert total["value"].startswith("f32[2, 3]")

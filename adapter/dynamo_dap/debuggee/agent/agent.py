@@ -210,6 +210,10 @@ class Agent:
             raise RequestError(f"thread {thread_id} is running", error_id=102, message="notStopped")
         return pause
 
+    def pause_on(self, ident: int) -> Pause | None:
+        """Return the pause of a thread by Python's identifier; None when it is not held."""
+        return self._pauses.get(ident)
+
     @property
     def held_idents(self) -> set[int]:
         """Python's identifiers of the held threads."""

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dynamo_dap.debuggee.compile_time.graph_texts import call_text, result_text
+from dynamo_dap.debuggee.compile_time.guards_view import guard_texts
+from dynamo_dap.debuggee.recording.facts import Texts
 from dynamo_dap.debuggee.recording.recorder import Recorder
 from dynamo_dap.record.events import VERSION, Ended, Event, GuardsMade, Started
 from dynamo_dap.record.file import RecordWriter
@@ -41,7 +43,7 @@ def make_recorder(
         if not isinstance(event, GuardsMade):
             on_change()
 
-    return Recorder(Session(), _node_texts, take)
+    return Recorder(Session(), Texts(_node_texts, guard_texts), take)
 
 
 def _node_texts(node: Any) -> tuple[str, str]:

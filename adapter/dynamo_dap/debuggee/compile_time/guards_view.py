@@ -29,12 +29,24 @@ _ROOM = 80
 
 def guard_children(tx: Any) -> Children:
     """Return the guards as children, numbered in the order in which the trace asked for them."""
-    entries: list[GuardFacts | ShapeGuardFacts] = [*guards_of(tx), *shape_guards_of(tx)]
+    entries = _entries(tx)
 
     def page(start: int, stop: int) -> list[Variable]:
         return [_variable(tx, start + at, entry) for at, entry in enumerate(entries[start:stop])]
 
     return in_pages(len(entries), page)
+
+
+def _entries(tx: Any) -> list[GuardFacts | ShapeGuardFacts]:
+    return [*guards_of(tx), *shape_guards_of(tx)]
+
+
+def guard_texts(tx: Any) -> list[tuple[str, GuardFacts | ShapeGuardFacts]]:
+    """Return the guards asked for so far, each with its expression."""
+    return [
+        (guard_expression(tx, entry) if isinstance(entry, GuardFacts) else entry.expression, entry)
+        for entry in _entries(tx)
+    ]
 
 
 def _variable(tx: Any, number: int, entry: GuardFacts | ShapeGuardFacts) -> Variable:

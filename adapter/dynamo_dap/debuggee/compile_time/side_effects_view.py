@@ -33,7 +33,6 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import (
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable
 from dynamo_dap.debuggee.values.paging import unique_names
 
-
 _NONE = Variable("(none so far)", Value("", kind="virtual"))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from dynamo_dap.debuggee.agent.handlers.compiles import NoSuchCompile
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.record.model import Compile, CompiledFunction, Graph
+from dynamo_dap.record.model import Compile, CompiledFunction, Graph, Guard
 from dynamo_dap.record.readable_graph import readable_graph
 from dynamo_dap.record.session import Session
 
@@ -44,13 +45,20 @@ def graph_body(session: Session, compile_id: str, index: int) -> tuple[dict[str,
         NoSuchCompile: there is none; the text says what there is.
     """
     compiled, graph = session.read(lambda session: _graph(session, compile_id, index))
+    return graph_answer(graph, compiled, compile_id, is_final=True)
+
+
+def graph_answer(
+    graph: Graph, compiled: Compile, compile_id: str, *, is_final: bool
+) -> tuple[dict[str, object], VirtualSource]:
+    """Return the body of ``dynamoGraph`` and the readable code; that of a graph being traced is of this pause only."""
     source = VirtualSource(
         name=f"{graph.name} of {compiled.name} [{compile_id}].py",
         text=lambda: readable_graph(graph, compiled.name),
-        key=("recorded graph", compile_id, index, id(graph)),
+        key=("recorded graph", compile_id, graph.index, id(graph)) if is_final else None,
     )
     nodes = [msgspec.to_builtins(node) for node in graph.nodes]
-    return {"name": graph.name, "nodeCount": graph.node_count, "nodes": nodes}, source
+    return {"name": graph.name, "nodeCount": graph.node_count, "isFinal": is_final, "nodes": nodes}, source
 
 
 def _graph(session: Session, compile_id: str, index: int) -> tuple[Compile, Graph]:
@@ -71,9 +79,14 @@ def guards_body(session: Session, compile_id: str) -> dict[str, object]:
 
     def read(session: Session) -> dict[str, object]:
         compiled = _found(session, compile_id)
-        return {"guards": msgspec.to_builtins(compiled.guards), "count": compiled.guard_count}
+        return guards_answer(compiled.guard_count, compiled.guards, is_final=compiled.state != "tracing")
 
     return session.read(read)
+
+
+def guards_answer(count: int, guards: Sequence[Guard], *, is_final: bool = False) -> dict[str, object]:
+    """Return the body of ``dynamoGuards``."""
+    return {"guards": msgspec.to_builtins(guards), "count": count, "isFinal": is_final}
 
 
 def _found(session: Session, compile_id: str) -> Compile:

@@ -6,7 +6,8 @@ Compiling thread.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
@@ -15,7 +16,9 @@ from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_place
 from dynamo_dap.debuggee.torch_internals.graph_breaks import facts_of_break, place_of_break, stack_of_break
 from dynamo_dap.debuggee.torch_internals.guard_places import remember_places
+from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
+from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.translator import user_function_name
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.guard_values import values_then_and_now
@@ -30,6 +33,16 @@ _MESSAGE = 4000
 
 NodeTexts = Callable[[Any], tuple[str, str]]
 """Writes a node: the expression it computes, and what its result is."""
+GuardTexts = Callable[[Any], Sequence[tuple[str, GuardFacts | ShapeGuardFacts]]]
+"""Writes the guards that a translator has asked for so far: the expression of each, and what is known of it."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """How parts of a trace are written."""
+
+    node: NodeTexts
+    guards: GuardTexts
 
 
 def place(found: TorchPlace | None) -> Place | None:
@@ -116,3 +129,16 @@ def guards(compiling: FrameCompile, output: Any) -> tuple[int, list[Guard]]:
                 found.append(Guard(bounded_text(expression, _ROOM), one.check, at, one.source))
     remember_places(compiling.code, compiling.compile_id, places)
     return count, found
+
+
+def guards_so_far(translator: Any, texts: GuardTexts) -> tuple[int, list[Guard]]:
+    """Return how many guards a trace has asked for so far, and as many as are kept."""
+    asked_for = texts(translator)
+    return len(asked_for), [_guard_so_far(*one) for one in asked_for[:MAXIMUM_GUARDS]]
+
+
+def _guard_so_far(expression: str, known: GuardFacts | ShapeGuardFacts) -> Guard:
+    text, at = bounded_text(expression, _ROOM), place(known.place)
+    if isinstance(known, ShapeGuardFacts):
+        return Guard(text, "SHAPE_ENV", at)
+    return Guard(text, known.check, at, as_the_user_wrote(known.name) if known.name else None)

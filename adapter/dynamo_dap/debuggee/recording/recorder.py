@@ -7,6 +7,7 @@ on compiling threads; requests are answered on the agent's reader thread from wh
 from __future__ import annotations
 
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable
@@ -16,10 +17,11 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.recording import facts
-from dynamo_dap.debuggee.recording.answers import compiles_body, graph_body, guards_body
+from dynamo_dap.debuggee.recording.answers import compiles_body, graph_answer, graph_body, guards_answer, guards_body
 from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
 from dynamo_dap.debuggee.torch_internals.compiled_frames import phases_of, resume_codes
+from dynamo_dap.debuggee.torch_internals.graph import graphs_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break
 from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
 from dynamo_dap.debuggee.torch_internals.symbols import specialization_of
@@ -61,10 +63,12 @@ class Recorder(CompileObserver):
 
     name = "record"
 
-    def __init__(self, session: Session, node_texts: facts.NodeTexts, on_event: Callable[[Event], None]) -> None:
-        """Put what is learned into ``session``, and give it to ``on_event``; ``node_texts`` writes nodes of graphs."""
+    def __init__(self, session: Session, texts: facts.Texts, on_event: Callable[[Event], None]) -> None:
+        """Put what is learned into ``session``, and give it to ``on_event``; ``texts`` writes nodes and guards."""
         self.session = session
-        self._node_texts = node_texts
+        self._texts = texts
+        self._threads: dict[str, int] = {}
+        """Python's identifier of the thread of each compile in progress."""
         self._on_event = on_event
         self._skipped: set[tuple[str, Place]] = set()
         HOOKS.on_problem = log_exception
@@ -105,6 +109,29 @@ class Recorder(CompileObserver):
         """Return the body of ``dynamoGuards``."""
         return guards_body(self.session, compile_id)
 
+    def thread_of(self, compile_id: str) -> int | None:
+        """See ``CompileReader``."""
+        return self._threads.get(compile_id)
+
+    # -- requests: a compiling thread, held ------------------------------------------------------------------------
+
+    def graph_so_far(self, compile_id: str, index: int) -> tuple[dict[str, object], VirtualSource] | None:
+        """See ``CompileReader``."""
+        translator = _translator_of(compile_id)
+        made = self.session.read(lambda session: session.find(compile_id))
+        if translator is None or made is None or index != len(made.graphs):
+            return None
+        graph = facts.graph(index, "graph so far", graphs_of(translator)[-1], self._texts.node)
+        return graph_answer(graph, made, compile_id, is_final=False)
+
+    def guards_so_far(self, compile_id: str) -> dict[str, object] | None:
+        """See ``CompileReader``."""
+        translator = _translator_of(compile_id)
+        made = self.session.read(lambda session: session.find(compile_id))
+        if translator is None or made is None or made.guards:
+            return None
+        return guards_answer(*facts.guards_so_far(translator, self._texts.guards))
+
     # -- what is told: compiling threads ---------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
@@ -116,6 +143,7 @@ class Recorder(CompileObserver):
         code = compiling.code
         function, function_place = facts.function_of(code)
         compiling.notes["id"] = identifier = self._unused(compiling.compile_id)
+        self._threads[identifier] = threading.get_ident()
         compiling.notes["began"] = time.perf_counter()
         self._take(
             CompileBegan(
@@ -165,7 +193,7 @@ class Recorder(CompileObserver):
         found = self.session.read(lambda session: session.find(compiling.notes["id"]))
         index = 0 if found is None else len(found.graphs)
         name = f"graph {index}" if index else "graph"
-        graph = facts.graph(index, name, module.graph, self._node_texts)
+        graph = facts.graph(index, name, module.graph, self._texts.node)
         self._take(GraphMade(compiling.notes["id"], graph))
 
     def guards_made(self, compiling: FrameCompile | None, output: Any) -> None:
@@ -201,6 +229,7 @@ class Recorder(CompileObserver):
         identifier = compiling.notes.get("id")
         if identifier is None:
             return
+        self._threads.pop(identifier, None)
         if problem is not None and is_graph_break(problem) and not getattr(problem, "logged", False):
             effect = "an error: fullgraph=True" if compiling.one_graph else "the function is skipped: it runs eagerly"
             self._take(BreakFound(identifier, facts.graph_break(problem, effect)))
@@ -217,6 +246,13 @@ class Recorder(CompileObserver):
                 phases=phases_of(compiling.compile_id),
             )
         )
+
+
+def _translator_of(compile_id: str) -> Any | None:
+    """Return the translator that runs on this thread, when it works for that compile."""
+    compiling = HOOKS.current
+    is_its_trace = compiling is not None and compiling.notes.get("id") == compile_id
+    return running_translator(sys._getframe()) if is_its_trace else None
 
 
 def _effect_of(reason: str) -> str | None:

@@ -1,5 +1,7 @@
-"""Requests beyond DAP about what was compiled. Served on the agent's reader thread, while the program runs or is held.
+"""Requests beyond DAP about what was compiled.
 
+Served on the agent's reader thread, while the program runs or is held; what is asked of a compile in progress, on the
+thread that is held in its trace.
 What is known is taken down by the engine called ``record``, which the agent knows nothing else of.
 """
 
@@ -10,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 
 from dynamo_dap.debuggee.agent.handlers.stack import dap_source
-from dynamo_dap.debuggee.agent.requests import RequestError, handles
+from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.agent.requests import RequestError, handles, handles_while_held
 from dynamo_dap.debuggee.values.model import VirtualSource
 
 if TYPE_CHECKING:
@@ -34,6 +37,15 @@ class CompileReader(Protocol):
 
     def guards(self, compile_id: str) -> dict[str, object]:
         """Return the body of ``dynamoGuards``. Raises ``NoSuchCompile``."""
+
+    def thread_of(self, compile_id: str) -> int | None:
+        """Return Python's identifier of the thread that traces a compile; None when it is over, or there is none."""
+
+    def graph_so_far(self, compile_id: str, index: int) -> tuple[dict[str, object], VirtualSource] | None:
+        """Return what ``graph`` does, of the trace that is held on this thread; None when it is another one's."""
+
+    def guards_so_far(self, compile_id: str) -> dict[str, object] | None:
+        """Return what ``guards`` does, of the trace that is held on this thread; None when it is another one's."""
 
 
 class _NoArguments(msgspec.Struct):
@@ -68,20 +80,36 @@ def compiles(agent: Agent, arguments: _NoArguments) -> dict[str, object]:
     return {"functions": []} if reader is None else reader.compiles()
 
 
-@handles("dynamoGraph", _GraphArguments)
-def graph(agent: Agent, arguments: _GraphArguments) -> dict[str, object]:
-    """Return one graph."""
+def _pause_in_trace(agent: Agent, arguments: _GraphArguments | _GuardsArguments) -> Pause | None:
+    """Return the pause inside the trace of the compile that is asked for, if there is one."""
+    reader = _reader(agent)
+    thread = None if reader is None else reader.thread_of(arguments.compile_id)
+    return None if thread is None else agent.pause_on(thread)
+
+
+@handles_while_held("dynamoGraph", _GraphArguments, _pause_in_trace)
+def graph(agent: Agent, pause: Pause | None, arguments: _GraphArguments) -> dict[str, object]:
+    """Return one graph: as it was given to the backend, else as far as it has been traced."""
+    reader = _needed_reader(agent)
+    so_far = None if pause is None else reader.graph_so_far(arguments.compile_id, arguments.index)
+    if so_far is not None:
+        body, code = so_far
+        return {**body, "source": dap_source(agent, pause, code)}
     try:
-        body, code = _needed_reader(agent).graph(arguments.compile_id, arguments.index)
+        body, code = reader.graph(arguments.compile_id, arguments.index)
     except NoSuchCompile as problem:
         raise RequestError(str(problem), error_id=132) from None
     return {**body, "source": dap_source(agent, None, code)}
 
 
-@handles("dynamoGuards", _GuardsArguments)
-def guards(agent: Agent, arguments: _GuardsArguments) -> dict[str, object]:
-    """Return the guards of one compile."""
+@handles_while_held("dynamoGuards", _GuardsArguments, _pause_in_trace)
+def guards(agent: Agent, pause: Pause | None, arguments: _GuardsArguments) -> dict[str, object]:
+    """Return the guards of one compile: those built, else those that its trace has asked for so far."""
+    reader = _needed_reader(agent)
+    so_far = None if pause is None else reader.guards_so_far(arguments.compile_id)
+    if so_far is not None:
+        return so_far
     try:
-        return _needed_reader(agent).guards(arguments.compile_id)
+        return reader.guards(arguments.compile_id)
     except NoSuchCompile as problem:
         raise RequestError(str(problem), error_id=132) from None
