@@ -1,6 +1,7 @@
 """Nothing armed, nothing paid: hooks are in only while something is armed, and torch is as it was afterwards.
 
-Looked at from inside the program: it stops in ordinary Python by ``breakpoint()``, where no hook is needed.
+Looked at from inside the program: it stops in ordinary Python by ``breakpoint()``, where no hook is needed. The record
+listens to lines as well, so that these sessions take none; ``test_the_record...`` tells what it hooks.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _hooks(stop: Stop) -> dict[str, str]:
 
 
 def test_a_session_without_breakpoints_hooks_nothing(session: Session) -> None:
-    session.launch("eager_breakpoint")
+    session.launch("eager_breakpoint", record=False)
     before = session.wait_for_stop("breakpoint", at="before")
     before.frame.evaluate("__import__('torch._dynamo.convert_frame')")
     assert _hooks(before) == UNTOUCHED
@@ -41,7 +42,7 @@ def test_a_session_without_breakpoints_hooks_nothing(session: Session) -> None:
 
 def test_hooks_come_with_a_breakpoint_and_go_with_it(session: Session) -> None:
     fixture = Fixture("eager_breakpoint")
-    session.launch("eager_breakpoint", mode="compile-time")
+    session.launch("eager_breakpoint", mode="compile-time", record=False)
     stop = session.wait_for_stop("breakpoint", at="before")
     stop.frame.evaluate("__import__('torch._dynamo.convert_frame')")
     session.client.set_breakpoints(fixture.path, [SourceBreakpoint(line=fixture.line("traced"))])
@@ -55,9 +56,20 @@ def test_hooks_come_with_a_breakpoint_and_go_with_it(session: Session) -> None:
 
 
 def test_a_step_takes_its_hooks_out_when_it_ends(session: Session) -> None:
-    session.launch("eager_breakpoint", mode="compile-time")
+    session.launch("eager_breakpoint", mode="compile-time", record=False)
     session.wait_for_stop("breakpoint", at="before")
     session.step_in(at="traced")
     after = session.go_on(at="after")
     assert _hooks(after) == UNTOUCHED
+    assert session.run_to_end() == 0
+
+
+def test_the_record_hooks_nothing_that_runs_when_nothing_is_compiled(session: Session) -> None:
+    session.launch("eager_breakpoint")
+    before = session.wait_for_stop("breakpoint", at="before")
+    before.frame.evaluate("__import__('torch._dynamo.convert_frame')")
+    hooks = _hooks(before)
+    assert hooks.pop("line") != UNTOUCHED["line"]
+    assert hooks == {name: value for name, value in UNTOUCHED.items() if name != "line"}
+    session.go_on(at="after")
     assert session.run_to_end() == 0

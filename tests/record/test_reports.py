@@ -16,11 +16,12 @@ from dynamo_dap.record.events import CompileBegan, GraphMade, Started
 from dynamo_dap.record.file import RecordWriter, UnreadableRecord, read_record
 from dynamo_dap.record.folders import RECORDS_VARIABLE, SUFFIX
 from dynamo_dap.record.model import Graph, Node, Place
+from dynamo_dap.record.texts import digest_of_line
 from dynamo_dap.server.launching.options import LaunchArguments
 from dynamo_dap.server.launching.program import prepare
 from tests.client import Session
 from tests.client.fixtures import Fixture
-from tests.record.programs import BREAKS, RECOMPILES, write, write_explained
+from tests.record.programs import BREAKS, RECOMPILES, Case, write, write_explained
 
 _BREAK = re.compile(r"^Graph break in user code at (?P<path>.+):(?P<line>\d+)$")
 
@@ -179,6 +180,32 @@ def test_no_record_is_written_unasked(session: Session, tmp_path: Path) -> None:
     session.launch("graph_break", cwd=str(tmp_path), record=False)
     assert session.wait_for_exit() == 0
     assert not list(tmp_path.rglob(f"*{SUFFIX}"))
+
+
+def test_values_lines_and_callers_are_recorded(tmp_path: Path) -> None:
+    case = Case(
+        "fn",
+        "y = x + 1  #@assigned\nif mode == 'a':\n    y = y * 2  #@taken\nelse:\n    y = y - 1  #@never\n"
+        "w, n = y[0], x.shape[0] + 1  #@both\ny = outside(y)\nreturn [y * n, w]",
+        "T3, 'a'@torch.ones(5), 'a'",
+        "x, mode",
+    )
+    program = write(tmp_path, [case])
+    command("run", str(program), folder=tmp_path)
+    record = record_of(tmp_path)
+    lines = Fixture(program)
+    first, second = record["functions"][0]["compiles"]
+    values = {(value["name"], value["place"]["line"]): value["text"] for value in second["values"]}
+    assert values["y", lines.line("assigned")].startswith("f32[s")
+    assert values["n", lines.line("both")].endswith(" + 1")
+    assert values["w", lines.line("both")] == "f32[]"
+    assert {value["text"] for value in first["values"] if value["name"] == "n"} == {"4"}
+    (function,) = [one for one in first["traced"] if one["name"] == "fn"]
+    assert lines.line("taken") in function["traced"]
+    assert set(function["lines"]) - set(function["traced"]) == {lines.line("never")}
+    assert "fn(torch.ones(5), 'a')" in program.read_text().splitlines()[second["caller"]["line"] - 1]
+    digests = read_record(next(tmp_path.rglob(f"*{SUFFIX}"))).sources[str(program)]
+    assert digests == [digest_of_line(line) for line in program.read_text().splitlines()]
 
 
 def test_a_record_is_bounded(tmp_path: Path) -> None:

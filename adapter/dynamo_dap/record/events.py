@@ -15,6 +15,8 @@ from dynamo_dap.record.model import (
     Place,
     SkippedFrame,
     Specialization,
+    TracedFunction,
+    Value,
 )
 
 VERSION = 1
@@ -52,6 +54,17 @@ class CompileBegan(_Event, tag="compileBegan"):
     function_place: Place
     time: float
     backend: str | None = None
+    caller: Place | None = None
+    """The user's line that called the function."""
+
+
+class SourceRead(_Event, tag="sourceRead"):
+    """A file of the user's, as it was when the program ran: tells lines that have changed since."""
+
+    path: str
+    digests: str
+    """``zlib.crc32`` of each line, in UTF-8 without what is white at its end, as 8 hexadecimal digits; empty when the
+    file had changed before it was read."""
 
 
 class Recompiled(_Event, tag="recompiled"):
@@ -83,6 +96,13 @@ class SizeSpecialized(_Event, tag="sizeSpecialized"):
     specialization: Specialization
 
 
+class LimitReached(_Event, tag="limitReached"):
+    """There were too many compiles of the function: it runs eagerly."""
+
+    id: str
+    limit: str
+
+
 class GraphMade(_Event, tag="graphMade"):
     """A graph is given to the backend."""
 
@@ -96,6 +116,14 @@ class GuardsMade(_Event, tag="guardsMade"):
     id: str
     count: int
     guards: list[Guard]
+
+
+class Traced(_Event, tag="traced"):
+    """What the last attempt of a compile went through."""
+
+    id: str
+    functions: list[TracedFunction]
+    values: list[Value]
 
 
 class CompileEnded(_Event, tag="compileEnded"):
@@ -128,12 +156,15 @@ class Ended(_Event, tag="ended"):
 Event = (
     Started
     | CompileBegan
+    | SourceRead
     | Recompiled
     | AttemptRestarted
     | BreakFound
     | SizeSpecialized
+    | LimitReached
     | GraphMade
     | GuardsMade
+    | Traced
     | CompileEnded
     | FrameSkipped
     | Truncated

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.record.events import VERSION, Event, GraphMade, GuardsMade, Started, Truncated
+from dynamo_dap.record.events import VERSION, Event, GraphMade, GuardsMade, Started, Traced, Truncated
 from dynamo_dap.record.session import Session
 
 DETAILS_BOUND = 32 * 1024 * 1024
@@ -59,9 +59,50 @@ class RecordWriter:
 def _without_details(event: Event) -> Event:
     if isinstance(event, GraphMade):
         return GraphMade(event.id, msgspec.structs.replace(event.graph, nodes=[]))
+    if isinstance(event, Traced):
+        return Traced(event.id, event.functions, [])
     if isinstance(event, GuardsMade):
         return GuardsMade(event.id, event.count, [])
     return event
+
+
+class RecordReader:
+    """Reads a record as it is written. One thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.session = Session()
+        self._decoder = msgspec.json.Decoder(Event)
+        self._offset = 0
+        self._lines = 0
+
+    def read(self) -> bool:
+        """Read what is new; whether there was something. A last line that is not whole yet is left for later.
+
+        Raises:
+            UnreadableRecord: it is no record, or one of a newer version of the format.
+        """
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except OSError as error:
+            raise UnreadableRecord(f"cannot read {self.path}: {error.strerror or error}") from None
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            self._lines += 1
+            self._take(line)
+        return bool(whole)
+
+    def _take(self, line: bytes) -> None:
+        if self._lines == 1:
+            self.session.apply(_first(self.path, line))
+        elif line:
+            try:
+                self.session.apply(self._decoder.decode(line))
+            except msgspec.DecodeError as error:
+                raise UnreadableRecord(f"{self.path}, line {self._lines}: {error}") from None
 
 
 def read_record(path: Path) -> Session:
@@ -70,23 +111,23 @@ def read_record(path: Path) -> Session:
     Raises:
         UnreadableRecord: it is no record, or one of a newer version of the format.
     """
+    reader = RecordReader(path)
+    if not reader.read():
+        raise UnreadableRecord(f"{path} is no record of dynamo-dap")
+    return reader.session
+
+
+def program_of(path: Path) -> Started:
+    """Return what a record file tells of its program.
+
+    Raises:
+        UnreadableRecord: it is no record, or one of a newer version of the format.
+    """
     try:
-        lines = path.read_bytes().split(b"\n")
+        with path.open("rb") as file:
+            return _first(path, file.readline())
     except OSError as error:
         raise UnreadableRecord(f"cannot read {path}: {error.strerror or error}") from None
-    session = Session()
-    session.apply(_first(path, lines[0]))
-    decoder = msgspec.json.Decoder(Event)
-    for number, line in enumerate(lines[1:], start=2):
-        if not line:
-            continue
-        try:
-            session.apply(decoder.decode(line))
-        except msgspec.DecodeError as error:
-            if number == len(lines):
-                break
-            raise UnreadableRecord(f"{path}, line {number}: {error}") from None
-    return session
 
 
 def _first(path: Path, line: bytes) -> Started:

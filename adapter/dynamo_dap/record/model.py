@@ -107,6 +107,32 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True):
     value_now: str | None = None
 
 
+class Value(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """What a name stood for at a line, while a function was traced."""
+
+    name: str
+    text: str
+    """``f32[s0, 4]``, ``s0 + 1``, ``[f32[3], 2]``, ``'mean'``"""
+    place: Place
+    """Of the assignment, the column counted in bytes; a parameter's is the line of the function."""
+    source: str | None = None
+    """Where it came from, as the user wrote it: ``self.weight``; None for what the function computed."""
+    has_tensor: bool = False
+    """Whether it is a tensor or a symbolic number, or holds one."""
+    is_parameter: bool = False
+
+
+class TracedFunction(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A function of the user's that a trace went through: the compiled one, or one that was inlined."""
+
+    name: str
+    place: Place
+    lines: list[int]
+    """Every line with code."""
+    traced: list[int]
+    """Those that Dynamo traced in this compile."""
+
+
 class Compile(Struct, rename="camel", omit_defaults=True):
     """One compile of one frame."""
 
@@ -134,6 +160,12 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     phases: dict[str, float] = {}
     """Seconds of the phases that torch measures: ``dynamo``, ``aot_autograd``, ``inductor`` ..."""
     specializations: list[Specialization] = []
+    limit: str | None = None
+    """The limit that was exceeded: ``recompile_limit``. The function runs eagerly then."""
+    caller: Place | None = None
+    """The user's line that called the function."""
+    values: list[Value] = []
+    traced: list[TracedFunction] = []
 
 
 class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True):

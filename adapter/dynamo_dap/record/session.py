@@ -19,9 +19,12 @@ from dynamo_dap.record.events import (
     FrameSkipped,
     GraphMade,
     GuardsMade,
+    LimitReached,
     Recompiled,
     SizeSpecialized,
+    SourceRead,
     Started,
+    Traced,
     Truncated,
 )
 from dynamo_dap.record.model import Attempt, Compile, CompiledFunction, Place, SkippedFrame
@@ -39,6 +42,8 @@ class Session:
         self.functions: list[CompiledFunction] = []
         """In the order of their first compile."""
         self.skipped: list[SkippedFrame] = []
+        self.sources: dict[str, list[str]] = {}
+        """Digests of the lines of the user's files, by path. See ``SourceRead``."""
         self._lock = threading.Lock()
         self._by_place: dict[tuple[str, Place], CompiledFunction] = {}
         self._by_id: dict[str, Compile] = {}
@@ -55,6 +60,8 @@ class Session:
                     self.is_truncated = True
                 case CompileBegan():
                     self._begin(event)
+                case SourceRead():
+                    self.sources[event.path] = [event.digests[at : at + 8] for at in range(0, len(event.digests), 8)]
                 case FrameSkipped():
                     self.skipped.append(event.frame)
                 case _:
@@ -68,7 +75,7 @@ class Session:
         if function is None:
             function = self._by_place[key] = CompiledFunction(event.function, event.function_place)
             self.functions.append(function)
-        compiled = Compile(event.id, event.name, place=event.place, backend=event.backend)
+        compiled = Compile(event.id, event.name, place=event.place, backend=event.backend, caller=event.caller)
         function.compiles.append(compiled)
         self._by_id[event.id] = compiled
 
@@ -92,7 +99,17 @@ class Session:
                 yield function, compiled
 
 
-_AboutCompile = Recompiled | AttemptRestarted | BreakFound | SizeSpecialized | GraphMade | GuardsMade | CompileEnded
+_AboutCompile = (
+    Recompiled
+    | AttemptRestarted
+    | BreakFound
+    | SizeSpecialized
+    | LimitReached
+    | GraphMade
+    | GuardsMade
+    | Traced
+    | CompileEnded
+)
 
 
 def _add(compiled: Compile, event: _AboutCompile) -> None:
@@ -110,6 +127,11 @@ def _add(compiled: Compile, event: _AboutCompile) -> None:
             compiled.breaks.append(event.graph_break)
         case SizeSpecialized():
             compiled.specializations.append(event.specialization)
+        case LimitReached():
+            compiled.limit = event.limit
+        case Traced():
+            compiled.traced = list(event.functions)
+            compiled.values = list(event.values)
         case GraphMade():
             compiled.graphs.append(event.graph)
         case GuardsMade():

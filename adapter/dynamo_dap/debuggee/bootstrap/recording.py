@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.compile_time.graph_texts import call_text, result_text
 from dynamo_dap.debuggee.compile_time.guards_view import guard_texts
 from dynamo_dap.debuggee.recording.facts import Texts
 from dynamo_dap.debuggee.recording.recorder import Recorder
-from dynamo_dap.record.events import VERSION, Ended, Event, GuardsMade, Started
+from dynamo_dap.record.events import VERSION, Ended, Event, GuardsMade, SourceRead, Started, Traced
 from dynamo_dap.record.file import RecordWriter
 from dynamo_dap.record.folders import SUFFIX, new_name, records_folder, remove_old_records
 from dynamo_dap.record.session import Session
@@ -39,11 +39,11 @@ def make_recorder(
 
     def take(event: Event) -> None:
         file.write(event)
-        # Guards come right before the end of a compile, which is told as well.
-        if not isinstance(event, GuardsMade):
+        # These come right before something that is told as well, or are not shown.
+        if not isinstance(event, GuardsMade | Traced | SourceRead):
             on_change()
 
-    return Recorder(Session(), Texts(_node_texts, guard_texts), take)
+    return Recorder(Session(), Texts(_node_texts, guard_texts), take, is_wanted)
 
 
 def _node_texts(node: Any) -> tuple[str, str]:

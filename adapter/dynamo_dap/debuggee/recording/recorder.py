@@ -18,6 +18,8 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.answers import compiles_body, graph_answer, graph_body, guards_answer, guards_body
+from dynamo_dap.debuggee.recording.sources import digests_of
+from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
 from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
 from dynamo_dap.debuggee.torch_internals.compiled_frames import phases_of, resume_codes
@@ -25,7 +27,13 @@ from dynamo_dap.debuggee.torch_internals.graph import graphs_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break
 from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
 from dynamo_dap.debuggee.torch_internals.symbols import specialization_of
-from dynamo_dap.debuggee.torch_internals.translator import running_translator, user_function_name
+from dynamo_dap.debuggee.torch_internals.traces import Trace, TraceNotes
+from dynamo_dap.debuggee.torch_internals.translator import (
+    frame_below_trace,
+    resume_function,
+    running_translator,
+    user_function_name,
+)
 from dynamo_dap.debuggee.values.model import VirtualSource, bounded_text
 from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 from dynamo_dap.record.events import (
@@ -37,10 +45,13 @@ from dynamo_dap.record.events import (
     FrameSkipped,
     GraphMade,
     GuardsMade,
+    LimitReached,
     Recompiled,
     SizeSpecialized,
+    SourceRead,
+    Traced,
 )
-from dynamo_dap.record.model import Place, SkippedFrame, Specialization
+from dynamo_dap.record.model import GraphBreak, Place, SkippedFrame, Specialization
 from dynamo_dap.record.session import Session
 
 EVENTS = (
@@ -53,6 +64,7 @@ EVENTS = (
     "guards_made",
     "frame_skipped",
     "specialized",
+    "limit_checked",
 )
 _ROOM = 2000
 _MAXIMUM_SKIPPED = 1000
@@ -63,14 +75,27 @@ class Recorder(CompileObserver):
 
     name = "record"
 
-    def __init__(self, session: Session, texts: facts.Texts, on_event: Callable[[Event], None]) -> None:
-        """Put what is learned into ``session``, and give it to ``on_event``; ``texts`` writes nodes and guards."""
+    def __init__(
+        self,
+        session: Session,
+        texts: facts.Texts,
+        on_event: Callable[[Event], None],
+        notes_traces: Callable[[], bool],
+    ) -> None:
+        """Put what is learned into ``session``, and give it to ``on_event``.
+
+        ``texts`` writes nodes and guards; ``notes_traces`` tells whether lines and values are wanted as well.
+        """
         self.session = session
         self._texts = texts
         self._threads: dict[str, int] = {}
         """Python's identifier of the thread of each compile in progress."""
         self._on_event = on_event
+        self._notes_traces = notes_traces
         self._skipped: set[tuple[str, Place]] = set()
+        self._sources: set[str] = set()
+        self._notes = TraceNotes()
+        self._began = time.time()
         HOOKS.on_problem = log_exception
 
     # -- the agent's side: any thread ------------------------------------------------------------------------------
@@ -78,10 +103,15 @@ class Recorder(CompileObserver):
     def arm(self) -> None:
         """Record from now on."""
         HOOKS.want(self, EVENTS)
+        if self._notes_traces():
+            self._notes.install()
+        else:
+            self._notes.remove()
 
     def close(self) -> None:
         """Record no more; what is known stays."""
         HOOKS.want(self, ())
+        self._notes.remove()
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
         """No frame is the recorder's."""
@@ -138,6 +168,13 @@ class Recorder(CompileObserver):
         self.session.apply(event)
         self._on_event(event)
 
+    def _see(self, *places: Place | None) -> None:
+        """Note the text of the files of these places, as it is now."""
+        for at in places:
+            if at is not None and at.path not in self._sources and is_user_file(at.path):
+                self._sources.add(at.path)
+                self._take(SourceRead(at.path, digests_of(at.path, not_after=self._began)))
+
     def compile_began(self, compiling: FrameCompile) -> None:
         """See ``CompileObserver``."""
         code = compiling.code
@@ -145,6 +182,9 @@ class Recorder(CompileObserver):
         compiling.notes["id"] = identifier = self._unused(compiling.compile_id)
         self._threads[identifier] = threading.get_ident()
         compiling.notes["began"] = time.perf_counter()
+        compiling.notes["trace"] = trace = Trace(is_user_file)
+        self._notes.begin(trace)
+        self._see(function_place)
         self._take(
             CompileBegan(
                 id=identifier,
@@ -154,6 +194,7 @@ class Recorder(CompileObserver):
                 function_place=function_place,
                 time=time.time(),
                 backend=name_of_backend(compiling.backend),
+                caller=None if resume_function(code) else _caller(),
             )
         )
 
@@ -169,11 +210,19 @@ class Recorder(CompileObserver):
         """See ``CompileObserver``."""
         found = failures_of(compiling.code, entries, reasons)
         failures = [facts.guard_failure(one, compiling.frame) for one in found]
+        self._see(*(one.place for one in failures))
         self._take(Recompiled(compiling.notes["id"], failures))
+
+    def limit_checked(self, compiling: FrameCompile, limit: str | None) -> None:
+        """See ``CompileObserver``."""
+        if limit is not None and "id" in compiling.notes:
+            self._take(LimitReached(compiling.notes["id"], limit))
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
         """See ``CompileObserver``."""
         if "id" in compiling.notes:
+            compiling.notes["trace"].clear()
+            compiling.notes.pop("values", None)
             text = bounded_text(reason.strip(), _ROOM)
             self._take(AttemptRestarted(compiling.notes["id"], compiling.attempt, text))
 
@@ -182,9 +231,12 @@ class Recorder(CompileObserver):
         compiling = HOOKS.current
         if compiling is None or "id" not in compiling.notes or getattr(exception, "logged", False):
             return
-        effect = _effect_of(reason)
-        self._take(BreakFound(compiling.notes["id"], facts.graph_break(exception, effect)))
+        self._take_break(compiling.notes["id"], facts.graph_break(exception, _effect_of(reason)))
         compiling.notes["told"] = exception
+
+    def _take_break(self, identifier: str, found: GraphBreak) -> None:
+        self._see(found.place, *(one.place for one in found.stack))
+        self._take(BreakFound(identifier, found))
 
     def graph_made(self, compiling: FrameCompile | None, output: Any, module: Any) -> None:
         """See ``CompileObserver``."""
@@ -195,6 +247,8 @@ class Recorder(CompileObserver):
         name = f"graph {index}" if index else "graph"
         graph = facts.graph(index, name, module.graph, self._texts.node)
         self._take(GraphMade(compiling.notes["id"], graph))
+        # Torch forgets what the nodes stand for when the trace is over.
+        compiling.notes["values"] = values_of(compiling.notes["trace"])
 
     def guards_made(self, compiling: FrameCompile | None, output: Any) -> None:
         """See ``CompileObserver``."""
@@ -232,7 +286,8 @@ class Recorder(CompileObserver):
         self._threads.pop(identifier, None)
         if problem is not None and is_graph_break(problem) and not getattr(problem, "logged", False):
             effect = "an error: fullgraph=True" if compiling.one_graph else "the function is skipped: it runs eagerly"
-            self._take(BreakFound(identifier, facts.graph_break(problem, effect)))
+            self._take_break(identifier, facts.graph_break(problem, effect))
+        self._take_trace(compiling, identifier)
         code = getattr(getattr(result, "guarded_code", None), "code", None)
         skip_reason = getattr(result, "skip_reason", None)
         resumes = resume_codes(code, getattr(compiling.frame, "f_globals", {}))
@@ -246,6 +301,24 @@ class Recorder(CompileObserver):
                 phases=phases_of(compiling.compile_id),
             )
         )
+
+    def _take_trace(self, compiling: FrameCompile, identifier: str) -> None:
+        trace: Trace = compiling.notes["trace"]
+        self._notes.end(trace)
+        values = compiling.notes.get("values")
+        functions = traced_functions(trace)
+        self._see(*(one.place for one in functions))
+        if functions:
+            self._take(Traced(identifier, functions, values_of(trace) if values is None else values))
+        trace.clear()
+
+
+def _caller() -> Place | None:
+    """Return the innermost line of the user's below Dynamo."""
+    frame = frame_below_trace(sys._getframe())
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else Place(frame.f_code.co_filename, frame.f_lineno or 1)
 
 
 def _translator_of(compile_id: str) -> Any | None:

@@ -41,6 +41,48 @@ RESTARTS = Feature("telling why an analysis was restarted", _COMPILE_FRAME)
 Hook = Callable[[Translator], None]
 
 
+class LineHooks:
+    """Wraps ``starts_line`` for whoever wants to hear of lines. One per process, as the method is."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hooks: dict[object, Hook] = {}
+        self._original: Any = None
+
+    def want(self, owner: object, hook: Hook | None) -> None:
+        """Call ``hook`` at every instruction that has a line, from now on; None to have none of ``owner`` any more.
+
+        ``lineno`` and ``instruction_pointer`` of the translator tell of the instruction by then.
+        """
+        with self._lock:
+            if hook is self._hooks.get(owner) or LINES.problem is not None:
+                return
+            base = LINES.resolve(_BASE)
+            if self._original is None:
+                self._original = base.__dict__["starts_line"]
+            if hook is None:
+                del self._hooks[owner]
+            else:
+                self._hooks[owner] = hook
+            wrapper = self._original
+            for one in self._hooks.values():
+                wrapper = _with_hook(wrapper, one)
+            base.starts_line = wrapper
+            if not self._hooks:
+                self._original = None
+
+
+def _with_hook(original: Any, hook: Hook) -> Any:
+    def starts_line(self: Translator, lineno: int) -> None:
+        original(self, lineno)
+        hook(self)
+
+    return starts_line
+
+
+LINE_HOOKS = LineHooks()
+
+
 class TranslatorHooks:
     """Wrappers around two methods of the interpreter. One per process, as the methods are."""
 
@@ -53,37 +95,32 @@ class TranslatorHooks:
         self._on_line_instruction = on_line_instruction
         self._on_instruction = on_instruction
         self._lock = threading.Lock()
-        self._originals: dict[str, Any] = {}
+        self._original_step: Any = None
+        self._has_lines = False
 
     def want(self, *, lines: bool, instructions: bool) -> None:
         """Have exactly these hooks in."""
         with self._lock:
-            self._set("starts_line", LINES, self._line_wrapper, lines)
-            self._set("step", INSTRUCTIONS, self._step_wrapper, instructions)
+            LINE_HOOKS.want(self, self._on_line_instruction if lines else None)
+            self._has_lines = lines and LINES.problem is None
+            self._want_steps(instructions)
 
     @property
     def installed(self) -> tuple[str, ...]:
         """The names of the methods that are wrapped now."""
-        return tuple(self._originals)
+        names = {"starts_line": self._has_lines, "step": self._original_step is not None}
+        return tuple(name for name, is_in in names.items() if is_in)
 
-    def _set(self, name: str, feature: Feature, wrapper: Callable[[Any], Any], wanted: bool) -> None:
-        if wanted == (name in self._originals) or feature.problem is not None:
+    def _want_steps(self, wanted: bool) -> None:
+        if wanted == (self._original_step is not None) or INSTRUCTIONS.problem is not None:
             return
-        base = feature.resolve(_BASE)
+        base = INSTRUCTIONS.resolve(_BASE)
         if wanted:
-            self._originals[name] = base.__dict__[name]
-            setattr(base, name, wrapper(self._originals[name]))
+            self._original_step = base.__dict__["step"]
+            base.step = self._step_wrapper(self._original_step)
         else:
-            setattr(base, name, self._originals.pop(name))
-
-    def _line_wrapper(self, original: Any) -> Any:
-        hook = self._on_line_instruction
-
-        def starts_line(self: Translator, lineno: int) -> None:
-            original(self, lineno)
-            hook(self)
-
-        return starts_line
+            base.step = self._original_step
+            self._original_step = None
 
     def _step_wrapper(self, original: Any) -> Any:
         hook = self._on_instruction

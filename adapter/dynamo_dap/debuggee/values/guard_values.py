@@ -13,4 +13,7 @@ _ROOM = 120
 def values_then_and_now(failure: Failure, frame: Any) -> tuple[str | None, str | None]:
     """Return both; None where it cannot be told. ``frame`` is torch's stand-in for the frame about to be run."""
     then, now = then_and_now(failure, frame)
+    if isinstance(now, str) and type(now) is not str:
+        # Torch has written it already.
+        return then, str(now)
     return then, None if now is NOT_KNOWN else preview(now, _ROOM)

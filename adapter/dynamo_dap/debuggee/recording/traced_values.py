@@ -1,0 +1,157 @@
+"""What a trace passed, as data of the record: values in a few characters, and lines. Compiling thread.
+
+Nothing is realized, guarded or added to the graph; no object of the program is asked for its ``repr``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dynamo_dap.debuggee.recording import facts
+from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_internals.sources import user_expression
+from dynamo_dap.debuggee.torch_internals.symbols import size_text
+from dynamo_dap.debuggee.torch_internals.tensor_facts import abbreviated, facts_of
+from dynamo_dap.debuggee.torch_internals.traces import Trace, TracedCode
+from dynamo_dap.debuggee.torch_internals.trackers.forms import (
+    CellForm,
+    Composite,
+    FunctionForm,
+    InstanceForm,
+    Known,
+    MappingForm,
+    NumberForm,
+    SequenceForm,
+    SetForm,
+    TensorForm,
+    Unrealized,
+)
+from dynamo_dap.debuggee.torch_internals.trackers.registry import form_of
+from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, source_of
+from dynamo_dap.record.model import Place, TracedFunction, Value
+
+MAXIMUM_VALUES = 2000
+_ROOM = 80
+_ITEMS = 4
+_DEPTH = 2
+_PLAIN = (int, float, complex, bool, str, bytes, type(None))
+
+
+def traced_functions(trace: Trace) -> list[TracedFunction]:
+    """Return the user's functions that a trace went through; a function and its rest are one."""
+    found: dict[tuple[str, Place], TracedFunction] = {}
+    for traced in trace.codes:
+        key = name, place = facts.function_of(traced.code)
+        lines = {line for *_, line in user_function_of(traced.code).co_lines() if line}
+        known = found.get(key)
+        all_lines = lines | set(known.lines if known else ())
+        all_traced = traced.lines | set(known.traced if known else ())
+        found[key] = TracedFunction(name, place, sorted(all_lines), sorted(all_traced))
+    return list(found.values())
+
+
+def values_of(trace: Trace) -> list[Value]:
+    """Return what names were assigned, as far as it is known."""
+    if trace.translator is None:
+        return []
+    found: dict[Value, None] = {}
+    for traced in trace.codes:
+        for value in _values_of_code(trace.translator, traced):
+            if len(found) >= MAXIMUM_VALUES:
+                break
+            found[value] = None
+    return list(found)
+
+
+def _values_of_code(tx: Any, traced: TracedCode) -> Iterable[Value]:
+    begin = facts.place_of_code(traced.code)
+    for name, tracker in traced.parameters.items():
+        # What Dynamo hands to the functions that it makes has names of its own.
+        if name.isidentifier() and not name.startswith("__"):
+            yield _value(tx, name, tracker, begin, is_parameter=True)
+    for (name, place), trackers in traced.stored.items():
+        for tracker in trackers:
+            yield _value(tx, name, tracker, Place(place.path, place.line, place.column), is_parameter=False)
+
+
+def _value(tx: Any, name: str, tracker: Any, place: Place, *, is_parameter: bool) -> Value:
+    writer = _Writer(tx)
+    text = writer.text(tracker, _DEPTH)
+    source = user_expression(source_of(tracker))
+    return Value(name, text[:_ROOM], place, source, writer.has_tensor, is_parameter)
+
+
+class _Writer:
+    """Writes one value."""
+
+    def __init__(self, tx: Any) -> None:
+        self._tx = tx
+        self.has_tensor = False
+
+    def text(self, value: Any, depth: int) -> str:
+        if not is_tracker(value):
+            return self._object(value)
+        form = form_of(self._tx, value)
+        match form:
+            case TensorForm():
+                return self._tensor(form.example)
+            case NumberForm():
+                self.has_tensor = True
+                return size_text(form.number)
+            case Known() | Unrealized():
+                return self._object(form.value)
+            case SequenceForm() | SetForm() | MappingForm() | CellForm():
+                return self._container(form, depth)
+            case _:
+                return _name(form)
+
+    def _container(self, form: SequenceForm | SetForm | MappingForm | CellForm, depth: int) -> str:
+        match form:
+            case SequenceForm():
+                return form.opening + self._items(form.items, depth) + form.closing
+            case SetForm():
+                return "{" + self._items(form.items, depth) + "}"
+            case MappingForm():
+                return self._mapping(form, depth)
+            case CellForm():
+                return self.text(form.contents, depth)
+
+    def _tensor(self, tensor: Any) -> str:
+        self.has_tensor = True
+        if not _is_tensor(tensor):
+            return "Tensor"
+        found = facts_of(tensor)
+        return f"{abbreviated(found.dtype)}[{', '.join(found.shape)}]"
+
+    def _object(self, value: Any) -> str:
+        if type(value) in _PLAIN:
+            return repr(value) if len(str(value)) <= _ROOM else type(value).__name__
+        return self._tensor(value) if _is_tensor(value) else f"{type(value).__name__}"
+
+    def _items(self, items: Any, depth: int) -> str:
+        if depth == 0:
+            return "…" if len(items) else ""
+        texts = [self.text(item, depth - 1) for item in list(items)[:_ITEMS]]
+        return ", ".join([*texts, *(["…"] if len(items) > _ITEMS else [])])
+
+    def _mapping(self, form: MappingForm, depth: int) -> str:
+        if depth == 0:
+            return "{…}" if form.pairs else "{}"
+        pairs = list(form.pairs)[:_ITEMS]
+        texts = [f"{self.text(key, 0)}: {self.text(value, depth - 1)}" for key, value in pairs]
+        return "{" + ", ".join([*texts, *(["…"] if len(form.pairs) > _ITEMS else [])]) + "}"
+
+
+def _name(form: FunctionForm | InstanceForm | Composite) -> str:
+    match form:
+        case FunctionForm():
+            return f"function {form.name}"
+        case InstanceForm():
+            return str(type.__dict__["__name__"].__get__(form.cls))
+        case Composite():
+            return form.title
+
+
+def _is_tensor(value: object) -> bool:
+    return any(base.__name__ == "Tensor" and base.__module__ == "torch" for base in type(value).__mro__)
