@@ -70,6 +70,8 @@ package: $(READY) $(TYPESCRIPT_READY)  ## Build the extension (.vsix), the wheel
 
 bench: $(READY)  ## Measure what the debugger costs, as ratios to the plain program
 	@$(BIN)/python tests/benchmarks/compile_time.py
+	@$(BIN)/python tests/benchmarks/run_time_calls.py
+	@$(BIN)/python tests/benchmarks/run_time_instructions.py
 	@$(BIN)/python tests/benchmarks/eager.py
 
 test-matrix:  ## Run the tests of the debuggee on every other Python that is installed

@@ -59,16 +59,20 @@ def measure(repeats: int) -> dict[str, list[tuple[float, float]]]:
         port = str(listener.getsockname()[1])
         plain = subprocess.Popen([sys.executable, str(PROGRAM), port])
         stack.callback(plain.wait)
-        programs = {"plain": CallingProgram(listener)}
-        debugged = [stack.enter_context(DebuggedProgram(PROGRAM, [port], mode="both"))]
-        programs["attached, nothing armed"] = CallingProgram(listener)
-        armed = {PROGRAM: [fixture.line("never")]}
-        debugged.append(stack.enter_context(DebuggedProgram(PROGRAM, [port], armed, mode="both")))
-        programs["a breakpoint elsewhere"] = CallingProgram(listener)
-        for program in programs.values():
+        programs: dict[str, CallingProgram] = {}
+
+        def connected(name: str) -> None:
+            programs[name] = program = CallingProgram(listener)
             stack.callback(program.close)
             program.call()
             program.taken.clear()
+
+        connected("plain")
+        debugged = [stack.enter_context(DebuggedProgram(PROGRAM, [port], mode="both"))]
+        connected("attached, nothing armed")
+        armed = {PROGRAM: [fixture.line("never")]}
+        debugged.append(stack.enter_context(DebuggedProgram(PROGRAM, [port], armed, mode="both")))
+        connected("a breakpoint elsewhere")
         for _ in range(repeats * TURNS):
             for program in programs.values():
                 program.call()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
-_MARKER = re.compile(r"#@(\w+)\s*$")
+_MARKER = re.compile(r"# ?@(\w+)\s*$")
+"""The formatter puts the blank in, where it is let."""
 
 
 class Fixture:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -119,6 +120,60 @@ def test_a_condition_that_fails_stops_and_says_why() -> None:
         function(*replay_arguments())
         assert len(record.seen) == 1
         assert any("no_such_name" in text for text in host.printed)
+
+
+class _Slow:
+    """A value with an attribute that takes for ever, for a condition that looks harmless."""
+
+    @property
+    def attribute(self) -> bool:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            pass
+        return False
+
+
+def test_a_condition_without_a_call_is_bounded_in_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = compiled(programs.replay)
+    monkeypatch.setattr(programs, "SLOW", _Slow(), raising=False)
+    began = time.monotonic()
+    record = Recorder()
+    with debugging(record, evaluation_timeout=0.3) as host:
+        _set_lines(host, "append", condition="SLOW.attribute")
+        function(*replay_arguments())
+        assert len(record.seen) == 1, "as any condition that fails, it stops and says why"
+        assert any("SLOW.attribute" in text for text in host.printed), host.printed
+    assert time.monotonic() - began < 30
+    # What interrupted the condition does not arrive in the program later, and a traced thread gets on.
+    stepping = Recorder("over instruction")
+    with debugging(stepping, stop_on_generated_code=True):
+        assert function(*replay_arguments()) is not None
+    assert len(stepping.seen) > 3
+
+
+def test_a_condition_at_every_instruction_sees_the_program_as_it_is_there() -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=lambda stop: stop.index)
+    with debugging(record) as host:
+        (generated,) = _met(host, function, *replay_arguments())
+        record.seen.clear()
+        host.engine.set_instruction_breakpoints(
+            [
+                InstructionBreakpoint(
+                    instruction_reference=generated.reference(one.index), condition="__stack__[-1:] == [log]"
+                )
+                for one in generated.table
+                if one.index >= generated.entry
+            ]
+        )
+        host.engine.arm()
+        function(*replay_arguments())
+        behind_loads = {
+            one.index + 1 for one in generated.table if one.name.startswith("LOAD_FAST") and one.text == "log"
+        }
+    assert behind_loads
+    assert set(record.seen) >= behind_loads
+    assert len(record.seen) < len(generated.table) / 2
 
 
 # -- functions -----------------------------------------------------------------------------------------------------

@@ -64,12 +64,75 @@ class Interruptible:
             _watchdog.forget(self)
         if raised and ident is not None:
             # The exception may still be on its way: the work could have ended by itself just before. It must not
-            # arrive in the user's program, so take it back if it was not delivered yet.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), None)
+            # arrive in the user's program.
+            _let_it_arrive()
+
+
+class Guard:
+    """Bounds short pieces of work, one after the other on one thread, at next to no cost for each.
+
+    Such as a condition that is evaluated at every instruction. The watchdog looks at a guard twice a second while it is
+    in use, so that a piece of work may run that much longer than it should.
+    """
+
+    __slots__ = ("_deadline", "_ident", "_lock", "_raised", "is_watched")
+
+    def __init__(self) -> None:
+        self.is_watched = False
+        """Whether the watchdog looks at it."""
+        self._lock = threading.Lock()
+        self._ident = threading.get_ident()
+        self._deadline: float | None = None
+        self._raised = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a piece of work is being done."""
+        return self._deadline is not None
+
+    def begin(self, seconds: float) -> None:
+        """A piece of work begins, which may take ``seconds``. The thread that made the guard."""
+        self._deadline = time.monotonic() + seconds
+        if not self.is_watched:
+            _watchdog.watch_guard(self)
+
+    def end(self) -> None:
+        """The piece of work has ended, in whatever way. The thread that made the guard."""
+        with self._lock:
+            self._deadline = None
+            raised, self._raised = self._raised, False
+        if raised:
+            _let_it_arrive()
+
+    def look(self, now: float) -> None:
+        """Interrupt work that is overdue. The watchdog's thread."""
+        with self._lock:
+            if self._deadline is not None and self._deadline <= now and not self._raised:
+                self._raised = True
+                _raise_in_thread(self._ident)
 
 
 def _raise_in_thread(ident: int) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(Interrupted))
+
+
+def _let_it_arrive() -> None:
+    """Have an exception that is on its way to this thread arrive here, if there is one.
+
+    Taking it back (``PyThreadState_SetAsyncExc`` with NULL) leaves the interpreter's flag up for good, on 3.12 and
+    older: it then checks for an exception again and again, and a traced thread of 3.11 never gets any further.
+    """
+    try:
+        for _ in range(100):
+            # The interpreter looks for exceptions at the end of each turn.
+            pass
+    except Interrupted:
+        pass
+
+
+_GUARD_INTERVAL = 0.5
+"""Seconds between two looks at guards that are in use."""
+_IDLE_LOOKS = 4
 
 
 class _Watchdog:
@@ -83,31 +146,55 @@ class _Watchdog:
         self._thread: threading.Thread | None = None
         self._wakes_at: float | None = None
         """When the thread wakes by itself; None when it sleeps until there is something to watch."""
+        self._guards: dict[Guard, int] = {}
+        """Guards in use: how often in a row each was found idle."""
 
     def watch(self, work: Interruptible, deadline: float) -> None:
         with self._lock:
             self._deadlines[work] = deadline
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = own_thread("watchdog", self._run)
-                self._thread.start()
-            elif self._wakes_at is None or deadline < self._wakes_at:
-                # Waking it for every piece of work would cost more than most conditions of breakpoints do.
-                self._wakes_at = deadline
-                self._condition.notify()
+            self._start_or_wake(deadline)
+
+    def watch_guard(self, guard: Guard) -> None:
+        with self._lock:
+            guard.is_watched = True
+            self._guards[guard] = 0
+            self._start_or_wake(time.monotonic() + _GUARD_INTERVAL)
+
+    def _start_or_wake(self, deadline: float) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = own_thread("watchdog", self._run)
+            self._thread.start()
+        elif self._wakes_at is None or deadline < self._wakes_at:
+            # Waking it for every piece of work would cost more than most conditions of breakpoints do.
+            self._wakes_at = deadline
+            self._condition.notify()
+
+    def _look_at_guards(self, now: float) -> None:
+        for guard, idle in list(self._guards.items()):
+            guard.look(now)
+            self._guards[guard] = 0 if guard.is_busy else idle + 1
+            if self._guards[guard] > _IDLE_LOOKS:
+                guard.is_watched = False
+                del self._guards[guard]
 
     def forget(self, work: Interruptible) -> None:
         with self._lock:
             self._deadlines.pop(work, None)
 
+    def _next_deadline(self) -> float | None:
+        looks = [time.monotonic() + _GUARD_INTERVAL] if self._guards else []
+        return min([*self._deadlines.values(), *looks], default=None)
+
     def _run(self) -> None:
         while True:
             with self._lock:
-                self._wakes_at = min(self._deadlines.values(), default=None)
+                self._wakes_at = self._next_deadline()
                 self._condition.wait(None if self._wakes_at is None else max(0.0, self._wakes_at - time.monotonic()))
                 now = time.monotonic()
                 due = [work for work, deadline in self._deadlines.items() if deadline <= now]
                 for work in due:
                     del self._deadlines[work]
+                self._look_at_guards(now)
             for work in due:
                 work.time_out()
 

@@ -101,6 +101,8 @@ class InstructionTable:
         """Decode ``code``; it is not kept."""
         self.instructions: tuple[Instruction, ...] = tuple(_decode(code))
         self.code_size = len(code.co_code)
+        self.index_of_start: dict[int, int] = {one.start: one.index for one in self.instructions}
+        """Index by the offset at which an instruction begins, prefixes included."""
         by_offset = [-1] * (self.code_size // 2)
         for instruction in self.instructions:
             count = (instruction.end - instruction.start) // 2

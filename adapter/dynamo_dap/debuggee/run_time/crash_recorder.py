@@ -23,10 +23,13 @@ class CrashRecorder:
         self._described: set[int] = set()
         self._threads = threading.local()
 
+    @property
+    def is_on(self) -> bool:
+        """Whether there is anybody to leave word for."""
+        return self._folder is not None
+
     def record(self, generated: GeneratedCode, index: int) -> None:
         """The instruction ``index`` is about to be executed on this thread."""
-        if self._folder is None:
-            return
         slot = getattr(self._threads, "slot", None)
         if slot is None or generated.number not in self._described:
             slot = self._prepare(generated)
@@ -66,8 +69,8 @@ class CrashRecorder:
             log_exception("preparing the crash cell")
             return None
 
-    def close(self) -> None:
-        """Say that nothing is being executed: nobody tells any more."""
+    def pause(self) -> None:
+        """Say that nothing is being executed: nobody tells any more, for now."""
         if self._writer is not None:
             self._writer.clear_all()
 

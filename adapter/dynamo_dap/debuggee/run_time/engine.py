@@ -21,12 +21,14 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.run_time.addresses import BadAddress
+from dynamo_dap.debuggee.run_time.conditions import Conditions
 from dynamo_dap.debuggee.run_time.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.run_time.disassembly import disassemble
 from dynamo_dap.debuggee.run_time.events import new_source
-from dynamo_dap.debuggee.run_time.frames import GeneratedFrame, Moment, Place, UserFrame, listing_source
+from dynamo_dap.debuggee.run_time.frames import GeneratedFrame, UserFrame, listing_source
 from dynamo_dap.debuggee.run_time.generated import CodeGone, GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBreakpoints
+from dynamo_dap.debuggee.run_time.place import Moment, Place
 from dynamo_dap.debuggee.run_time.plans import Plans
 from dynamo_dap.debuggee.run_time.raising import RaisedExceptions, raised_exception
 from dynamo_dap.debuggee.run_time.stepping import Origin, ends_at, is_on_stack
@@ -50,7 +52,7 @@ class _Wants:
     """What is armed, apart from breakpoints."""
 
     everything: bool = False
-    """Whether every generated code object has to tell its instructions."""
+    """Whether every generated code object has to tell its instructions; if not, only breakpoints and markers count."""
     entries: bool = False
     raises: bool = False
     breakpoints: bool = False
@@ -77,6 +79,7 @@ class RunTimeEngine:
         self._plans = Plans(host.breakpoints, self._instruction_breakpoints)
         self._wants = _Wants()
         self._raised = RaisedExceptions()
+        self._conditions = Conditions(host)
         self._crash = CrashRecorder(crash_folder)
         for problem in (NOTIFICATION.problem, MARKERS.problem):
             if problem is not None:
@@ -98,6 +101,8 @@ class RunTimeEngine:
         else:
             self._notifier.remove()
         self._events.want_raises(wants.raises)
+        if not wants.everything:
+            self._crash.pause()
         self._watch_again(wants)
         if self._host.current_step() is not None:
             self._watch_own_stack()
@@ -124,9 +129,12 @@ class RunTimeEngine:
         self._events.keep_only(kept)
 
     def _is_wanted(self, generated: GeneratedCode, wants: _Wants) -> bool:
-        if wants.everything or generated.has_marker:
-            return True
-        return wants.breakpoints and bool(self._plans.of(generated).stops)
+        """Bring the stops of ``generated`` up to date, and return whether it has to tell its instructions."""
+        if wants.breakpoints:
+            generated.stops = self._plans.of(generated).stops
+        elif generated.stops or generated.has_marker:
+            generated.stops = self._plans.without_breakpoints(generated).stops
+        return wants.everything or bool(generated.stops)
 
     def _watch_own_stack(self) -> None:
         """A step begins on this thread: frames of generated code further down must tell when it comes back to them."""
@@ -148,7 +156,7 @@ class RunTimeEngine:
         self._events.close()
         self._instruction_breakpoints.clear()
         self._plans.forget()
-        self._crash.close()
+        self._crash.pause()
 
     # -- the beginning of generated code ---------------------------------------------------------------------------
 
@@ -174,27 +182,34 @@ class RunTimeEngine:
 
     def on_instruction(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
         """See ``events.Sink``."""
-        index = generated.table.index_at(offset)
+        wants = self._wants
+        stops: Sequence[LineBreakpoint] | None = generated.stops.get(offset)
+        if not wants.everything:
+            # What a program pays for a breakpoint at each instruction of the code that it is in.
+            if stops is None:
+                return
+            if stops and not (stops := self._conditions.not_surely_false(stops, generated, frame, offset)):
+                return
+        index = generated.table.index_of_start.get(offset)
         if index is None or index < generated.entry:
             return
-        wants = self._wants
-        self._crash.record(generated, index)
+        if wants.everything:
+            self._look_at_everything(generated, frame, index, wants)
+        if not self._host.is_holding and not self._conditions.are_evaluated:
+            self._decide(Place(generated, frame, index), stops)
+
+    def _look_at_everything(self, generated: GeneratedCode, frame: types.FrameType, index: int, wants: _Wants) -> None:
+        if self._crash.is_on:
+            self._crash.record(generated, index)
         if wants.raises:
             self._raised.before_instruction(generated, frame, index)
-        host = self._host
-        stops = self._plans.of(generated).stops.get(index) if wants.breakpoints else None
-        step = host.current_step()
-        is_entry = wants.entries and index == generated.entry
-        is_due = stops is not None or step is not None or is_entry or host.has_pause_requests
-        if (is_due or index in generated.markers) and not host.is_holding:
-            self._decide(Place(generated, frame, index), stops or ())
 
-    def _decide(self, place: Place, stops: Sequence[LineBreakpoint]) -> None:
+    def _decide(self, place: Place, stops: Sequence[LineBreakpoint] | None) -> None:
         host = self._host
         hit = host.should_stop(list(stops), lambda: GeneratedFrame(place, host.print)) if stops else []
         if hit:
             self._stop(place, "breakpoint", hit=hit)
-        elif place.index in place.generated.markers:
+        elif stops is not None and place.index in place.generated.markers:
             self._stop(place, "breakpoint", why="torch._dynamo.bytecode_debugger.breakpoint()")
         elif host.has_pause_requests and host.take_pause_request():
             self._stop(place, "pause")

@@ -14,6 +14,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true_python
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
+from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.run_time.local_writing import write_local
 from dynamo_dap.debuggee.run_time.slot_writing import write_slot
 from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off
@@ -58,6 +59,8 @@ class _Condition:
     code: types.CodeType
     calls: bool
     """Whether it calls anything, which might be a compiled function."""
+    names_stack: bool
+    """Whether it uses ``__stack__``."""
 
 
 def is_true(values: FrameValues, expression: str) -> bool:
@@ -69,13 +72,33 @@ def is_true(values: FrameValues, expression: str) -> bool:
             return is_true_python(expression, values.frame.f_globals, dict(names))
     found = values.frame.f_locals
     used: dict[str, object] = {name: found[name] for name in condition.code.co_names if name in found}
-    if STACK_NAME in condition.code.co_names:
+    if condition.names_stack:
         used[STACK_NAME] = values.stack()
     if not condition.calls:
         # Hooks run where Dynamo looks away; only a call of a compiled function would make it look.
         return bool(eval(condition.code, values.frame.f_globals, used))
     with dynamo_off():
         return bool(eval(condition.code, values.frame.f_globals, used))
+
+
+def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: int, expression: str) -> bool:
+    """Whether a condition that calls nothing is false, at the least cost.
+
+    It is asked at every instruction that has a conditional breakpoint. False also when the answer is not that simple:
+    then it is to be evaluated with all due care.
+    """
+    condition = _compiled_condition(expression)
+    if condition is None or condition.calls:
+        return False
+    try:
+        found = frame.f_locals
+        used: dict[str, object] = {name: found[name] for name in condition.code.co_names if name in found}
+        if condition.names_stack:
+            index = generated.table.index_of_start[offset]
+            used[STACK_NAME] = FrameValues(generated, frame, index, is_whole=True).stack()
+        return not eval(condition.code, frame.f_globals, used)
+    except Exception:  # noqa: BLE001  (whoever evaluates it with care tells of it)
+        return False
 
 
 @functools.lru_cache(maxsize=256)
@@ -88,7 +111,8 @@ def _compiled_condition(expression: str) -> _Condition | None:
     code: types.CodeType = compile(tree, "<condition>", "eval")
     if any(isinstance(constant, types.CodeType) for constant in code.co_consts):
         return None
-    return _Condition(code, any(isinstance(node, ast.Call) for node in ast.walk(tree)))
+    calls = any(isinstance(node, ast.Call) for node in ast.walk(tree))
+    return _Condition(code, calls, STACK_NAME in code.co_names)
 
 
 def value_of(values: FrameValues, expression: str) -> Any:

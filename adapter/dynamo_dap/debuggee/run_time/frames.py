@@ -6,12 +6,8 @@ next frame of the stack) at the line of the user's file that its instruction is 
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property, partial
-from typing import Any
 
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python
 from dynamo_dap.debuggee.agent.frames import Frame, Position
@@ -19,34 +15,10 @@ from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.run_time import evaluation
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.debuggee.run_time.place import Moment, Place
 from dynamo_dap.debuggee.run_time.scopes import scopes_of
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
 from dynamo_dap.protocol.types import CompletionItem
-
-
-class Moment(Enum):
-    """Where a frame is, relative to its current instruction."""
-
-    BEFORE = "before"
-    """It is about to execute it: the stack is whole."""
-    INSIDE = "inside"
-    """It is executing it (a caller's call): the operands are in use."""
-    RAISED = "raised"
-    """It raised: the operands are gone."""
-
-
-@dataclass(slots=True)
-class Place:
-    """A running frame of generated code and where it is."""
-
-    generated: GeneratedCode
-    frame: types.FrameType
-    index: int
-    moment: Moment = Moment.BEFORE
-    operands: tuple[Any, ...] | None = None
-    """What an instruction that raised had taken from the stack, if that was kept."""
-    returned: tuple[str, Any] | None = None
-    """Name and returned value of the frame that a step just came out of."""
 
 
 class GeneratedFrame(Frame):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import CodeType
 
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
 from dynamo_dap.debuggee.code_analysis.line_table import prologue_end
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
@@ -49,6 +50,8 @@ class GeneratedCode:
         self.is_resume_function = user is not (original or code)
         self.path = user.co_filename
         self.has_marker = has_marker(code)
+        self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
+        """Where it stops now, by offset (``plans.Plan.stops``): kept here since it is asked at every instruction."""
 
     @property
     def code(self) -> CodeType:

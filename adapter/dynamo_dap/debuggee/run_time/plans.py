@@ -17,9 +17,10 @@ from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBrea
 class Plan:
     """Breakpoints of one code object for one state of the tables."""
 
-    versions: tuple[int, int]
+    line_version: int
+    instruction_version: int
     stops: Mapping[int, tuple[LineBreakpoint, ...]]
-    """By the index of the instruction that they stop before."""
+    """By the offset at which the instruction begins that they stop before; empty for a marker of torch's."""
 
 
 class Plans:
@@ -33,11 +34,17 @@ class Plans:
 
     def of(self, generated: GeneratedCode) -> Plan:
         """Return the plan of ``generated``."""
-        versions = (self._lines.version, self._instructions.version)
+        lines, instructions = self._lines.version, self._instructions.version
         plan = self._plans.get(generated.number)
-        if plan is None or plan.versions != versions:
-            plan = self._plans[generated.number] = Plan(versions, self._stops(generated))
+        if plan is None or plan.line_version != lines or plan.instruction_version != instructions:
+            by_index = {**dict.fromkeys(generated.markers, ()), **self._stops(generated)}
+            stops = {generated.table[index].start: breakpoints for index, breakpoints in by_index.items()}
+            plan = self._plans[generated.number] = Plan(lines, instructions, stops)
         return plan
+
+    def without_breakpoints(self, generated: GeneratedCode) -> Plan:
+        """Return a plan of ``generated`` that has torch's markers alone."""
+        return Plan(-1, -1, {generated.table[index].start: () for index in generated.markers})
 
     def forget(self) -> None:
         """Drop every plan: the client is gone."""
