@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "record": set[str](),
     "server": {"protocol", "record"},
     "terminal": {"protocol"},
+    "language_server": {"record"},
     "debuggee.code_analysis": {"protocol"},
     "debuggee.torch_internals": _FLOOR,
     "debuggee.values": _VALUES,
@@ -32,8 +33,12 @@ MAY_IMPORT = {
 }
 """What each room may import of the others."""
 
-_WRITTEN_BY_USERS = {"torch._dynamo.disable", "torch._disable_dynamo"}
-"""Names looked for in the text of the user's own files."""
+_WRITTEN_BY_USERS = {
+    "torch._dynamo.disable",
+    "torch._disable_dynamo",
+    "torch._dynamo.config.reorderable_logging_functions",
+}
+"""Names looked for in the text of the user's own files and of torch's hints."""
 
 _PRIVATE_OF_TORCH = re.compile(r"torch(\.\w+)*\.(_[a-zA-Z]\w*|fx\.experimental)(\.\w+)*")
 

@@ -19,14 +19,18 @@ KEPT = 20
 """Record files kept for a working directory, this many."""
 
 
-def records_folder(directory: Path) -> Path:
-    """Return the folder of the records of programs that ran in ``directory``; it may not exist yet."""
+def records_base() -> Path:
+    """Return the folder of all records, which has one for each working directory; it may not exist yet."""
     given = os.environ.get(RECORDS_VARIABLE)
     cache = os.environ.get("XDG_CACHE_HOME")
-    base = Path(given) if given else Path(cache or Path.home() / ".cache") / "dynamo-dap" / "records"
+    return Path(given) if given else Path(cache or Path.home() / ".cache") / "dynamo-dap" / "records"
+
+
+def records_folder(directory: Path) -> Path:
+    """Return the folder of the records of programs that ran in ``directory``; it may not exist yet."""
     real = os.path.realpath(directory)
     digest = hashlib.sha256(real.encode(errors="surrogateescape")).hexdigest()[:8]
-    return base / f"{Path(real).name or 'root'}-{digest}"
+    return records_base() / f"{Path(real).name or 'root'}-{digest}"
 
 
 def new_name() -> str:

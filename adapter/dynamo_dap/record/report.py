@@ -19,7 +19,7 @@ from rich.table import Table
 
 from dynamo_dap.record.file import UnreadableRecord, read_record
 from dynamo_dap.record.folders import newest_record, records_folder
-from dynamo_dap.record.model import Compile, GraphBreak, Place
+from dynamo_dap.record.model import Compile, CompiledFunction, GraphBreak, Place
 from dynamo_dap.record.session import Session
 from dynamo_dap.record.summary import counts_of_function, counts_of_session
 
@@ -74,9 +74,10 @@ def as_json(session: Session) -> bytes:
     return msgspec.json.format(msgspec.json.encode(body), indent=2)
 
 
-def print_report(session: Session, console: Console) -> None:
-    """Print the summary of a program."""
-    counts = counts_of_session(session)
+def print_report(session: Session, console: Console, only: CompiledFunction | None = None) -> None:
+    """Print the summary of a program, or what is known of one of its functions."""
+    counts = counts_of_session(session) if only is None else counts_of_function(only)
+    functions = session.functions if only is None else [only]
     program = " ".join(session.started.program) if session.started else "?"
     console.print(f"[bold]{escape(program)}[/bold]" + ("" if session.ended else "  (still running, or it crashed)"))
     console.print(f"Graph count: {counts.graphs}")
@@ -85,18 +86,18 @@ def print_report(session: Session, console: Console) -> None:
     console.print(f"Recompiles: {counts.recompiles}")
     console.print(f"Guards: {counts.guards}")
     console.print(f"Compile time: {counts.seconds:.2f} s in {counts.compiles} compiles")
-    if session.functions:
-        console.print(_table_of_functions(session))
-    for function in session.functions:
+    if functions:
+        console.print(_table_of_functions(functions))
+    for function in functions:
         for compiled in function.compiles:
             _print_compile(compiled, console)
-    for skipped in session.skipped:
+    for skipped in session.skipped if only is None else ():
         console.print(f"[yellow]Skipped[/yellow] {escape(skipped.name)}{_at(skipped.place)}: {escape(skipped.reason)}")
 
 
-def _table_of_functions(session: Session) -> Table:
+def _table_of_functions(functions: list[CompiledFunction]) -> Table:
     table = Table("function", "compiles", "graphs", "ops", "breaks", "recompiles", "guards", "time")
-    for function in session.functions:
+    for function in functions:
         one = counts_of_function(function)
         numbers = (one.compiles, one.graphs, one.operations, one.breaks, one.recompiles, one.guards)
         table.add_row(escape(f"{function.name} ({_short(function.place)})"), *map(str, numbers), f"{one.seconds:.2f} s")
@@ -111,6 +112,8 @@ def _print_compile(compiled: Compile, console: Console) -> None:
     name = escape(f"{compiled.name} [{compiled.id}]")
     for failure in compiled.failures:
         console.print(f"[cyan]Recompile[/cyan] {name}: {escape(failure.expression)}{_at(failure.place)}")
+    if compiled.limit:
+        console.print(f"[red]Limit[/red] {name}: {escape(compiled.limit)} is exceeded, the function runs eagerly")
     for found in compiled.breaks:
         _print_break(found, name, console)
     for size in compiled.specializations:

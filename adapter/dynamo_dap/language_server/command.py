@@ -1,0 +1,21 @@
+"""``dynamo-dap lsp``: serves an editor over stdin and stdout. Main thread."""
+
+from __future__ import annotations
+
+import argparse
+
+from dynamo_dap.language_server.server import make_server
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the editor ends it; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap lsp",
+        description="A language server that shows what torch.compile did: graph breaks, recompiles, shapes. "
+        "It speaks the Language Server Protocol over stdin and stdout, and watches the newest record of the workspace.",
+    )
+    # Some clients add it by themselves.
+    parser.add_argument("--stdio", action="store_true", help="the only way to speak; given or not")
+    parser.parse_args(arguments)
+    make_server().start_io()
+    return 0

@@ -1,0 +1,122 @@
+"""A file of the user's as it is now, with what the record knows of it: texts, lines, syntax.
+
+One per version of a text and state of the record. Lines are counted from 1, columns from 0 in characters.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from dynamo_dap.language_server.line_map import LineMap
+from dynamo_dap.record.model import Place
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_NAME = re.compile(r"[^\W\d]\w*")
+_PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+
+class Document:
+    """A text and its record."""
+
+    def __init__(self, path: str, uri: str, lines: Sequence[str], recorded: Sequence[str]) -> None:
+        """``lines`` have no line ends; ``recorded`` are digests."""
+        self.path = path
+        self.uri = uri
+        self.lines = [line.rstrip("\r\n") for line in lines]
+        self._map = LineMap(recorded, self.lines)
+
+    def is_at(self, place: Place | None) -> bool:
+        """Whether a place is in this file."""
+        return place is not None and os.path.realpath(place.path) == self.path
+
+    def now(self, line: int) -> int | None:
+        """Return where a recorded line is; None when it was changed or removed."""
+        return self._map.now(line)
+
+    def line_of(self, place: Place | None) -> int | None:
+        """Return the line of a place in this file as it is now."""
+        return self.now(place.line) if place is not None and self.is_at(place) else None
+
+    def text(self, line: int) -> str:
+        """Return a line."""
+        return self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+
+    def indentation(self, line: int) -> str:
+        """Return the white space that a line begins with."""
+        text = self.text(line)
+        return text[: len(text) - len(text.lstrip())]
+
+    # -- names -----------------------------------------------------------------------------------------------------
+
+    def name_at(self, line: int, column: int) -> tuple[str, int, int] | None:
+        """Return the expression that ends in the name at a position, ``self.fc.weight``, and its columns."""
+        for path in _PATH.finditer(self.text(line)):
+            if path.start() <= column <= path.end():
+                for name in _NAME.finditer(path[0]):
+                    if column <= path.start() + name.end():
+                        return path[0][: name.end()], path.start(), path.start() + name.end()
+        return None
+
+    def column_after(self, line: int, name: str, column_in_bytes: int | None) -> int | None:
+        """Return the column behind a name in a line: at the recorded place if it is there, else the first."""
+        text = self.text(line)
+        if column_in_bytes is not None:
+            start = len(text.encode()[: column_in_bytes - 1].decode(errors="ignore"))
+            if text[start : start + len(name)] == name:
+                return start + len(name)
+        match = re.search(rf"\b{re.escape(name)}\b", text)
+        return match.end() if match else None
+
+    # -- syntax ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def tree(self) -> ast.Module | None:
+        """The syntax tree; None while the text has errors."""
+        try:
+            return ast.parse("\n".join(self.lines))
+        except (SyntaxError, ValueError):
+            return None
+
+    def functions(self) -> Iterator[Function]:
+        """Yield every function."""
+        for node in ast.walk(self.tree) if self.tree else ():
+            if isinstance(node, Function):
+                yield node
+
+    def function_at(self, place: Place | None) -> Function | None:
+        """Return the function whose code begins at a recorded place: at its first decorator, or its ``def``."""
+        line = self.line_of(place)
+        return next((one for one in self.functions() if line in (one.lineno, first_line(one))), None)
+
+    def function_around(self, line: int) -> Function | None:
+        """Return the innermost function that a line is in."""
+        around = [one for one in self.functions() if first_line(one) <= line <= (one.end_lineno or one.lineno)]
+        return max(around, key=lambda one: one.lineno, default=None)
+
+    def statement_at(self, line: int) -> ast.stmt | None:
+        """Return the innermost statement that a line is in."""
+        found: ast.stmt | None = None
+        for node in ast.walk(self.tree) if self.tree else ():
+            if isinstance(node, ast.stmt) and first_line(node) <= line <= (node.end_lineno or node.lineno):
+                # ``walk`` goes from the outside in.
+                found = node
+        return found
+
+    def source(self, node: ast.expr | ast.stmt) -> str:
+        """Return the text of a node."""
+        return ast.get_source_segment("\n".join(self.lines), node) or ""
+
+    def column(self, line: int, column_in_bytes: int) -> int:
+        """Return a column of the syntax tree, which counts bytes, in characters."""
+        return len(self.text(line).encode()[:column_in_bytes].decode(errors="ignore"))
+
+
+def first_line(node: ast.stmt) -> int:
+    """Return the first line of a statement, decorators included."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])

@@ -1,0 +1,197 @@
+"""What a record has to say at which lines: graph breaks, recompiles, skipped functions, limits, lines never traced.
+
+Made from a session; lines are those of the files as they were recorded. Pure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from dynamo_dap.record.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
+from dynamo_dap.record.session import Session
+
+
+class Kind(Enum):
+    """What is found; the value is the code of its diagnostic where torch has no id."""
+
+    GRAPH_BREAK = "graph-break"
+    RECOMPILE = "recompile"
+    LIMIT = "recompile-limit"
+    SKIPPED = "skipped"
+    FAILED = "compile-failed"
+    SPECIALIZED = "specialized"
+    NEVER_TRACED = "never-traced"
+
+
+@dataclass(frozen=True)
+class Related:
+    """Another thing to know about a finding."""
+
+    place: Place
+    text: str
+
+
+@dataclass
+class Finding:
+    """Something at a line of the user's."""
+
+    kind: Kind
+    place: Place
+    message: str
+    last_line: int
+    function: CompiledFunction
+    is_about_function: bool = False
+    """Whether ``place`` is where a function begins."""
+    related: list[Related] = field(default_factory=list)
+    code: str | None = None
+    link: str | None = None
+    compiles: list[Compile] = field(default_factory=list)
+    graph_break: GraphBreak | None = None
+    failure: GuardFailure | None = None
+    stack: list[StackLine] = field(default_factory=list)
+    """The longest of the user's stacks inside the compiled function, outermost first."""
+
+    @property
+    def text(self) -> str:
+        """The message, with the compiles it is about."""
+        names = list(dict.fromkeys(f"{one.name} [{one.id}]" for one in self.compiles))
+        shown = ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
+        return f"{self.message}\nIn {shown}" if names else self.message
+
+
+_NAMES = 5
+
+
+def findings_of(session: Session) -> dict[str, list[Finding]]:
+    """Return what there is to say, by the real path of the file."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for function, compiled in session.compiles():
+        for finding in _of_compile(function, compiled):
+            _merge(found, finding)
+    by_path: dict[str, list[Finding]] = {}
+    for finding in [*found.values(), *_skipped(session), *_never_traced(session)]:
+        by_path.setdefault(os.path.realpath(finding.place.path), []).append(finding)
+    return by_path
+
+
+def _merge(found: dict[tuple[object, ...], Finding], finding: Finding) -> None:
+    """The same thing is found again by each recompile, and in each function that is compiled around it."""
+    key = finding.kind, finding.place.path, finding.place.line, finding.message.split("\n", 1)[0]
+    known = found.setdefault(key, finding)
+    if known is finding:
+        return
+    known.compiles += finding.compiles
+    if len(finding.stack) > len(known.stack):
+        known.stack, known.related = finding.stack, finding.related
+
+
+def _of_compile(function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
+    for graph_break in compiled.breaks:
+        if graph_break.place is not None:
+            yield _broken(function, compiled, graph_break, graph_break.place)
+    if compiled.limit is not None:
+        yield _limited(function, compiled, compiled.limit)
+    else:
+        for failure in compiled.failures:
+            yield _recompiled(function, compiled, failure)
+    for size in compiled.specializations:
+        if size.place is not None:
+            message = f"Specialized: {size.expression}"
+            yield Finding(Kind.SPECIALIZED, size.place, message, size.place.line, function, compiles=[compiled])
+    if compiled.state == "failed" and not compiled.breaks and function.place is not None:
+        message = f"The compile failed: {compiled.problem or 'torch does not say why'}"
+        yield Finding(Kind.FAILED, function.place, message, function.place.line, function, True, compiles=[compiled])
+
+
+def _broken(function: CompiledFunction, compiled: Compile, graph_break: GraphBreak, place: Place) -> Finding:
+    lines = [f"Graph break: {graph_break.reason}"]
+    lines += [text for text in (graph_break.explanation,) if text]
+    lines += [f"Then: {graph_break.effect}"] if graph_break.effect else []
+    callers = [Related(one.place, f"called here, in {one.function}") for one in graph_break.stack[-2::-1]]
+    return Finding(
+        Kind.GRAPH_BREAK,
+        place,
+        "\n".join(lines),
+        place.line,
+        function,
+        related=[*(Related(place, f"Hint: {hint}") for hint in graph_break.hints), *callers],
+        code=graph_break.id,
+        link=graph_break.link,
+        compiles=[compiled],
+        graph_break=graph_break,
+        stack=list(graph_break.stack),
+    )
+
+
+def _recompiled(function: CompiledFunction, compiled: Compile, failure: GuardFailure) -> Finding:
+    at = failure.place or function.place or Place("", 1)
+    values = f" (then {failure.value_then}, now {failure.value_now})" if failure.value_now is not None else ""
+    return Finding(
+        Kind.RECOMPILE,
+        at,
+        f"Recompiled: {failure.expression}\n[{failure.compile_id}] did not serve{values}",
+        at.line,
+        function,
+        is_about_function=failure.place is None,
+        related=[Related(compiled.caller, "this call was compiled again")] if compiled.caller else [],
+        compiles=[compiled],
+        failure=failure,
+    )
+
+
+def _limited(function: CompiledFunction, compiled: Compile, limit: str) -> Finding:
+    at = function.place or Place("", 1)
+    reasons = [
+        Related(one.place or at, f"[{one.compile_id}] did not serve: {one.expression}") for one in compiled.failures
+    ]
+    message = f"Recompile limit: {function.name} was compiled too often ({limit}) and runs eagerly from here on"
+    return Finding(
+        Kind.LIMIT, at, message, at.line, function, is_about_function=True, related=reasons, compiles=[compiled]
+    )
+
+
+def _skipped(session: Session) -> Iterator[Finding]:
+    """Functions that were never compiled; where a graph break or the limit is why, that is said already."""
+    known = {(one.name, one.place): one for one in session.functions}
+    for skipped in session.skipped:
+        function = known.get((skipped.name, skipped.place)) or CompiledFunction(skipped.name, skipped.place)
+        said = any(one.state != "skipped" or one.breaks or one.limit for one in function.compiles)
+        if skipped.place is not None and not said:
+            reason = skipped.reason.split("\n", 1)[0]
+            message = f"Skipped: {skipped.name} runs eagerly: {reason}"
+            yield Finding(Kind.SKIPPED, skipped.place, message, skipped.place.line, function, is_about_function=True)
+
+
+def _never_traced(session: Session) -> Iterator[Finding]:
+    """Lines of functions that were compiled at least once: of others, all that there is to say is why not."""
+    lines: dict[tuple[str, Place], set[int]] = {}
+    traced: dict[tuple[str, Place], set[int]] = {}
+    functions: dict[tuple[str, Place], CompiledFunction] = {}
+    for function, compiled in session.compiles():
+        for one in compiled.traced:
+            key = one.name, one.place
+            traced.setdefault(key, set()).update(one.traced)
+            if compiled.state == "compiled":
+                functions.setdefault(key, function)
+                lines.setdefault(key, set()).update(one.lines)
+    for (name, place), all_lines in lines.items():
+        # The first line is the function's own.
+        for first, last in _runs(sorted(all_lines - {place.line}), traced[name, place]):
+            message = f"Dynamo never traced this line of {name}"
+            yield Finding(Kind.NEVER_TRACED, Place(place.path, first), message, last, functions[name, place])
+
+
+def _runs(lines: Iterable[int], leaving_out: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of each run of lines that follow each other, none of them in ``leaving_out``."""
+    run: list[int] = []
+    for line in lines:
+        if line not in leaving_out:
+            run.append(line)
+        elif run:
+            yield run[0], run[-1]
+            run = []
+    if run:
+        yield run[0], run[-1]

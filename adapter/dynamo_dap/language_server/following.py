@@ -1,0 +1,106 @@
+"""Follows the newest record of a workspace, while the program that writes it runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dynamo_dap.record.events import Started
+from dynamo_dap.record.file import RecordReader, UnreadableRecord, program_of
+from dynamo_dap.record.folders import SUFFIX, records_base
+from dynamo_dap.record.session import Session
+
+_log = logging.getLogger(__name__)
+
+
+class RecordFollower:
+    """Finds and reads records. ``poll`` is to be called again and again."""
+
+    def __init__(self, roots: Callable[[], Sequence[Path]]) -> None:
+        """``roots`` are the folders of the workspace."""
+        self._roots = roots
+        self._reader: RecordReader | None = None
+        self._programs: dict[Path, Started | None] = {}
+        """What records tell of their programs; None for those that cannot be read."""
+        self._listed: dict[str, tuple[int, list[Path]]] = {}
+        """Record files by folder, with the folder's time of modification."""
+
+    @property
+    def session(self) -> Session | None:
+        """What the newest record tells; None while there is none."""
+        return None if self._reader is None else self._reader.session
+
+    @property
+    def path(self) -> Path | None:
+        """The newest record."""
+        return None if self._reader is None else self._reader.path
+
+    def poll(self) -> bool:
+        """Read what is new; whether there was something."""
+        newest = self._newest()
+        if newest != self.path:
+            self._reader = None if newest is None else RecordReader(newest)
+            self._read()
+            return True
+        return self._read()
+
+    def _read(self) -> bool:
+        if self._reader is None:
+            return False
+        try:
+            return self._reader.read()
+        except UnreadableRecord as problem:
+            _log.warning("%s", problem)
+            self._programs[self._reader.path] = None
+            self._reader = None
+            return True
+
+    def _newest(self) -> Path | None:
+        roots = [os.path.realpath(root) for root in self._roots()]
+        for path in sorted(self._records(), key=lambda path: path.name, reverse=True):
+            if path not in self._programs:
+                self._look_at(path)
+            program = self._programs.get(path)
+            if program is not None and any(_belongs(program, root) for root in roots):
+                return path
+        return None
+
+    def _look_at(self, path: Path) -> None:
+        try:
+            self._programs[path] = program_of(path)
+        except UnreadableRecord as problem:
+            # It may have been made a moment ago, with nothing in it yet.
+            if path.is_file() and path.stat().st_size:
+                self._programs[path] = None
+                _log.warning("%s", problem)
+
+    def _records(self) -> list[Path]:
+        found: list[Path] = []
+        listed: dict[str, tuple[int, list[Path]]] = {}
+        try:
+            with os.scandir(records_base()) as folders:
+                for folder in folders:
+                    changed = folder.stat().st_mtime_ns
+                    known = self._listed.get(folder.path)
+                    if known is None or known[0] != changed:
+                        known = changed, list(Path(folder.path).glob(f"*{SUFFIX}"))
+                    listed[folder.path] = known
+                    found += known[1]
+        except OSError:
+            # No program has been recorded yet, or a folder was removed just now.
+            pass
+        self._listed = listed
+        return found
+
+
+def _belongs(program: Started, root: str) -> bool:
+    """Whether a program ran in a folder, or lies there."""
+    script = program.program[0] if program.program else ""
+    places = [program.cwd, *([str(Path(program.cwd, script))] if script.endswith(".py") else [])]
+    return any(_is_inside(os.path.realpath(place), root) for place in places)
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

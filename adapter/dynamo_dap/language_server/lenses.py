@@ -1,0 +1,56 @@
+"""Lenses over compiled functions: what became of them, and the way to their record. Pure."""
+
+from __future__ import annotations
+
+import io
+
+from lsprotocol.types import CodeLens, Command
+from rich.console import Console
+
+from dynamo_dap.language_server.document import Document
+from dynamo_dap.language_server.positions import Positions
+from dynamo_dap.record.model import CompiledFunction
+from dynamo_dap.record.report import print_report
+from dynamo_dap.record.session import Session
+from dynamo_dap.record.summary import counts_of_function
+
+OPEN_RECORD = "dynamo-dap.openRecord"
+_WIDTH = 110
+
+
+def lenses(session: Session, document: Document, positions: Positions) -> list[CodeLens]:
+    """Return a lens for each compiled function of a file."""
+    found = []
+    for number, function in enumerate(session.functions):
+        node = document.function_at(function.place) if document.is_at(function.place) else None
+        if node is not None:
+            at = positions.span(document, node.lineno, 0, 0)
+            found.append(CodeLens(at, Command(title(function), OPEN_RECORD, arguments=[number])))
+    return found
+
+
+def title(function: CompiledFunction) -> str:
+    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``."""
+    counts = counts_of_function(function)
+    parts = [
+        _count(counts.graphs, "graph"),
+        *([_count(counts.breaks, "break")] if counts.breaks else []),
+        *([_count(counts.recompiles, "recompile")] if counts.recompiles else []),
+        f"{counts.seconds:.1f} s",
+    ]
+    if any(one.limit for one in function.compiles):
+        parts.append("limit reached")
+    return ", ".join(parts)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def record_text(session: Session, number: int) -> str:
+    """Return the report of a function, by its number in the session; of the whole program with -1."""
+    only = session.functions[number] if 0 <= number < len(session.functions) else None
+    output = io.StringIO()
+    console = Console(file=output, width=_WIDTH, highlight=False, soft_wrap=True, no_color=True)
+    print_report(session, console, only)
+    return output.getvalue()

@@ -1,0 +1,96 @@
+"""The user's files as the editor has them, or as they are on disk, with what the record knows of them."""
+
+from __future__ import annotations
+
+import os
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+
+from pygls.uris import from_fs_path, to_fs_path
+from pygls.workspace import Workspace
+
+from dynamo_dap.language_server.document import Document
+from dynamo_dap.record.session import Session
+
+
+@dataclass(frozen=True)
+class _Kept:
+    version: object
+    recorded: list[str]
+    document: Document
+
+
+class Documents:
+    """Makes documents, and keeps those of the present state of record and texts."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Kept] = {}
+        self._session: Session | None = None
+        self._recorded: dict[str, list[str]] = {}
+        self._recorded_count = -1
+
+    def of_path(self, workspace: Workspace, session: Session, path: str) -> Document | None:
+        """Return a file that the record tells of; None for another one, or when it cannot be read."""
+        real = os.path.realpath(path)
+        recorded = self._digests(session).get(real)
+        if not recorded:
+            return None
+        uri = next((uri for uri in workspace.text_documents if path_of(uri) == real), None)
+        text = self._text(workspace, uri, real)
+        if text is None:
+            return None
+        version, source = text
+        known = self._kept.get(real)
+        if known is None or known.version != version or known.recorded is not recorded:
+            shown = workspace.text_documents[uri].uri if uri else uri_of(workspace, real)
+            document = Document(real, shown, (source or _read(real)).split("\n"), recorded)
+            known = self._kept[real] = _Kept(version, recorded, document)
+        return known.document
+
+    def _text(self, workspace: Workspace, uri: str | None, path: str) -> tuple[object, str] | None:
+        """Return what tells versions of a text apart, and the text; an empty one is still to be read."""
+        if uri is not None:
+            document = workspace.text_documents[uri]
+            return (uri, document.version), document.source
+        try:
+            return Path(path).stat().st_mtime_ns, ""
+        except OSError:
+            return None
+
+    def _digests(self, session: Session) -> dict[str, list[str]]:
+        if session is not self._session or len(session.sources) != self._recorded_count:
+            self._session, self._recorded_count = session, len(session.sources)
+            self._recorded = {os.path.realpath(path): lines for path, lines in session.sources.items()}
+        return self._recorded
+
+
+def _read(path: str) -> str:
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return ""
+
+
+def path_of(uri: str) -> str | None:
+    """Return the real path of a document of the client's; None for what is no file."""
+    path = to_fs_path(uri) if uri.startswith("file:") else None
+    return os.path.realpath(path) if path else None
+
+
+def uri_of(workspace: Workspace, path: str) -> str:
+    """Return the URI of a file that is not open, as a path of the workspace's folders where it is in one."""
+    for root in roots_of(workspace):
+        real = os.path.realpath(root)
+        if path.startswith(real + os.sep):
+            return from_fs_path(str(root / os.path.relpath(path, real))) or ""
+    return from_fs_path(path) or ""
+
+
+def roots_of(workspace: Workspace) -> list[Path]:
+    """Return the folders of the workspace; without any, those of the files that are open."""
+    uris = [folder.uri for folder in workspace.folders.values()] or [uri for uri in (workspace.root_uri,) if uri]
+    paths = [Path(path) for path in map(to_fs_path, uris) if path]
+    opened = [Path(path).parent for path in map(path_of, workspace.text_documents) if path]
+    return paths or list(dict.fromkeys(opened))

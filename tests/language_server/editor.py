@@ -1,0 +1,233 @@
+"""An editor for tests: pygls's client, with a real server process over stdio, and the calls of a test from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lsprotocol import types
+from pygls.lsp.client import LanguageClient
+
+from dynamo_dap.record.folders import RECORDS_VARIABLE
+
+T = TypeVar("T")
+DEADLINE = 30.0
+
+
+def run(program: Path, records: Path) -> None:
+    """Take a record of a program, which runs in its folder."""
+    subprocess.run(
+        [sys.executable, "-m", "dynamo_dap", "run", program.name],
+        env={**os.environ, RECORDS_VARIABLE: str(records)},
+        cwd=program.parent,
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
+
+
+class Editor:
+    """One workspace in one editor; use as a context manager."""
+
+    def __init__(self, folder: Path, records: Path, *, options: Any = None, settings: Any = None) -> None:
+        """``settings`` are what the client answers to ``workspace/configuration``; None for one that cannot."""
+        self.folder = folder
+        self.settings = settings
+        self.diagnostics: dict[Path, list[types.Diagnostic]] = {}
+        self.shown: list[str] = []
+        """URIs that the server asked to show."""
+        self.refreshed: list[str] = []
+        self._versions: dict[Path, int] = {}
+        self._texts: dict[Path, str] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._client = LanguageClient("tests", "1")
+        self._listen()
+        self.capabilities = self._begin(records, options).capabilities
+
+    def _listen(self) -> None:
+        client = self._client
+
+        @client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+        def published(params: types.PublishDiagnosticsParams) -> None:
+            self.diagnostics[_path(params.uri)] = list(params.diagnostics)
+
+        @client.feature(types.WINDOW_SHOW_DOCUMENT)
+        def show(params: types.ShowDocumentParams) -> types.ShowDocumentResult:
+            self.shown.append(params.uri)
+            return types.ShowDocumentResult(success=True)
+
+        @client.feature(types.WORKSPACE_CONFIGURATION)
+        def configuration(params: types.ConfigurationParams) -> list[Any]:
+            return [self.settings for _ in params.items]
+
+        @client.feature(types.WORKSPACE_INLAY_HINT_REFRESH)
+        def refresh_hints(_: None) -> None:
+            self.refreshed.append("inlay hints")
+
+        @client.feature(types.WORKSPACE_CODE_LENS_REFRESH)
+        def refresh_lenses(_: None) -> None:
+            self.refreshed.append("lenses")
+
+    def _begin(self, records: Path, options: Any) -> types.InitializeResult:
+        environment = {**os.environ, RECORDS_VARIABLE: str(records)}
+        self._run(self._client.start_io(sys.executable, "-m", "dynamo_dap", "lsp", env=environment))
+        refresh = types.InlayHintWorkspaceClientCapabilities(refresh_support=True)
+        lens = types.CodeLensWorkspaceClientCapabilities(refresh_support=True)
+        workspace = types.WorkspaceClientCapabilities(
+            inlay_hint=refresh, code_lens=lens, configuration=self.settings is not None
+        )
+        result = self._await(
+            self._client.initialize_async(
+                types.InitializeParams(
+                    capabilities=types.ClientCapabilities(workspace=workspace),
+                    workspace_folders=[types.WorkspaceFolder(self.folder.as_uri(), self.folder.name)],
+                    initialization_options=options,
+                )
+            )
+        )
+        self._do(lambda: self._client.initialized(types.InitializedParams()))
+        return result
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE)
+
+    def _await(self, awaitable: Awaitable[T]) -> T:
+        async def wait() -> T:
+            return await awaitable
+
+        return self._run(wait())
+
+    def _do(self, action: Callable[[], None]) -> None:
+        async def act() -> None:
+            action()
+
+        self._run(act())
+
+    def __enter__(self) -> Editor:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        with contextlib.suppress(Exception):
+            self._await(self._client.shutdown_async(None))
+            self._do(lambda: self._client.exit(None))
+            self._run(asyncio.wait_for(self._client.stop(), 10))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    # -- what a user does ------------------------------------------------------------------------------------------
+
+    def open(self, path: Path) -> None:
+        """Open a file."""
+        text = path.read_text(encoding="utf-8")
+        self._texts[path], self._versions[path] = text, 1
+        item = types.TextDocumentItem(path.as_uri(), "python", 1, text)
+        self._do(lambda: self._client.text_document_did_open(types.DidOpenTextDocumentParams(item)))
+
+    def change(self, path: Path, text: str) -> None:
+        """Type: the file on disk stays as it is."""
+        self._versions[path] += 1
+        self._texts[path] = text
+        document = types.VersionedTextDocumentIdentifier(self._versions[path], path.as_uri())
+        whole = types.TextDocumentContentChangeWholeDocument(text)
+        self._do(lambda: self._client.text_document_did_change(types.DidChangeTextDocumentParams(document, [whole])))
+
+    def change_settings(self, settings: Any) -> None:
+        """Change the settings."""
+        if self.settings is not None:
+            self.settings = settings
+        self._do(
+            lambda: self._client.workspace_did_change_configuration(
+                types.DidChangeConfigurationParams({"dynamo": settings})
+            )
+        )
+
+    def hints(self, path: Path) -> dict[tuple[int, int], str]:
+        """Return the inlay hints of a file: by line, from 1, and column."""
+        at = types.Range(types.Position(0, 0), types.Position(10_000, 0))
+        params = types.InlayHintParams(types.TextDocumentIdentifier(path.as_uri()), at)
+        found = self._await(self._client.text_document_inlay_hint_async(params)) or []
+        return {(one.position.line + 1, one.position.character): str(one.label) for one in found}
+
+    def hover(self, path: Path, line: int, column: int) -> str | None:
+        """Return the hover at a place: line from 1, column from 0."""
+        params = types.HoverParams(types.TextDocumentIdentifier(path.as_uri()), types.Position(line - 1, column))
+        found = self._await(self._client.text_document_hover_async(params))
+        return None if found is None else found.contents.value  # type: ignore[union-attr]
+
+    def lenses(self, path: Path) -> list[types.CodeLens]:
+        """Return the lenses of a file."""
+        params = types.CodeLensParams(types.TextDocumentIdentifier(path.as_uri()))
+        return list(self._await(self._client.text_document_code_lens_async(params)) or [])
+
+    def actions(self, path: Path, diagnostic: types.Diagnostic) -> dict[str, types.CodeAction]:
+        """Return the code actions for a diagnostic, by title."""
+        context = types.CodeActionContext([diagnostic])
+        params = types.CodeActionParams(types.TextDocumentIdentifier(path.as_uri()), diagnostic.range, context)
+        found = self._await(self._client.text_document_code_action_async(params)) or []
+        return {one.title: one for one in found if isinstance(one, types.CodeAction)}
+
+    def execute(self, command: types.Command) -> None:
+        """Run the command of a lens."""
+        params = types.ExecuteCommandParams(command.command, command.arguments)
+        self._await(self._client.workspace_execute_command_async(params))
+
+    def apply(self, action: types.CodeAction) -> None:
+        """Carry an action out, on disk."""
+        assert action.edit is not None
+        for uri, edits in (action.edit.changes or {}).items():
+            path = _path(uri)
+            path.write_text(edited(path.read_text(encoding="utf-8"), list(edits)), encoding="utf-8")
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def wait(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        end = time.monotonic() + DEADLINE
+        while not is_so():
+            assert time.monotonic() < end, f"waited {DEADLINE} s for {what}; diagnostics: {self.texts()}"
+            time.sleep(0.02)
+
+    def texts(self) -> dict[str, list[str]]:
+        """Return all diagnostics in short."""
+        return {
+            path.name: [f"{one.range.start.line + 1}: {one.message.splitlines()[0]}" for one in found]
+            for path, found in self.diagnostics.items()
+        }
+
+    def at(self, path: Path, line: int, code: str | None = None) -> list[types.Diagnostic]:
+        """Return the diagnostics at a line, from 1."""
+        found = [one for one in self.diagnostics.get(path, []) if one.range.start.line + 1 == line]
+        return [one for one in found if code is None or one.code == code]
+
+
+def edited(text: str, edits: list[types.TextEdit]) -> str:
+    """Return a text with edits made, as LSP says: all refer to the text before, insertions keep their order."""
+    lines = text.split("\n")
+
+    def offset(position: types.Position) -> int:
+        line = min(position.line, len(lines) - 1)
+        before = sum(len(one) + 1 for one in lines[:line])
+        units = lines[line].encode("utf-16-le")[: position.character * 2]
+        return before + len(units.decode("utf-16-le"))
+
+    spans = [(offset(one.range.start), offset(one.range.end), number, one) for number, one in enumerate(edits)]
+    for start, end, _, one in sorted(spans, key=lambda span: span[:3], reverse=True):
+        text = text[:start] + str(one.new_text) + text[end:]  # type: ignore[union-attr]
+    return text
+
+
+def _path(uri: str) -> Path:
+    assert uri.startswith("file://"), uri
+    from urllib.parse import unquote
+
+    return Path(unquote(uri.removeprefix("file://")))

@@ -1,0 +1,266 @@
+"""What the newest record tells, in an editor: diagnostics, inlay hints, hovers, lenses; while a program runs, too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lsprotocol import types
+
+from dynamo_dap.record.folders import RECORDS_VARIABLE
+from tests.client.fixtures import Fixture
+from tests.language_server.editor import Editor, run
+
+PROGRAM = """\
+import torch
+import torch._dynamo.config
+
+torch._dynamo.config.recompile_limit = 3
+
+
+def helper(z, scale):
+    z = z * scale  #@scaled
+    torch._dynamo.graph_break()  #@broken
+    return z + 1
+
+
+@torch.compile(backend="eager")
+def fn(x, mode):  #@fn
+    y = x + 1  #@assigned
+    n = x.shape[0] + 2  #@size
+    if mode == "a":  #@mode
+        y = y * n
+    elif mode == "z":
+        y = y - 1  #@never
+        y = y - 2
+    t = "\N{GRINNING FACE}"; u = y * 2  #@wide
+    y = helper(y, 2)  #@call
+    return y, u, t
+
+
+@torch.compile(backend="eager")
+def limited(x, word):  #@limited
+    return x * len(word)
+
+
+@torch.compile(backend="eager")
+def skipped(x):  #@skipped
+    y = x + 1
+    torch._dynamo.skip_frame()
+    return y
+
+
+@torch.compile(backend="eager")
+def empty(x):  #@empty
+    return 3
+
+
+def main():
+    fn(torch.ones(3), "a")  #@first
+    fn(torch.ones(5), "a")  #@second
+    fn(torch.ones(5), "b")
+    for word in ("a", "bb", "ccc", "dddd"):
+        limited(torch.ones(3), word)
+    skipped(torch.ones(3))
+    empty(torch.ones(3))
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A program, and the folder of its record."""
+    folder = tmp_path_factory.mktemp("workspace")
+    program = folder / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    run(program, folder / "records")
+    return program, folder / "records"
+
+
+@pytest.fixture
+def program(recorded: tuple[Path, Path]) -> Path:
+    return recorded[0]
+
+
+@pytest.fixture
+def lines(program: Path) -> Fixture:
+    return Fixture(program)
+
+
+@pytest.fixture(scope="module")
+def one_editor(recorded: tuple[Path, Path]) -> Iterator[Editor]:
+    with Editor(recorded[0].parent, recorded[1], settings={"inlayHints": True}) as editor:
+        yield editor
+
+
+@pytest.fixture
+def editor(one_editor: Editor, program: Path) -> Editor:
+    """An editor that has the program open, as it is on disk, and has been told everything."""
+    one_editor.open(program)
+    line = Fixture(program).line("broken")
+    one_editor.wait("the graph break", lambda: bool(one_editor.at(program, line, "GB0025")))
+    return one_editor
+
+
+def test_a_graph_break_is_shown_with_all_that_torch_says(editor: Editor, program: Path, lines: Fixture) -> None:
+    (found,) = editor.at(program, lines.line("broken"), "GB0025")
+    assert found.severity == types.DiagnosticSeverity.Warning
+    assert found.source == "dynamo-dap"
+    assert found.message.startswith("Graph break: Call to `torch._dynamo.graph_break()`\nUser-inserted graph break.")
+    assert "Then: the rest of the function is compiled by itself" in found.message
+    assert "fn [0/0]" in found.message
+    assert found.code_description is not None
+    assert found.code_description.href.endswith("/gb/gb0025.html")
+    text = PROGRAM.splitlines()[lines.line("broken") - 1]
+    assert text[found.range.start.character : found.range.end.character] == text.strip()
+    related = {one.message: one.location.range.start.line + 1 for one in found.related_information or []}
+    assert related["Hint: Remove the `torch._dynamo.graph_break()` call."] == lines.line("broken")
+    assert related["called here, in fn"] == lines.line("call")
+
+
+def test_recompiles_limits_and_skipped_functions_are_shown(editor: Editor, program: Path, lines: Fixture) -> None:
+    (by_size,) = editor.at(program, lines.line("assigned"), "recompile")
+    assert "tensor 'x' size mismatch at index 0. expected 3, actual 5" in by_size.message
+    assert "then 3, now 5" in by_size.message
+    (caller,) = by_size.related_information or []
+    assert caller.location.range.start.line + 1 == lines.line("second")
+    (by_mode,) = editor.at(program, lines.line("mode"), "recompile")
+    assert "then 'a', now 'b'" in by_mode.message
+    (limit,) = editor.at(program, lines.line("limited"), "recompile-limit")
+    assert limit.severity == types.DiagnosticSeverity.Warning
+    assert "runs eagerly" in limit.message
+    assert len(limit.related_information or []) == 3
+    (empty,) = editor.at(program, lines.line("empty"), "skipped")
+    assert "No ops traced" in empty.message
+    # Why this one is skipped is said at the line of its break.
+    assert not editor.at(program, lines.line("skipped"), "skipped")
+
+
+def test_lines_that_were_never_traced_are_faded(editor: Editor, program: Path, lines: Fixture) -> None:
+    faded = [one for one in editor.diagnostics[program] if one.code == "never-traced"]
+    spans = [(one.range.start.line + 1, one.range.end.line + 1) for one in faded]
+    assert spans == [(lines.line("never"), lines.line("never") + 1)]
+    assert list(faded[0].tags or ()) == [types.DiagnosticTag.Unnecessary]
+    assert faded[0].severity == types.DiagnosticSeverity.Hint
+
+
+def test_shapes_are_shown_at_assignments(editor: Editor, program: Path, lines: Fixture) -> None:
+    hints = editor.hints(program)
+    symbol = hints[lines.line("assigned"), 5].removeprefix(": f32[").removesuffix("]")
+    assert symbol.startswith("s")
+    assert hints[lines.line("size"), 5] == f": {symbol} + 2"
+    # Positions are counted in UTF-16: the face counts twice.
+    wide = PROGRAM.splitlines()[lines.line("wide") - 1]
+    assert hints[lines.line("wide"), wide.index("u =") + 2] == f": f32[{symbol}]"
+    assert not [at for at in hints if at[0] == lines.line("never")]
+
+
+def test_hints_go_with_a_setting(editor: Editor, program: Path) -> None:
+    assert editor.hints(program)
+    editor.refreshed.clear()
+    editor.change_settings({"inlayHints": False})
+    editor.wait("a refresh of the hints", lambda: "inlay hints" in editor.refreshed)
+    assert editor.hints(program) == {}
+    editor.change_settings({"inlayHints": True})
+    editor.wait("the hints again", lambda: bool(editor.hints(program)))
+
+
+def test_a_hover_tells_values_sources_and_guards(editor: Editor, program: Path, lines: Fixture) -> None:
+    text = PROGRAM.splitlines()[lines.line("assigned") - 1]
+    value = editor.hover(program, lines.line("assigned"), text.index("y"))
+    assert value is not None
+    assert f"`f32[3]` at line {lines.line('assigned')} in fn [0/0]" in value
+    assert "in fn [0/1]" in value
+    parameter = editor.hover(program, lines.line("assigned"), text.index("x"))
+    assert parameter is not None
+    assert "- `f32[3]` given to fn [0/0]" in parameter
+    assert "Source: `x`" in parameter
+    assert "Guards:" in parameter
+    mode = editor.hover(program, lines.line("mode"), PROGRAM.splitlines()[lines.line("mode") - 1].index("mode"))
+    assert mode is not None
+    assert "- `'a'` given to fn [0/0]" in mode
+    assert "== 'a'` (fn [0/0])" in mode
+    assert editor.hover(program, 1, 1) is None
+
+
+def test_a_lens_counts_and_opens_the_record(editor: Editor, program: Path, lines: Fixture) -> None:
+    lenses = {one.range.start.line + 1: one.command for one in editor.lenses(program)}
+    command = lenses[lines.line("fn")]
+    assert command is not None
+    parts = command.title.split(", ")
+    assert parts[0].endswith(" graphs")
+    assert parts[1] == "3 breaks"
+    assert parts[2].endswith(" recompiles")
+    assert parts[3].endswith(" s")
+    limited = lenses[lines.line("limited")]
+    assert limited is not None
+    assert limited.title.endswith("limit reached")
+    editor.execute(command)
+    editor.wait("the record", lambda: bool(editor.shown))
+    shown = Path(editor.shown[-1].removeprefix("file://").replace("%20", " ")).read_text(encoding="utf-8")
+    assert "Graph break fn [0/0]" in shown
+    assert "limited" not in shown
+
+
+def test_what_was_changed_is_cleared_and_what_was_moved_moves(editor: Editor, program: Path, lines: Fixture) -> None:
+    line = lines.line("broken")
+    editor.change(program, "# A new line.\n" + PROGRAM)
+    editor.wait("the break to move", lambda: bool(editor.at(program, line + 1, "GB0025")))
+    assert not editor.at(program, line, "GB0025")
+    editor.change(program, PROGRAM.replace("torch._dynamo.graph_break()  #@broken", "pass"))
+    editor.wait("the break to go", lambda: not editor.at(program, line))
+    assert editor.at(program, lines.line("assigned"), "recompile")
+    # A text with an error of syntax is still told of.
+    editor.change(program, PROGRAM + "\ndef (")
+    editor.wait("the break to come back", lambda: bool(editor.at(program, line, "GB0025")))
+    assert editor.lenses(program) == []
+
+
+def test_a_newer_record_takes_over_and_a_running_program_is_followed(tmp_path: Path) -> None:
+    program, records = tmp_path / "live.py", tmp_path / "records"
+    records.mkdir()
+    (records / "x").mkdir()
+    (records / "x" / "99999999-000000-0-1.jsonl").write_text("no record\n")
+    program.write_text(
+        "import torch\n\n@torch.compile(backend='eager')\ndef fn(x):\n    y = x + 1\n"
+        "    torch._dynamo.graph_break()  #@broken\n    return y\n\nfn(torch.ones(3))\nprint('compiled', flush=True)\n"
+        "input()\n",
+        encoding="utf-8",
+    )
+    line = Fixture(program).line("broken")
+    with Editor(tmp_path, records) as editor:
+        command = [sys.executable, "-m", "dynamo_dap", "run", program.name]
+        environment = {**os.environ, RECORDS_VARIABLE: str(records)}
+        running = subprocess.Popen(
+            command, env=environment, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        with running:
+            # Nothing is open: the file is told of all the same.
+            editor.wait("the break of a running program", lambda: bool(editor.at(program, line, "GB0025")))
+            assert running.poll() is None
+            running.communicate("\n", timeout=60)
+        program.write_text(
+            program.read_text().replace("torch._dynamo.graph_break()", "y = y * 2").replace("input()", "")
+        )
+        run(program, records)
+        editor.wait("the break to go", lambda: not editor.at(program, line))
+
+
+def test_settings_may_come_with_the_beginning(recorded: tuple[Path, Path]) -> None:
+    program, records = recorded
+    with Editor(program.parent, records, options={"inlayHints": False}) as editor:
+        editor.open(program)
+        line = Fixture(program).line("broken")
+        editor.wait("the graph break", lambda: bool(editor.at(program, line, "GB0025")))
+        assert editor.hints(program) == {}
+        editor.change_settings({"diagnostics": False, "inlayHints": True})
+        editor.wait("no diagnostics", lambda: not editor.diagnostics.get(program))
+        assert editor.hints(program)
