@@ -7,14 +7,20 @@ places, reasons, values, outputs. Ids, timing and what only one of the two offer
 from __future__ import annotations
 
 import contextlib
+import queue
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import psutil
+
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.messages import Event, to_builtins
+from dynamo_dap.protocol.messages import Event, Request, to_builtins
+from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.terminal.client import Client
 from dynamo_dap.terminal.server_process import ServerProcess
 from tests.client.fixtures import Fixture
@@ -28,6 +34,9 @@ ADAPTERS = {
 }
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\d{10,}")
+_PROCESS_ID = re.compile(r"(pid|parent)=\d+")
+_THREAD_STATE = re.compile(r"(Thread\(\w+), (started|stopped)")
+"""It depends on how quick the thread is."""
 _LAUNCHER = ("_run_code", "_run_module_as_main")
 """Frames of ``runpy``, by which debugpy's launcher runs a program."""
 
@@ -35,19 +44,30 @@ _LAUNCHER = ("_run_code", "_run_module_as_main")
 class Peer:
     """A session with one of the two adapters."""
 
-    def __init__(self, adapter: str, program: Path, *, is_checked: bool = True) -> None:
-        """``is_checked``: every message is checked against the schema, which takes time that a benchmark has not."""
+    def __init__(
+        self, adapter: str, program: Path, *, is_checked: bool = True, connect: tuple[str, int] | None = None
+    ) -> None:
+        """Start an adapter, or ``connect`` to one.
+
+        ``is_checked``: every message is checked against the schema, which takes time that a benchmark has not.
+        """
         self.adapter = adapter
         self.fixture = Fixture(program)
         self.transcript: list[Any] = []
         self.timeline = Timeline()
-        self._process = ServerProcess(ADAPTERS[adapter], standard_error=subprocess.DEVNULL)
+        self._process: ServerProcess | None = None
+        if connect is None:
+            self._process = ServerProcess(ADAPTERS[adapter], standard_error=subprocess.DEVNULL)
+        stream = self._process.stream if self._process else SocketStream(socket.create_connection(connect or ("", 0)))
+        self._sessions_asked_for: queue.Queue[dict[str, Any]] = queue.Queue()
         self.client = Client(
-            RecordedStream(self._process.stream, self.timeline) if is_checked else self._process.stream,
+            RecordedStream(stream, self.timeline) if is_checked else stream,
             on_event=(lambda event: None) if is_checked else self._record,
             on_closed=lambda problem: self.timeline.end(),
+            reverse_requests={"startDebugging": self._start_debugging},
         )
-        self.client.initialize(INITIALIZE)
+        self.client.initialize(msgspec.structs.replace(INITIALIZE, supports_start_debugging_request=True))
+        self._trackers: list[Peer] = []
         self.thread_id = 0
         self.frames: list[dict[str, Any]] = []
 
@@ -72,6 +92,35 @@ class Peer:
         self.client.configuration_done()
         beginning.result(DEADLINE)
 
+    def _start_debugging(self, request: Request) -> None:
+        self._sessions_asked_for.put(msgspec.json.decode(bytes(request.arguments))["configuration"])
+
+    @contextlib.contextmanager
+    def child(self) -> Any:
+        """The session of a child process, as the adapter asked for it; arm in the body of the ``with``."""
+        peer = self._next_child()
+        try:
+            yield peer
+        finally:
+            self.note("child", peer.transcript)
+            peer.close()
+
+    def _next_child(self) -> Peer:
+        while True:
+            configuration = self._sessions_asked_for.get(timeout=DEADLINE)
+            address = configuration["connect"]
+            # debugpy's adapter wants clients of its own; ours, any server that attaches to the child.
+            connect = (address["host"], address["port"]) if self.adapter == "debugpy" else None
+            peer = Peer(self.adapter, self.fixture.path, connect=connect)
+            peer.client.begin("attach", configuration)
+            peer.timeline.expect_event("initialized")
+            process_id = configuration.get("subProcessId")
+            if process_id is None or not any("resource_tracker" in one for one in psutil.Process(process_id).cmdline()):
+                return peer
+            # Only debugpy takes it for a process of the user's. It runs for as long as the program.
+            peer.client.configuration_done()
+            self._trackers.append(peer)
+
     def finish(self) -> None:
         """Wait for the end of the program, and write down what it printed and its exit code."""
         exited = self.timeline.expect_event("exited", unless=("stopped",))
@@ -84,8 +133,11 @@ class Peer:
         if not self.timeline.ended:
             with contextlib.suppress(RequestFailed, TimeoutError):
                 self.client.request("disconnect", {"terminateDebuggee": True}, timeout=10)
+        for tracker in self._trackers:
+            tracker.close()
         self.client.close()
-        self._process.end(10)
+        if self._process is not None:
+            self._process.end(10)
 
     def output(self, category: str) -> str:
         """What came as output of ``category``."""
@@ -155,4 +207,6 @@ class Peer:
 
 
 def _plain(value: Any) -> Any:
-    return _ADDRESS.sub("0x", value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return _THREAD_STATE.sub(r"\1", _PROCESS_ID.sub(r"\1", _ADDRESS.sub("0x", value)))

@@ -339,6 +339,49 @@ def coroutines(peer: Peer) -> None:
     peer.finish()
 
 
+def _look_at_child(peer: Peer) -> None:
+    with peer.child() as child:
+        child.breakpoints("child", "child_return")
+        child.client.configuration_done()
+        child.stop()
+        child.evaluate("n * 2")
+        child.step("next")
+        child.resume()
+        child.timeline.expect_event("terminated", unless=("stopped",))
+
+
+@scenario
+def a_spawned_process(peer: Peer) -> None:
+    _run(peer, "in_one_process", at=("one_process",))
+    _look_at_child(peer)
+    peer.stop()
+    _to_end(peer)
+
+
+@scenario
+def a_forked_process(peer: Peer) -> None:
+    _run(peer, "in_forked_process", at=("forked_process",))
+    _look_at_child(peer)
+    peer.stop()
+    _to_end(peer)
+
+
+@scenario
+def a_command_of_python(peer: Peer) -> None:
+    _run(peer, "in_command", at=("command",))
+    _look_at_child(peer)
+    peer.stop()
+    _to_end(peer)
+
+
+@scenario
+def a_data_loader_worker(peer: Peer) -> None:
+    _run(peer, "data_loader_with_worker", at=("worked",))
+    _look_at_child(peer)
+    peer.stop()
+    _to_end(peer)
+
+
 @scenario
 def child_processes_left_alone(peer: Peer) -> None:
     _run(peer, "processes", at=("processes",), subProcess=False)

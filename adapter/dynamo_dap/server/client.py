@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from dynamo_dap.protocol.connection import Receiver
 from dynamo_dap.protocol.events import ExitedEventBody, OutputEventBody
 from dynamo_dap.protocol.messages import Request, Response, decode
-from dynamo_dap.protocol.requests import InitializeArguments, RunInTerminalArguments, RunInTerminalResponseBody
+from dynamo_dap.protocol.requests import (
+    InitializeArguments,
+    RunInTerminalArguments,
+    RunInTerminalResponseBody,
+    StartDebuggingArguments,
+)
 from dynamo_dap.protocol.streams import ByteStream
 from dynamo_dap.server.dialect import Dialect
 from dynamo_dap.server.errors import RequestRefused
@@ -15,6 +22,8 @@ from dynamo_dap.server.loop_connection import LoopConnection
 
 _TERMINAL_TIMEOUT = 60.0
 """Seconds for the IDE to open a terminal; some ask the user first."""
+_SESSION_TIMEOUT = 60.0
+"""Seconds for the IDE to start a session for a child process."""
 
 
 class Client:
@@ -58,6 +67,16 @@ class Client:
         """Have the client run a command in a terminal of its own. Raises ``RequestFailed``, ``TimeoutError``."""
         body = await self._connection.request("runInTerminal", arguments, timeout=_TERMINAL_TIMEOUT)
         return decode(body, RunInTerminalResponseBody, "response to runInTerminal")
+
+    @property
+    def has_child_sessions(self) -> bool:
+        """Whether the client takes ``startDebugging`` requests."""
+        return self._information is not None and bool(self._information.supports_start_debugging_request)
+
+    async def start_debugging(self, configuration: dict[str, Any]) -> None:
+        """Have the client start another session, which attaches. Raises ``RequestFailed``, ``TimeoutError``."""
+        arguments = StartDebuggingArguments(configuration=configuration, request="attach")
+        await self._connection.request("startDebugging", arguments, timeout=_SESSION_TIMEOUT)
 
     def output(self, text: str, category: str = "console") -> None:
         """Show ``text``, a line or several; ``category`` is one of DAP's, such as ``important``."""

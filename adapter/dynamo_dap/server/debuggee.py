@@ -22,6 +22,7 @@ from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
+from dynamo_dap.server.child_sessions import ChildSessions
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.crash_folder import CrashFolder
 from dynamo_dap.server.debugpy_backend import DEBUGPY
@@ -76,6 +77,8 @@ class Debuggee:
         self.agent: Backend | None = None
         self.eager: EagerSide | None = None
         """debugpy's side, when the session wants ordinary Python debugged."""
+        self.children: ChildSessions | None = None
+        """Where its child processes come, when they are to be debugged."""
         self.information = ProcessInformation()
         self.crash_folder = CrashFolder()
         self.events = BackendEvents(client, breakpoints, owns_end=start_method is StartMethod.LAUNCH)
@@ -107,6 +110,16 @@ class Debuggee:
         self.eager = EagerSide(self._client, self.events, given)
         return self.eager
 
+    def expect_children(self, options: SessionOptions, given: dict[str, Any]) -> None:
+        """Have a place where child processes can offer themselves, if they are wanted and the client can have them."""
+        if options.sub_process is False or not self._is_local:
+            return
+        if self._client.has_child_sessions:
+            self.children = ChildSessions(self._client, given)
+        elif options.sub_process:
+            text = '"subProcess": this client starts no sessions for child processes; they run without debugging.'
+            self._client.output(text, "important")
+
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
         """Take over the connection of the authorised agent, which told ``information`` of its process."""
         self.information = decode(information, ProcessInformation, "information about the process")
@@ -131,7 +144,12 @@ class Debuggee:
         if is_here or not is_launched:
             self.agent.ids = AGENT_IDS
         invitation = None if is_launched else eager.invitation
-        arguments = agent_arguments(options, eager=is_here or not is_launched, invitation=invitation)
+        arguments = agent_arguments(
+            options,
+            eager=is_here or not is_launched,
+            invitation=invitation,
+            children_file=self.children.invitation_file if self.children is not None else None,
+        )
         await self._introduce_agent(self.agent, arguments, timeout)
         if is_here or (not is_launched and await eager.until_here(timeout, self._agent_left)):
             await eager.introduce(options)
@@ -202,6 +220,8 @@ class Debuggee:
             self.agent.connection.close()
         if self.eager is not None:
             self.eager.close()
+        if self.children is not None:
+            self.children.close()
 
     async def _take_leave(self, backend: Backend, *, kill: bool) -> None:
         arguments = {"terminateDebuggee": kill}
@@ -225,6 +245,8 @@ class Debuggee:
             self.agent.connection.close()
         if self.process is not None:
             self.process.close()
+        if self.children is not None:
+            self.children.close()
         self.crash_folder.close()
 
     # -- its end ---------------------------------------------------------------------------------------------------
@@ -271,12 +293,19 @@ class Debuggee:
     async def _expect_process_end(self, process: OwnedProcess) -> None:
         """The agent is gone, in general because the process is ending."""
         has_ended = await until_any(_PROCESS_END_TIMEOUT, process.exited)
+        if self._was_replaced:
+            return
         if not has_ended and not self._is_being_ended and not self.events.is_silent:
             text = (
                 "The connection to the debugger's agent in the program broke; the program runs on, without debugging."
             )
             self._client.output(text, "important")
             self._tell_continued(self.events.stopped_threads.ever_stopped)
+
+    @property
+    def _was_replaced(self) -> bool:
+        """Whether the program has replaced itself by another one (``exec``), which has a session of its own."""
+        return self.children is not None and self.information.process_id in self.children.known
 
     async def _watch_debugpy(self, eager: EagerSide) -> None:
         """Tell when debugpy is gone and the program is not."""
@@ -286,6 +315,7 @@ class Debuggee:
             await until_any(_LAST_WORDS_TIMEOUT, self._agent_left.wait(), *ended)
             or self._is_being_ended
             or self.events.is_silent
+            or self._was_replaced
         ):
             return
         text = "The connection to debugpy in the program broke; ordinary Python is no longer debugged in this session."

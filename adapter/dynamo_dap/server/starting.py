@@ -41,6 +41,8 @@ async def launch(debuggee: Debuggee, job: Job, client: Client, given: dict[str, 
     listener = AgentListener()
     is_eager = job.options.eager and not job.options.no_debug
     debugpy = debuggee.expect_debugpy(given).invitation if is_eager else None
+    if is_eager:
+        debuggee.expect_children(job.options, given)
     try:
         starter = Starter(job, client, listener, debuggee.crash_folder, debugpy)
         debuggee.process = await starter.start(debuggee.adopt_agent)
@@ -78,6 +80,7 @@ async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None
     debuggee.adopt_agent(connection, information)
     if options.eager:
         debuggee.expect_debugpy(given)
+        debuggee.expect_children(options, given)
     await debuggee.introduce(options)
 
 

@@ -53,6 +53,8 @@ class Agent:
         """Who debugs ordinary Python in this process."""
         self.start_eager: Callable[[Options], None] = lambda options: None
         """Starts that debugger, as a client asks in its ``attach``. Reader thread."""
+        self.invite_children: Callable[[Options], None] = lambda options: None
+        """Has child processes offer themselves for sessions of their own, if the client wants that. Reader thread."""
         self._client: Connection | None = None
         self._engines: list[Engine] = []
         self._lock = threading.Lock()
@@ -103,7 +105,7 @@ class Agent:
         """
         client, self._client = self._client, None
         self._lock = threading.Lock()
-        self.eager_debugger, self.threads.shared = NoEagerDebugger(), None
+        self.eager_debugger, self.threads, self.references = NoEagerDebugger(), ThreadIds(), ReferenceTable()
         self.breakpoints = BreakpointTable()
         self._steps, self._pause_requests, self._pauses = {}, set(), {}
         self.configured = threading.Event()

@@ -23,6 +23,12 @@ class EagerDebugger(Protocol):
     def is_active(self) -> bool:
         """Whether it debugs now. Any thread."""
 
+    def wait_until_configured(self) -> None:
+        """Block until its client has set its breakpoints, or is gone."""
+
+    def report_uncaught(self, error: BaseException) -> None:
+        """The program is about to end by ``error``."""
+
     def close(self) -> None:
         """The session is over. Any thread; harmless when called again."""
 
@@ -55,6 +61,12 @@ class NoEagerDebugger:
 
     is_active = False
     holds_this_thread = False
+
+    def wait_until_configured(self) -> None:
+        """Nothing to wait for."""
+
+    def report_uncaught(self, error: BaseException) -> None:
+        """Nobody to tell."""
 
     def close(self) -> None:
         """Nothing to end."""

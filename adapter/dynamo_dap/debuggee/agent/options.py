@@ -19,8 +19,8 @@ class Options(Struct, rename="camel", omit_defaults=True, frozen=True):
     """``HOST:PORT`` where the server waits for debugpy, when it is to be started by the ``attach`` request."""
     eager_token: str | None = None
     """What debugpy has to show there."""
-    sub_process: bool = False
-    """Debug child processes, too, where ordinary Python is debugged."""
+    children_file: str | None = None
+    """Where child processes find out how to offer themselves for sessions of their own; None when nobody wants them."""
     just_my_code: bool = True
     """Leave out frames and breakpoints of installed packages and the standard library."""
     stop_on_entry: bool = False

@@ -22,12 +22,12 @@ class _EagerEventBody(Struct, omit_defaults=True):
     problem: str | None = None
 
 
-def start_eager(agent: Agent, address: str, token: str, *, sub_process: bool) -> DebugpyDebugger | None:
+def start_eager(agent: Agent, address: str, token: str) -> DebugpyDebugger | None:
     """Start debugpy, which connects to the server at ``address``; None when that is not possible."""
     debugger = DebugpyDebugger(agent)
     problem: str | None = None
     try:
-        debugger.start(address, token, sub_process=sub_process)
+        debugger.start(address, token)
     except DebugpyMissing as missing:
         problem = str(missing)
     except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the program is to run)

@@ -26,14 +26,22 @@ def _import_own_package() -> None:
 
 def main() -> None:
     """Check that this Python can run the agent, then run the program."""
+    is_child = sys.argv[1:2] == ["--child"]
     if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):
         del sys.path[0]
     if sys.version_info < (3, 10):  # noqa: UP036  (any Python may be given to us)
+        if is_child:
+            _run_undebugged("it needs Python 3.10 or newer")
         _give_up("needs Python 3.10 or newer, this is " + sys.version.split()[0])
     try:
         _import_own_package()
-        from dynamo_dap.debuggee.bootstrap.launch import launch
+        if is_child:
+            from dynamo_dap.debuggee.bootstrap.child_process import run_child
+        else:
+            from dynamo_dap.debuggee.bootstrap.launch import launch
     except ImportError as error:
+        if is_child:
+            _run_undebugged(str(error))
         _give_up(
             "lacks a package that dynamo-dap needs ("
             + str(error)
@@ -41,7 +49,18 @@ def main() -> None:
             + sys.executable
             + " -m pip install dynamo-dap"
         )
-    launch()
+    if is_child:
+        run_child(sys.argv[2:])
+    else:
+        launch()
+
+
+def _run_undebugged(problem: str) -> None:
+    """A child process is the program's own affair: it runs, whatever this Python lacks."""
+    sys.stderr.write("dynamo-dap: this child process is not debugged: " + problem + "\n")
+    command = getattr(sys, "orig_argv", [sys.executable, *sys.argv])
+    here = command.index("--child")
+    os.execv(sys.executable, [*command[: here - 1], *command[here + 2 :]])
 
 
 def _give_up(problem: str) -> None:

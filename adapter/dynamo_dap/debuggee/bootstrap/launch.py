@@ -42,7 +42,6 @@ class LaunchDescription(msgspec.Struct, rename="camel"):
     debugpy_address: str | None = None
     """Where the server waits for debugpy; None when ordinary Python is not debugged."""
     debugpy_token: str = ""
-    sub_process: bool = False
 
 
 def launch() -> None:
@@ -71,7 +70,7 @@ def _before(agent: Agent, filename: str) -> None:
 
 
 def _run_with_debugpy(agent: Agent, program: Program, description: LaunchDescription, address: str) -> None:
-    debugger = start_eager(agent, address, description.debugpy_token, sub_process=description.sub_process)
+    debugger = start_eager(agent, address, description.debugpy_token)
     if debugger is None:
         agent.configured.wait()
         run(program, before=lambda filename: _before(agent, filename))

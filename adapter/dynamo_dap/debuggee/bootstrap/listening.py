@@ -6,6 +6,7 @@ the program runs as if nothing were there.
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import sys
@@ -23,6 +24,8 @@ from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import SocketStream
 
 _listening: tuple[str, int] | None = None
+_listener: socket.socket | None = None
+_private_listener: socket.socket | None = None
 _lock = threading.Lock()
 
 
@@ -40,14 +43,14 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
         RuntimeError: this process is listening already.
         OSError: the address cannot be bound.
     """
-    global _listening
+    global _listening, _listener
     host, port = ("127.0.0.1", address) if isinstance(address, int) else address
     if access_token is None and not is_loopback(host):
         raise ValueError(f"listening on {host} lets other machines run code here: give listen() an access_token")
     with _lock:
         if _listening is not None:
             raise RuntimeError(f"dynamo_dap is listening already, on {_listening[0]}:{_listening[1]}")
-        listener = socket.create_server((host, port))
+        _listener = listener = _bind(host, port)
         bound = listener.getsockname()
         _listening = (bound[0], bound[1])
     token = access_token or secrets.token_urlsafe(32)
@@ -57,11 +60,44 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
     return _listening
 
 
+def listen_privately(agent: Agent) -> tuple[str, int, str]:
+    """Let whoever is told of it attach: return a host and port of this machine, and the token needed there."""
+    global _private_listener
+    _private_listener = listener = _bind("127.0.0.1", 0)
+    token = secrets.token_urlsafe(32)
+    own_thread("acceptor", _Acceptor(listener, token, agent).run).start()
+    host, port = listener.getsockname()
+    return host, port, token
+
+
+_has_bound = False
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    global _has_bound
+    if not _has_bound:
+        _has_bound = True
+        os.register_at_fork(after_in_child=_forget_listeners)
+    return socket.create_server((host, port))
+
+
+def _forget_listeners() -> None:
+    """A forked process does not listen: nobody accepts there."""
+    global _listening, _listener, _private_listener, _lock
+    for listener in (_listener, _private_listener):
+        if listener is not None:
+            listener.close()
+    _listening = _listener = _private_listener = None
+    _lock = threading.Lock()
+
+
 def wait_for_client() -> None:
     """Block until a client has attached and set its breakpoints."""
     if _listening is None:
         raise RuntimeError("dynamo_dap.wait_for_client() needs dynamo_dap.listen() first")
-    process_agent().configured.wait()
+    agent = process_agent()
+    agent.configured.wait()
+    agent.eager_debugger.wait_until_configured()
 
 
 def is_client_connected() -> bool:

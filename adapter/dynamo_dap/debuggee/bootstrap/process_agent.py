@@ -35,6 +35,7 @@ def process_agent() -> Agent:
             agent.on_terminate = lambda: _terminate(agent)
             agent.pause_eager = lambda ident: pause_eager(agent, ident)
             agent.start_eager = lambda options: _start_eager(agent, options)
+            agent.invite_children = lambda options: _invite_children(agent, options)
             install_breakpoint_hook(agent)
             os.register_at_fork(after_in_child=agent.forget_session)
             # Not for the program, and not for its children.
@@ -48,7 +49,15 @@ def _start_eager(agent: Agent, options: Options) -> None:
     from dynamo_dap.debuggee.bootstrap.eager import start_eager
 
     if options.eager_address is not None:
-        start_eager(agent, options.eager_address, options.eager_token or "", sub_process=options.sub_process)
+        start_eager(agent, options.eager_address, options.eager_token or "")
+
+
+def _invite_children(agent: Agent, options: Options) -> None:
+    # Imported only now: as above.
+    if options.children_file is not None:
+        from dynamo_dap.debuggee.bootstrap.child_processes import invite_children
+
+        invite_children(agent, options)
 
 
 def _add_engines(agent: Agent, crash_folder: str | None) -> None:

@@ -34,7 +34,7 @@ class DebugpyDebugger:
 
     # -- its life --------------------------------------------------------------------------------------------------
 
-    def start(self, address: str, token: str, *, sub_process: bool) -> None:
+    def start(self, address: str, token: str) -> None:
         """Load debugpy and connect it to the server at ``address``, where it shows ``token``.
 
         Raises:
@@ -43,7 +43,7 @@ class DebugpyDebugger:
         """
         pydevd_internals.load()
         host, _, port = address.rpartition(":")
-        pydevd_internals.connect(host, int(port), token, sub_process=sub_process, own_package=_OWN_PACKAGE)
+        pydevd_internals.connect(host, int(port), token, own_package=_OWN_PACKAGE)
         handing_over = HandingOver(self._agent)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)

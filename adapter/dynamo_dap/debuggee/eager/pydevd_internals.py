@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +26,7 @@ _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
 _STEP_INTO, _STEP_INTO_MY_CODE = 107, 144
 _STEP_RETURN, _STEP_RETURN_MY_CODE = 109, 160
+_DISPOSAL_SECONDS = 10.0
 _LIBRARY_FILE = 1
 """``pydevd_dont_trace_files.LIB_FILE``: a file that is never traced, though it is shown in stacks."""
 
@@ -69,12 +71,14 @@ def _settings() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def connect(host: str, port: int, token: str, *, sub_process: bool, own_package: str) -> None:
+def connect(host: str, port: int, token: str, *, own_package: str) -> None:
     """Connect to the server and trace every thread, with nothing armed yet. ``own_package`` is never traced or shown.
 
     Raises:
         OSError: nobody listens there.
+        DebugpyMissing: another client of debugpy's debugs this process.
     """
+    _wait_until_disposed()
     package = os.path.dirname(str(sys.modules["debugpy"].__file__))
     sys.modules["pydevd"].settrace(
         host=host,
@@ -82,12 +86,21 @@ def connect(host: str, port: int, token: str, *, sub_process: bool, own_package:
         client_access_token=token,
         suspend=False,
         wait_for_ready_to_run=False,
-        patch_multiprocessing=sub_process,
+        patch_multiprocessing=False,
         dont_trace_start_patterns=(package, own_package),
         dont_trace_end_patterns=("debugpy_launcher.py",),
         notify_stdin=False,
     )
     _take_nagle_off(debugger())
+
+
+def _wait_until_disposed() -> None:
+    """Wait for the end of an earlier session, which its threads bring about after the connection's."""
+    until = time.monotonic() + _DISPOSAL_SECONDS
+    while debugger() is not None:
+        if time.monotonic() > until:
+            raise DebugpyMissing("debugpy is in use in this process already, by another client")
+        time.sleep(0.01)
 
 
 def _take_nagle_off(pydb: Any) -> None:
@@ -107,10 +120,30 @@ def forget() -> None:
     """Trace nothing any more, and forget the connection without a word: the calling process has been forked off."""
     if _uses_monitoring():
         _monitoring().stop_monitoring(all_threads=True)
+        _monitoring().reset_thread_local_info()
     else:
         importlib.import_module("pydevd_tracing").SetTrace(None)
         threading.settrace(None)
+    importlib.import_module("pydevd_tracing").restore_sys_set_trace_func()
+    debugger().created_pydb_daemon_threads = {}
     importlib.import_module("_pydevd_bundle.pydevd_constants").set_global_debugger(None)
+    importlib.import_module("_pydevd_bundle.pydevd_custom_frames").custom_frames_container_init()
+    threading.current_thread().additional_info = None  # type: ignore[attr-defined]
+
+
+def wrap_process_creation(rewritten: Callable[[Any], Any], after_fork: Callable[[], None]) -> None:
+    """Have the command of every process that is started ``rewritten`` first, and ``after_fork`` called in forks.
+
+    For the life of the process. Forks that are about to run another program do not count.
+    """
+    monkey: Any = importlib.import_module("_pydev_bundle.pydev_monkey")
+    monkey.patch_args = lambda command, is_exec=False: rewritten(command)
+    monkey._on_forked_process = lambda setup_tracing=True: after_fork() if setup_tracing else None
+    monkey.patch_new_process_functions()
+    # A fork takes the protocol over, which is the right one only where there is a connection.
+    defaults = importlib.import_module("_pydevd_bundle.pydevd_defaults")
+    constants = importlib.import_module("_pydevd_bundle.pydevd_constants")
+    constants.set_protocol(defaults.PydevdCustomization.DEFAULT_PROTOCOL)
 
 
 def listen_to_messages(after_receive: Callable[[Any], None], before_send: Callable[[Any], None]) -> None:

@@ -81,5 +81,6 @@ def _nothing(answers: Answers) -> None:
 def _warn(session: Session, raw: msgspec.Raw, known: type[SessionOptions]) -> None:
     for warning in unknown_attributes(raw, known):
         session.client.output(warning)
-    if given_arguments(raw).get("subProcess") is True:
-        session.client.output('"subProcess": child processes are not debugged yet; they run as without a debugger.')
+    given = given_arguments(raw)
+    if given.get("subProcess") is True and given.get("eager") is False:
+        session.client.output('"subProcess": child processes are debugged in eager sessions only.', "important")

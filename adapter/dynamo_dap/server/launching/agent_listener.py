@@ -49,7 +49,7 @@ class AgentListener:
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.setblocking(False)
-        self._expected: list[tuple[str, OnArrival]] = []
+        self._expected: list[tuple[str, OnArrival, bool]] = []
         self._newcomers: set[_Newcomer] = set()
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
@@ -59,10 +59,10 @@ class AgentListener:
         host, port = self._socket.getsockname()
         return f"{host}:{port}"
 
-    def expect(self, on_arrival: OnArrival) -> str:
-        """Expect one newcomer and return the token that it has to show."""
+    def expect(self, on_arrival: OnArrival, *, repeatedly: bool = False) -> str:
+        """Expect one newcomer, or any number, and return the token to show."""
         token = secrets.token_urlsafe(32)
-        self._expected.append((token, on_arrival))
+        self._expected.append((token, on_arrival, repeatedly))
         return token
 
     def close(self) -> None:
@@ -79,9 +79,10 @@ class AgentListener:
             self._newcomers.add(_Newcomer(connected, self._recognise, self._newcomers.discard))
 
     def _recognise(self, token: str) -> OnArrival | None:
-        for index, (expected, on_arrival) in enumerate(self._expected):
+        for index, (expected, on_arrival, repeatedly) in enumerate(self._expected):
             if hmac.compare_digest(expected.encode(), token.encode()):
-                del self._expected[index]
+                if not repeatedly:
+                    del self._expected[index]
                 return on_arrival
         return None
 

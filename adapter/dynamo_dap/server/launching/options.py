@@ -7,6 +7,7 @@ Pure functions and structs, used on the loop. A new option is added here, in the
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -45,7 +46,7 @@ class SessionOptions(AgentOptions, rename="camel", kw_only=True):
     launch_timeout: Seconds = 60.0
     """Seconds for the program to connect to the server, or to answer it."""
     sub_process: bool | None = None
-    """Accepted for the sake of debugpy's configurations; child processes are not debugged yet."""
+    """Debug child processes in sessions of their own, where ordinary Python is debugged; None as far as possible."""
 
 
 class LaunchArguments(SessionOptions, rename="camel", kw_only=True):
@@ -111,12 +112,16 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
 
 
 def agent_arguments(
-    options: SessionOptions, *, eager: bool = False, invitation: Invitation | None = None
+    options: SessionOptions,
+    *,
+    eager: bool = False,
+    invitation: Invitation | None = None,
+    children_file: Path | None = None,
 ) -> dict[str, object]:
     """Return the arguments of the agent's ``attach`` request.
 
     ``eager``: whether ordinary Python is debugged, which the user may wish for in vain; ``invitation``: where the agent
-    is to have debugpy connect to.
+    is to have debugpy connect to; ``children_file``: where child processes find out how to offer themselves.
     """
     arguments = {
         wire_name: getattr(options, name)
@@ -127,7 +132,7 @@ def agent_arguments(
         "eager": eager,
         "eagerAddress": invitation.address if invitation is not None else None,
         "eagerToken": invitation.token if invitation is not None else None,
-        "subProcess": False,
+        "childrenFile": str(children_file) if children_file is not None else None,
     }
 
 
@@ -197,7 +202,6 @@ _DEBUGPY_ATTRIBUTES = frozenset(
         "rules",
         "showReturnValue",
         "stopAllThreads",
-        "subProcess",
         "sudo",
         "workspaceFolder",
     }

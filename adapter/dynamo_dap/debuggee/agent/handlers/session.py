@@ -34,6 +34,7 @@ def attach(agent: Agent, options: Options) -> None:
 def _begin(agent: Agent, options: Options) -> None:
     if options.eager_address is not None:
         agent.start_eager(options)
+    agent.invite_children(options)
     agent.send_event("initialized")
 
 

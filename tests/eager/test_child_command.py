@@ -1,0 +1,55 @@
+"""Command lines of child processes: what is put in front of which program."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynamo_dap.debuggee.bootstrap.child_command import Argument, debugged_command
+
+ENTRY = ["ENTRY", "--child", "FILE"]
+
+
+@pytest.mark.parametrize(
+    ("command", "own", "program"),
+    [
+        (["python", "a.py", "-c", "x"], ["python"], ["a.py", "-c", "x"]),
+        (["/usr/bin/python3.11", "-u", "-X", "dev", "a.py"], ["/usr/bin/python3.11", "-u", "-X", "dev"], ["a.py"]),
+        (["python", "-Xdev", "-Werror", "a.py"], ["python", "-Xdev", "-Werror"], ["a.py"]),
+        (["python", "-W", "-c", "a.py"], ["python", "-W", "-c"], ["a.py"]),
+        (["python", "-c", "code", "--multiprocessing-fork"], ["python"], ["-c", "code", "--multiprocessing-fork"]),
+        (["python", "-uccode", "x"], ["python", "-u"], ["-c", "code", "x"]),
+        (["python", "-qm", "module", "x"], ["python", "-q"], ["-m", "module", "x"]),
+        (["python", "-mmodule"], ["python"], ["-m", "module"]),
+        (
+            ["python", "--check-hash-based-pycs", "always", "a.py"],
+            ["python", "--check-hash-based-pycs", "always"],
+            ["a.py"],
+        ),
+        ([b"python", b"a.py"], ["python"], ["a.py"]),
+    ],
+)
+def test_the_entry_comes_between_pythons_options_and_the_program(
+    command: list[Argument], own: list[str], program: list[str]
+) -> None:
+    assert debugged_command(command, "ENTRY", "FILE") == [*own, *ENTRY, *program]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["ls", "a.py"],
+        ["python"],
+        ["python", "-V"],
+        ["python", "--version"],
+        ["python", "-"],
+        ["python", "-m"],
+        ["python", "-c"],
+        ["python", *ENTRY, "a.py"],
+        ["python", "-c", "from multiprocessing.resource_tracker import main;main(5)"],
+        ["python", "-m", "torch._inductor.compile_worker"],
+        ["python", "/x/torch/_inductor/compile_worker/__main__.py", "--pickler"],
+    ],
+)
+def test_what_runs_nothing_of_the_users_is_left_alone(command: list[Argument]) -> None:
+    assert debugged_command(command, "ENTRY", "FILE") is None
