@@ -30,6 +30,7 @@ _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble"})
 _ALL_THREADS = msgspec.Raw(b'{"threadId": "*"}')
 """debugpy pauses all threads or none."""
+_NOTHING = msgspec.Raw(b"{}")
 
 
 class Router:
@@ -58,6 +59,9 @@ class Router:
 
         def answered(response: Response) -> None:
             self._in_flight.pop(request.seq, None)
+            if not response.success and request.command in _RESUMING and response.message == "disconnected":
+                # The thread went on, and the program ended before that could be said.
+                response = msgspec.structs.replace(response, success=True, message=None, body=_NOTHING)
             if response.success and request.command in _RESUMING:
                 self._resumed(backend, references)
             if response.success and request.command == "stackTrace" and backend.name == DEBUGPY:

@@ -37,10 +37,12 @@ class Interruptible:
         return self
 
     def __enter__(self) -> None:
-        with self._lock:
-            self._ident = threading.get_ident()
+        # The watchdog first: until a new thread runs, CPython knows it by the identifier of the thread that starts it,
+        # and would raise there what is meant for us.
         if self._seconds is not None:
             _watchdog.watch(self, time.monotonic() + self._seconds)
+        with self._lock:
+            self._ident = threading.get_ident()
 
     def interrupt(self) -> None:
         """Raise ``Interrupted`` in the working thread, if it is inside the work."""
