@@ -209,6 +209,34 @@ def test_the_marker_in_a_session_of_either_mode(session: Session) -> None:
     assert session.run_to_end() == 0
 
 
+def _linked(session: Session, variable: Any) -> Any:
+    """Where the link of a variable's value leads."""
+    assert variable.variable.value_location_reference, f"{variable.name} has no link"
+    return session.request("locations", {"locationReference": variable.variable.value_location_reference})
+
+
+def test_each_mode_leads_to_the_other(session: Session) -> None:
+    """From a trace to the code that was generated, and from generated code to the compile that made it."""
+    session.launch("generated_code", "append", mode="both")
+    traced = session.wait_for_stop("breakpoint", at="append")
+    assert traced.frame["Compile"].texts()["generated code"] == "none yet: this is the first compile of this code"
+    session.resume()
+    running = session.wait_for_stop("breakpoint")
+    made_by = running.frame["Compiled Graph"]["compiled by"]
+    assert made_by.text == "[0/0] of replay"
+    place = _linked(session, made_by)
+    assert place["source"]["path"] == str(FIXTURE.path)
+    assert "def replay" in FIXTURE.path.read_text().splitlines()[place["line"] - 1]
+    listing = _listing(session, running)
+    session.resume()
+    traced_again = session.wait_for_stop("breakpoint", at="append")
+    (entry,) = traced_again.frame["Compile"]["generated code"].children.values()
+    assert (entry.name, entry.text) == ("[0/0]", "replay (generated #0)")
+    reference = _linked(session, entry)["source"]["sourceReference"]
+    body = session.request("source", {"source": {"sourceReference": reference}, "sourceReference": reference})
+    assert body["content"].splitlines() == listing
+
+
 @pytest.mark.parametrize("granularity", ["statement", "instruction"])
 def test_threads_step_each_for_itself(session: Session, granularity: str) -> None:
     session.launch("generated_threads", mode="run-time", stopOnGeneratedCode=True)

@@ -100,13 +100,13 @@ def test_the_compiled_graph_and_the_guards() -> None:
         outputs = [one.name for one in graph["outputs"].value.children.named()]
         code = "\n".join(one.value.text for one in graph["code"].value.children.named())
         source = next(scope.source for scope in stop.frame.scopes() if scope.name == "Compiled Graph")
-        return graph["compile id"].value.text, inputs, outputs, code, source.text(), stop.texts("Guards")
+        return graph["compiled by"].value.text, inputs, outputs, code, source.text(), stop.texts("Guards")
 
     function = compiled(programs.replay)
     (compile_id, inputs, outputs, code, document, guards), _ = _at(
         _replaying("log[:]"), look, function, *replay_arguments()
     )
-    assert compile_id == "0/0"
+    assert compile_id == "[0/0] of replay"
     assert inputs == {"L_x_": "Tensor f32[3] cpu from L['x']"}
     assert "y" in outputs
     assert "def forward(self, L_x_" in code

@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
+from dynamo_dap.debuggee.agent import handlers as _agent_handlers  # noqa: F401  (registers them)
+from dynamo_dap.debuggee.agent import requests as agent
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.messages import ErrorBody, decode
-from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES
+from dynamo_dap.server import handlers as _handlers  # noqa: F401  (registers them)
+from dynamo_dap.server import handling
+from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES, CUSTOM_REQUEST_PREFIX, FORWARDED_REQUESTS
 from dynamo_dap.server.errors import ErrorId
 from tests.client import Session
 from tests.client.session import launch_configuration
@@ -23,6 +27,14 @@ def _error(session: Session, command: str, arguments: Any = None) -> tuple[int, 
     error = decode(failed.value.response.body, ErrorBody, "error").error
     assert error is not None
     return error.id, error.text
+
+
+def test_the_server_passes_on_whatever_the_agent_answers() -> None:
+    """Read from both rooms: a request that only one of them knows would be refused, or hang."""
+    answered = set(agent.HANDLERS)
+    custom = {command for command in answered if command.startswith(CUSTOM_REQUEST_PREFIX)}
+    assert answered - custom <= FORWARDED_REQUESTS | set(handling.handlers)
+    assert answered >= FORWARDED_REQUESTS
 
 
 def test_capabilities_are_those_of_the_agent_and_of_the_handlers(session: Session) -> None:

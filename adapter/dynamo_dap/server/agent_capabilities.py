@@ -107,6 +107,7 @@ FORWARDED_REQUESTS = frozenset(
         "disassemble",
         "evaluate",
         "exceptionInfo",
+        "locations",
         "next",
         "pause",
         "scopes",

@@ -28,7 +28,7 @@ from dynamo_dap.debuggee.agent.requests import HANDLERS, Handler, RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.debuggee.agent.threads import ThreadIds
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
-from dynamo_dap.debuggee.values.model import EvaluationError, WriteRefused
+from dynamo_dap.debuggee.values.model import EvaluationError, VirtualSource, WriteRefused
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.events import BreakpointEventBody, OutputEventBody, StoppedEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
@@ -372,6 +372,10 @@ class Agent:
 
     def _presented(self, frame: types.FrameType) -> Frame | None:
         return next((shown for engine in self._engines if (shown := engine.present_frame(frame)) is not None), None)
+
+    def listing_of(self, code: types.CodeType) -> VirtualSource | None:
+        """Return the listing of generated code; see ``Host.listing_of``."""
+        return next((found for engine in self._engines if (found := engine.listing_of(code)) is not None), None)
 
     def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
         """Bind a function breakpoint where it was reached; see ``Host.function_found``."""

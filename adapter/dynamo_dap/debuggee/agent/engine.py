@@ -15,6 +15,7 @@ from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
+from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 
 
@@ -35,6 +36,9 @@ class Engine(Protocol):
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
         """Return how this engine shows a running Python frame that is its own; None for any other frame."""
+
+    def listing_of(self, code: types.CodeType) -> VirtualSource | None:
+        """Return the listing of ``code``, if this engine shows code that Dynamo generated. Any thread."""
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
         """Return instructions around an address; None when the address is not of this engine's code. Any thread."""
@@ -89,6 +93,9 @@ class Host(Protocol):
 
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:
         """Return the frames of running Python code from ``top`` down: ordinary ones, and those an engine presents."""
+
+    def listing_of(self, code: types.CodeType) -> VirtualSource | None:
+        """Return the listing of ``code``, which Dynamo generated; None when no engine has one. Any thread."""
 
     def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
         """A function breakpoint was reached at ``line`` of ``path``: bind it there, if it was not bound yet."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.compilation import (
@@ -16,15 +18,26 @@ from dynamo_dap.debuggee.torch_internals.compilation import (
 from dynamo_dap.debuggee.torch_internals.graph import graphs_of, nodes_of
 from dynamo_dap.debuggee.torch_internals.translator import compile_identity, restart_reasons, user_function_name
 from dynamo_dap.debuggee.values.callables import location_of_code
-from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable, bounded_text
+from dynamo_dap.debuggee.values.model import (
+    Children,
+    Deferred,
+    Fixed,
+    Location,
+    Value,
+    Variable,
+    VirtualSource,
+    bounded_text,
+)
+
+ListingOf = Callable[[CodeType], VirtualSource | None]
 
 
-def compile_children(tx: Any) -> Children:
-    """Return the facts of the compile as children."""
-    return Deferred(lambda: _facts(tx))
+def compile_children(tx: Any, listing_of: ListingOf) -> Children:
+    """Return the facts of the compile as children; ``listing_of`` shows code that Dynamo generated."""
+    return Deferred(lambda: _facts(tx, listing_of))
 
 
-def _facts(tx: Any) -> list[Variable]:
+def _facts(tx: Any, listing_of: ListingOf) -> list[Variable]:
     output = tx.output
     root = output.root_tx.f_code
     identity = compile_identity()
@@ -43,7 +56,7 @@ def _facts(tx: Any) -> list[Variable]:
     ]
     facts = [Variable(name, Value(text)) for name, text in texts]
     frame = Variable("frame", Value(user_function_name(root), location=location_of_code(root)))
-    return [*facts[:2], *_restarts(), frame, *facts[2:], _entries(root)]
+    return [*facts[:2], *_restarts(), frame, *facts[2:], _generated(root, listing_of)]
 
 
 def _restarts() -> list[Variable]:
@@ -54,8 +67,15 @@ def _restarts() -> list[Variable]:
     return [Variable("restarted because", Value(bounded_text(reasons[-1]), children=Fixed(lines)))]
 
 
-def _entries(code: Any) -> Variable:
+def _generated(code: CodeType, listing_of: ListingOf) -> Variable:
+    """Code that earlier compiles generated, each with its listing; this compile generates its own at its end."""
     entries = cache_entries(code)
-    below = tuple(Variable(str(number), Value(f"compile {entry.compile_id}")) for number, entry in enumerate(entries))
-    text = f"{len(entries)} so far" if entries else "none yet: this is the first compile of this code"
-    return Variable("cache entries", Value(text, children=Fixed(below) if below else None))
+    below = tuple(Variable(f"[{entry.compile_id}]", _listing(listing_of(entry.code))) for entry in entries)
+    text = f"{len(entries)} from earlier compiles" if entries else "none yet: this is the first compile of this code"
+    return Variable("generated code", Value(text, children=Fixed(below) if below else None))
+
+
+def _listing(listing: VirtualSource | None) -> Value:
+    if listing is None:
+        return Value("without a listing: this session does not show generated code")
+    return Value(listing.name.removesuffix(".dynamo"), location=Location(listing, 1))

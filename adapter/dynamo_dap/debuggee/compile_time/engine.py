@@ -153,7 +153,7 @@ class CompileTimeEngine:
         if not first:
             return []
         address = self._codes.address_of(place.translator, place.index)
-        return self._host.should_stop(first, lambda: TranslatorFrame(place.translator, address, {}, self._host.print))
+        return self._host.should_stop(first, lambda: TranslatorFrame(place.translator, address, {}, self._host))
 
     def _is_new(self, breakpoint: LineBreakpoint, place: Place) -> bool:
         visit = (breakpoint.id, id(place.translator.f_code), place.index)
@@ -195,9 +195,7 @@ class CompileTimeEngine:
             Stop(
                 engine=self.name,
                 reason=reason,
-                frames=lambda: frames_of(
-                    translator, top, self._codes.address_of, self._host.print, self._host.python_stack
-                ),
+                frames=lambda: frames_of(translator, top, self._codes.address_of, self._host),
                 description=headline(translator, progress.identity) if raised is None else raised.exception_id,
                 text=explain(reason, translator, progress.identity, top, restarted=restarted)
                 if raised is None
@@ -218,6 +216,9 @@ class CompileTimeEngine:
     def present_frame(self, frame: types.FrameType) -> Frame | None:
         """Traced functions have no running frame."""
         return None
+
+    def listing_of(self, code: types.CodeType) -> None:
+        """Return nothing: generated code is not this engine's."""
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
         """List traced instructions; None when the address is not of traced code. Any thread."""

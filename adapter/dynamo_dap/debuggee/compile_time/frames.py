@@ -8,6 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 
+from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.compile_time.completion import completions
@@ -27,17 +28,15 @@ from dynamo_dap.protocol.types import CompletionItem
 class TranslatorFrame(Frame):
     """A function that Dynamo is tracing."""
 
-    def __init__(
-        self, translator: Translator, address: int, scratch: dict[str, object], console: Callable[[str], None]
-    ) -> None:
+    def __init__(self, translator: Translator, address: int, scratch: dict[str, object], host: Host) -> None:
         """Show ``translator``, which stands at the instruction with ``address``.
 
-        ``scratch`` keeps the names that statements in the debug console assign; what they print goes to ``console``.
+        ``scratch`` keeps the names that statements in the debug console assign; what they print goes to ``host``.
         """
         self.instruction_pointer_reference = hex(address)
         self._translator = translator
         self._scratch = scratch
-        self._console = console
+        self._host = host
         self.is_user_code = is_user_file(translator.f_code.co_filename)
 
     @property
@@ -65,11 +64,11 @@ class TranslatorFrame(Frame):
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
         """The symbolic state."""
-        return scopes_of(self._translator)
+        return scopes_of(self._translator, self._host.listing_of)
 
     def evaluate(self, expression: str, context: str) -> Value:
         """Evaluate over the symbolic state."""
-        return evaluate(self._translator, expression, context, console=self._console, scratch=self._scratch)
+        return evaluate(self._translator, expression, context, console=self._host.print, scratch=self._scratch)
 
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""
@@ -84,17 +83,15 @@ def frames_of(
     translator: Translator,
     top: types.FrameType,
     address_of: Callable[[Translator, int], int],
-    console: Callable[[str], None],
-    below: Callable[[types.FrameType | None], Sequence[Frame]],
+    host: Host,
 ) -> list[Frame]:
     """Return the whole stack of a thread that traces.
 
     ``top`` is the Python frame that the hook runs in; ``address_of`` gives the address of a translator's instruction;
-    ``below`` presents the Python frames that called into Dynamo.
+    ``host`` presents the Python frames that called into Dynamo.
     """
     scratch: dict[str, object] = {}
     symbolic: list[Frame] = [
-        TranslatorFrame(one, address_of(one, instruction_at(one)), scratch, console)
-        for one in chain_of(translator, top)
+        TranslatorFrame(one, address_of(one, instruction_at(one)), scratch, host) for one in chain_of(translator, top)
     ]
-    return symbolic + list(below(frame_below_trace(top)))
+    return symbolic + list(host.python_stack(frame_below_trace(top)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.compile_view import compile_children
+from dynamo_dap.debuggee.compile_time.compile_view import ListingOf, compile_children
 from dynamo_dap.debuggee.compile_time.graph_view import graph_children, graph_source
 from dynamo_dap.debuggee.compile_time.guards_view import guard_children
 from dynamo_dap.debuggee.compile_time.names import cell_names, cells_of, globals_used, locals_of
@@ -18,8 +19,14 @@ from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, ScopeOfF
 __all__ = ["graph_source", "scopes_of"]
 
 
-def scopes_of(tx: Any) -> list[ScopeOfFrame]:
+def _no_listing(code: CodeType) -> None:  # noqa: ARG001
+    return None
+
+
+def scopes_of(tx: Any, listing_of: ListingOf = _no_listing) -> list[ScopeOfFrame]:
     """Return the scopes of ``tx``, a paused ``InstructionTranslatorBase``, most interesting first.
+
+    ``listing_of`` shows code that Dynamo generated.
 
     An inlined function shows ``Graph``, ``Guards``, ``Side Effects`` and ``Compile`` of the frame being compiled.
     """
@@ -35,7 +42,7 @@ def scopes_of(tx: Any) -> list[ScopeOfFrame]:
         ScopeOfFrame("Graph", _when_opened(lambda: graph_children(tx, view)), expensive=True, source=graph_source(tx)),
         ScopeOfFrame("Guards", _when_opened(lambda: guard_children(tx)), expensive=True),
         ScopeOfFrame("Side Effects", _when_opened(lambda: side_effect_children(view)), expensive=True),
-        ScopeOfFrame("Compile", _when_opened(lambda: compile_children(tx)), expensive=True),
+        ScopeOfFrame("Compile", _when_opened(lambda: compile_children(tx, listing_of)), expensive=True),
     ]
     return scopes
 

@@ -117,6 +117,9 @@ class Recorder(CompileObserver):
         """No frame is the recorder's."""
         return None
 
+    def listing_of(self, code: types.CodeType) -> None:
+        """No code is the recorder's."""
+
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
         """No code is the recorder's."""
         return None

@@ -38,7 +38,6 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
     NOTIFICATION,
     MarkerHook,
     Notifier,
-    generated_codes_of,
 )
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
@@ -330,9 +329,10 @@ class RunTimeEngine:
                 return self._instruction_breakpoints.set_listing(generated, source, requested)
         return None
 
-    def listings_of(self, original: types.CodeType) -> list[VirtualSource]:
-        """Return the listings of the code that Dynamo generated for ``original``, newest first. Any thread."""
-        return [listing_source(self.codes.meet(code)) for code in generated_codes_of(original)]
+    def listing_of(self, code: types.CodeType) -> VirtualSource | None:
+        """Return the listing of ``code``; see ``agent.engine.Engine``."""
+        generated = self.codes.recognise(code)
+        return None if generated is None else listing_source(generated)
 
 
 def _headline(place: Place, exception: RaisedException | None) -> str:

@@ -49,6 +49,8 @@ class GeneratedCode:
         self.qualified_name: str = getattr(user, "co_qualname", user.co_name)
         self.is_resume_function = user is not (original or code)
         self.path = user.co_filename
+        self.first_line = user.co_firstlineno
+        """The line where the user's function begins, 1-based."""
         self.has_marker = has_marker(code)
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
         """Where it stops now, by offset (``plans.Plan.stops``): kept here since it is asked at every instruction."""

@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.torch_internals.generated_code import guards_of
 from dynamo_dap.debuggee.values.model import (
     Children,
     Deferred,
+    Location,
     ScopeOfFrame,
     Value,
     Variable,
@@ -143,7 +144,9 @@ def _graph(generated: GeneratedCode) -> Children:
 
 def _graph_variables(generated: GeneratedCode) -> list[Variable]:
     compile_id = generated.compile_id
-    variables = [_note("compile id", compile_id if compile_id is not None else "not known: the cache entry is gone")]
+    compile_text = "not known: its entry is gone" if compile_id is None else f"[{compile_id}] of {generated.function}"
+    place = Location(generated.path, generated.first_line)
+    variables = [Variable("compiled by", Value(compile_text, kind="virtual", attributes=("readOnly",), location=place))]
     record = generated.record
     if record is None:
         return [*variables, _note("graph", "not recorded: the code was compiled before the debugger attached")]

@@ -190,13 +190,6 @@ def cache_entry_of(code: CodeType) -> Any:
     return next((entry for entry in entries if entry.code is code), None)
 
 
-def generated_codes_of(original: CodeType) -> list[CodeType]:
-    """Return the generated code objects in the cache of ``original``, newest first."""
-    if CACHE_ENTRIES.problem is not None:
-        return []
-    return [entry.code for entry in CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(original)]
-
-
 def compile_id_of(code: CodeType) -> str | None:
     """Return the id of the compile that made ``code`` as Dynamo writes it (``0/1``); None when it is not known."""
     entry = cache_entry_of(code)
