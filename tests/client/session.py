@@ -423,6 +423,8 @@ class Session:
             if TRACEBACK in text:
                 found.append(f"{file.name} holds a traceback:\n{_from_traceback_on(text)}")
         output = self.output()
+        if "PYDEV DEBUGGER WARNING" in output:
+            found.append("pydevd warns of a second debugger")
         if TRACEBACK in output and (not self.expects_program_traceback or "/dynamo_dap/" in output):
             found.append(f"the output holds an unexpected traceback:\n{_from_traceback_on(output)}")
         return found

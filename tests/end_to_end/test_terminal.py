@@ -295,11 +295,23 @@ def test_the_demo_shows_a_session(environment: dict[str, str]) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=180,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
     in_order(ran.stdout, "#0  scale", "value stack: Tensor", "(dynamo) graph", "(dynamo) guards", "result 87.0")
+    assert "Frame skipped" not in ran.stdout, "nobody wants to hear of torch's frames at a step in"
+    run_time = ran.stdout.partition("dynamo-dap debug fixtures/generated_code.py")[2]
+    in_order(
+        run_time,
+        "replay: d.update({'first': graph_out_0[0]})",
+        "(dynamo) stack",
+        "at the break",
+        "call the resume function",
+        "(dynamo) step",
+        "broken (resumed, generated #3)",
+        "['first', 'second']",
+    )
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,17 @@ def test_a_line_stops_where_its_side_effect_is_replayed_at_every_call() -> None:
     assert record.seen == [("breakpoint", line("append"), "replay: log[:] = [log[0], 3]", [identity])] * 3
 
 
+@pytest.mark.parametrize("marker", ["store_item", "note"])
+def test_of_several_statements_in_one_replay_the_breakpoints_own_is_shown(marker: str) -> None:
+    function = compiled(programs.replay)
+    record = Recorder(look=lambda stop: (stop.user_line, stop.title))
+    with debugging(record) as host:
+        _set_lines(host, marker)
+        function(*replay_arguments())
+    assert [number for number, _ in record.seen] == [line(marker)]
+    assert all(title.startswith("replay: d.update(") for _, title in record.seen)
+
+
 def test_a_line_in_an_inlined_function() -> None:
     function = compiled(programs.replay)
     record = Recorder(look=_look)

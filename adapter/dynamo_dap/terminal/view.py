@@ -80,8 +80,10 @@ class View:
         line.append(f"{_DOT} ", "bold red")
         line.append(why, "bold")
         if frame is not None:
-            line.append(" in ").append(frame.name, "bold green")
-            line.append(" at ").append(_place(frame), "cyan")
+            if frame.name not in why:
+                line.append(" in ").append(frame.name, "bold green")
+            if frame.source is None or frame.source.path:
+                line.append(" at ").append(_place(frame), "cyan")
         if thread is not None:
             line.append(f"  [thread {thread}]", "dim")
         self.say("")

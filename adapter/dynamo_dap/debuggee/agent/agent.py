@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Iterator
 
 from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (registers the requests)
+from dynamo_dap.debuggee.agent import tracing as _tracing  # noqa: F401  (takes what debugpy is about to replace)
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.deciding import Decider

@@ -16,6 +16,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
+
 _SETTINGS = {
     # On Python 3.10 it would take the hook for evaluating frames, which is Dynamo's.
     "PYDEVD_USE_FRAME_EVAL": "NO",
@@ -92,6 +94,7 @@ def connect(host: str, port: int, token: str, *, own_package: str) -> None:
         notify_stdin=False,
     )
     _take_nagle_off(debugger())
+    _say_nothing_of_torch(debugger())
 
 
 def _wait_until_disposed() -> None:
@@ -109,6 +112,17 @@ def _take_nagle_off(pydb: Any) -> None:
 
     with contextlib.suppress(AttributeError, OSError):
         pydb._client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _say_nothing_of_torch(pydb: Any) -> None:
+    """It tells, once, of a frame that a step in skipped; every step into a compiled function skips torch's."""
+    tell = pydb.notify_skipped_step_in_because_of_filters
+
+    def tell_of_others(frame: types.FrameType) -> None:
+        if not is_torch_file(frame.f_code.co_filename):
+            tell(frame)
+
+    pydb.notify_skipped_step_in_because_of_filters = tell_of_others
 
 
 def debugger() -> Any:

@@ -32,7 +32,7 @@ from dynamo_dap.debuggee.run_time.place import Moment, Place
 from dynamo_dap.debuggee.run_time.plans import Plans
 from dynamo_dap.debuggee.run_time.raising import RaisedExceptions, raised_exception
 from dynamo_dap.debuggee.run_time.stepping import Origin, ends_at, is_on_stack
-from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecorder
+from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecorder, Statement
 from dynamo_dap.debuggee.torch_internals.generated_code import (
     MARKERS,
     NOTIFICATION,
@@ -207,6 +207,7 @@ class RunTimeEngine:
         host = self._host
         hit = host.should_stop(list(stops), lambda: GeneratedFrame(place, host.print)) if stops else []
         if hit:
+            place.statement = self._statement_of(hit, place)
             self._stop(place, "breakpoint", hit=hit)
         elif stops is not None and place.index in place.generated.markers:
             self._stop(place, "breakpoint", why="torch._dynamo.bytecode_debugger.breakpoint()")
@@ -216,6 +217,14 @@ class RunTimeEngine:
             self._stop(place, "step")
         elif self._wants.entries and place.index == place.generated.entry:
             self._stop(place, "entry", why=f"entry of {place.generated.name}")
+
+    def _statement_of(self, hit: Sequence[int], place: Place) -> Statement | None:
+        """Return the user's statement that has one of the breakpoints ``hit``."""
+        for statement in place.generated.listing.group_of(place.index).purpose.statements:
+            on_line = (self._host.breakpoints.lines_in(statement.path) or {}).get(statement.line, ())
+            if any(one.id in hit for one in on_line):
+                return statement
+        return None
 
     def on_return(self, generated: GeneratedCode, frame: types.FrameType, value: object) -> None:
         """See ``events.Sink``."""
@@ -269,7 +278,7 @@ class RunTimeEngine:
         step = self._host.current_step()
         if step is not None and isinstance(step.origin, Origin):
             # What the frame of the step returned, if it did, is shown in the frame that the step comes to.
-            place = Place(place.generated, place.frame, place.index, place.moment, place.operands, step.origin.returned)
+            place.returned = step.origin.returned
         self._host.hold(
             Stop(
                 engine=self.name,

@@ -86,7 +86,7 @@ class UserFrame(GeneratedFrame):
         """As ``GeneratedFrame``."""
         super().__init__(place, console)
         self.is_user_code = is_user_file(place.generated.path)
-        statement = place.generated.listing.statement_at(place.index)
+        statement = place.statement or place.generated.listing.statement_at(place.index)
         self._path = statement.path if statement is not None else place.generated.path
         line = statement.line if statement is not None else place.generated.listing.user_line(place.index)
         self._line = line or 1

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.debuggee.torch_internals.compile_records import Statement
 
 
 class Moment(Enum):
@@ -33,3 +34,5 @@ class Place:
     """What an instruction that raised had taken from the stack, if that was kept."""
     returned: tuple[str, Any] | None = None
     """Name and returned value of the frame that a step just came out of."""
+    statement: Statement | None = None
+    """The user's statement whose breakpoint stopped here, where one group of instructions carries out several."""
