@@ -80,9 +80,9 @@ class View:
         line.append(f"{_DOT} ", "bold red")
         line.append(why, "bold")
         if frame is not None:
-            if frame.name not in why:
+            # A listing is called as its function, which ``why`` names already.
+            if frame.source is None or frame.source.path or frame.name not in why:
                 line.append(" in ").append(frame.name, "bold green")
-            if frame.source is None or frame.source.path:
                 line.append(" at ").append(_place(frame), "cyan")
         if thread is not None:
             line.append(f"  [thread {thread}]", "dim")

@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 
 _SETTINGS = {
     # On Python 3.10 it would take the hook for evaluating frames, which is Dynamo's.
@@ -119,10 +119,19 @@ def _say_nothing_of_torch(pydb: Any) -> None:
     tell = pydb.notify_skipped_step_in_because_of_filters
 
     def tell_of_others(frame: types.FrameType) -> None:
-        if not is_torch_file(frame.f_code.co_filename):
+        if not _is_called_by_torch(frame):
             tell(frame)
 
     pydb.notify_skipped_step_in_because_of_filters = tell_of_others
+
+
+def _is_called_by_torch(frame: types.FrameType) -> bool:
+    caller: types.FrameType | None = frame
+    while caller is not None and not is_user_file(caller.f_code.co_filename):
+        if is_torch_file(caller.f_code.co_filename):
+            return True
+        caller = caller.f_back
+    return False
 
 
 def debugger() -> Any:
