@@ -79,11 +79,10 @@ class View:
         line = Text()
         line.append(f"{_DOT} ", "bold red")
         line.append(why, "bold")
-        if frame is not None:
-            # A listing is called as its function, which ``why`` names already.
-            if frame.source is None or frame.source.path or frame.name not in why:
-                line.append(" in ").append(frame.name, "bold green")
-                line.append(" at ").append(_place(frame), "cyan")
+        # A listing is called as its function, which ``why`` names already.
+        if frame is not None and (frame.source is None or frame.source.path or frame.name not in why):
+            line.append(" in ").append(frame.name, "bold green")
+            line.append(" at ").append(_place(frame), "cyan")
         if thread is not None:
             line.append(f"  [thread {thread}]", "dim")
         self.say("")
