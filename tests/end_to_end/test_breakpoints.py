@@ -131,7 +131,7 @@ def test_function_breakpoints(session: Session) -> None:
             ]
         )
         assert len(answers) == 3
-    stop = session.wait_for_stop()
+    stop = session.wait_for_stop("function breakpoint")
     assert stop.frame.name == "gather"
     assert stop.body["hitBreakpointIds"] == [answers[0].id]
     stop = session.go_on(at="deposit")

@@ -272,7 +272,9 @@ class Agent:
         if self._client is not client:
             # The client went away while we registered: detach_client may not have seen this pause.
             pause.release(None)
-        client.send_event("stopped", _stopped_body(stop, pause.thread_id))
+        by_function = self.breakpoints.are_functions(stop.hit_breakpoint_ids)
+        reason = "function breakpoint" if by_function else stop.reason
+        client.send_event("stopped", _stopped_body(stop, reason, pause.thread_id))
         with self.holding():
             pause.serve()
         self.eager_debugger.resume(pause.step)
@@ -389,9 +391,9 @@ class Agent:
         self.send_event("output", OutputEventBody(output=text, category=category))
 
 
-def _stopped_body(stop: Stop, thread_id: int) -> StoppedEventBody:
+def _stopped_body(stop: Stop, reason: str, thread_id: int) -> StoppedEventBody:
     return StoppedEventBody(
-        reason=stop.reason,
+        reason=reason,
         description=stop.description,
         text=stop.text,
         thread_id=thread_id,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dynamo_dap.debuggee.agent.binding import Binding, bind_line
@@ -231,6 +231,11 @@ class BreakpointTable:
     def functions(self) -> tuple[FunctionEntry, ...]:
         """The function breakpoints whose conditions can be understood."""
         return tuple(entry for entry in self._tables.functions if entry.conditions.problem is None)
+
+    def are_functions(self, ids: Sequence[int]) -> bool:
+        """Whether ``ids``, of which there must be some, are all of function breakpoints."""
+        functions = {entry.id for entry in self._tables.functions}
+        return bool(ids) and functions.issuperset(ids)
 
     @property
     def exception_filters(self) -> Mapping[str, str | None]:
