@@ -1,7 +1,7 @@
 """dynamo-dap: a debugger for ``torch.compile`` that speaks the Debug Adapter Protocol.
 
-What a program that wants to be debugged calls, as in debugpy: ``listen``, ``wait_for_client``, ``is_client_connected``
-and ``breakpoint``. Importing this package imports neither torch nor the agent.
+What a program that wants to be debugged calls, as in debugpy: ``listen``, ``connect``, ``wait_for_client``,
+``is_client_connected`` and ``breakpoint``. Importing this package imports neither torch nor the agent.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dynamo_dap.debuggee.bootstrap.connecting import connect
     from dynamo_dap.debuggee.bootstrap.listening import breakpoint, is_client_connected, listen, wait_for_client
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "breakpoint", "is_client_connected", "listen", "wait_for_client"]
+__all__ = ["__version__", "breakpoint", "connect", "is_client_connected", "listen", "wait_for_client"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from dynamo_dap.debuggee.bootstrap import listening
+        from dynamo_dap.debuggee.bootstrap import connecting, listening
 
-        return getattr(listening, name)
+        return getattr(connecting if name == "connect" else listening, name)
     raise AttributeError(f"module 'dynamo_dap' has no attribute {name!r}")

@@ -275,6 +275,10 @@ class Session:
         self.client.configuration_done()
         beginning.result(self.client.timeout)
 
+    def begin(self, request: str, configuration: Mapping[str, Any]) -> PendingResponse:
+        """Send ``launch`` or ``attach`` and do not wait until breakpoints can be set."""
+        return self.client.send(request, {**configuration, **self._proof_of_access})
+
     def launching(self, fixture: str | Path | Fixture, **options: Any) -> contextlib.AbstractContextManager[None]:
         """Launch a program; see ``configuring``. ``options`` are launch arguments as DAP spells them."""
         return self.configuring("launch", launch_configuration(fixture, **options))

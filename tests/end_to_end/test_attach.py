@@ -3,58 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.client import FIXTURES, Session
-from tests.client.session import TRACEBACK
+from tests.client.free_program import FreeProgram
 from tests.conftest import NewSession
 
 
-class ListeningProgram:
-    """``fixtures/listening.py``, started by nobody's debugger."""
+class ListeningProgram(FreeProgram):
+    """``fixtures/listening.py``."""
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", str(FIXTURES / "listening.py")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.lines: list[str] = []
-        self._arrived = threading.Condition()
-        threading.Thread(target=self._read, daemon=True).start()
-        match = re.fullmatch(r"listening on (.*):(\d+)", self.wait_for_line("listening on"))
-        assert match is not None
-        self.host, self.port = match[1], int(match[2])
-
-    def wait_for_line(self, beginning: str, deadline: float = 60.0) -> str:
-        """Wait until the program has printed a line that begins so."""
-
-        def found() -> list[str]:
-            return [line for line in self.lines if line.startswith(beginning)]
-
-        with self._arrived:
-            assert self._arrived.wait_for(found, deadline), f"no line {beginning!r}, only {self.lines}"
-            return found()[0]
-
-    def end(self) -> None:
-        """Kill it."""
-        self.process.kill()
-        self.process.wait()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._arrived:
-                self.lines.append(line.rstrip("\n"))
-                self._arrived.notify_all()
+        super().__init__(FIXTURES / "listening.py")
+        self.host, self.port = self.address()
 
 
 @pytest.fixture
@@ -63,7 +29,6 @@ def program() -> Iterator[ListeningProgram]:
     program = ListeningProgram()
     yield program
     program.end()
-    assert not [line for line in program.lines if TRACEBACK in line], "\n".join(program.lines)
 
 
 def test_attach_detach_and_attach_again(new_session: NewSession, program: ListeningProgram) -> None:

@@ -40,7 +40,6 @@ _OF_THE_PARENT = frozenset(
         "postDebugTask",
         "preLaunchTask",
         "program",
-        "python",
         "request",
         "restart",
         "stopOnEntry",
@@ -95,7 +94,7 @@ class ChildSessions:
 
     async def _start(self, child: _Child, waiting: _Waiting) -> None:
         configuration = {
-            **{name: value for name, value in self._given.items() if name not in _OF_THE_PARENT},
+            **{name: value for name, value in self._given.items() if name not in _OF_THE_PARENT and name[:2] != "__"},
             "name": f"Subprocess {child.process_id}",
             "connect": {"host": child.host, "port": child.port, "accessToken": child.access_token},
         }

@@ -19,6 +19,7 @@ import msgspec
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.events import ProcessEventBody
 from dynamo_dap.protocol.messages import Event, decode
+from dynamo_dap.server.adopted_debugpy import AdoptedDebugpy
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
@@ -91,7 +92,7 @@ class Debuggee:
         self._is_being_ended = False
         self._client = client
         self._name = name
-        self._is_local = is_local
+        self.is_local = is_local
         self._on_end = on_end
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -110,15 +111,24 @@ class Debuggee:
         self.eager = EagerSide(self._client, self.events, given)
         return self.eager
 
+    def adopt_debugpy(self, given: dict[str, Any], connection: LoopConnection) -> AdoptedDebugpy:
+        """Take up the adapter of debugpy at the other end of ``connection``; ``given`` as above."""
+        self.eager = adopted = AdoptedDebugpy(self._client, self.events, given, connection)
+        return adopted
+
     def expect_children(self, options: SessionOptions, given: dict[str, Any]) -> None:
         """Have a place where child processes can offer themselves, if they are wanted and the client can have them."""
-        if options.sub_process is False or not self._is_local:
+        if options.sub_process is False or not self.is_local:
             return
         if self._client.has_child_sessions:
             self.children = ChildSessions(self._client, given)
         elif options.sub_process:
             text = '"subProcess": this client starts no sessions for child processes; they run without debugging.'
             self._client.output(text, "important")
+
+    def tell(self, text: str, category: str = "important") -> None:
+        """Show the user ``text``."""
+        self._client.output(text, category)
 
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
         """Take over the connection of the authorised agent, which told ``information`` of its process."""
@@ -143,11 +153,12 @@ class Debuggee:
         is_here = is_launched and await eager.until_here(timeout, self._agent_left)
         if is_here or not is_launched:
             self.agent.ids = AGENT_IDS
-        invitation = None if is_launched else eager.invitation
+        invitation = None if is_launched or eager.is_adopted else eager.invitation
         arguments = agent_arguments(
             options,
             eager=is_here or not is_launched,
             invitation=invitation,
+            adopts_debugpy=eager.is_adopted,
             children_file=self.children.invitation_file if self.children is not None else None,
         )
         await self._introduce_agent(self.agent, arguments, timeout)
@@ -176,7 +187,7 @@ class Debuggee:
         body = ProcessEventBody(
             name=self._name,
             system_process_id=self.information.process_id,
-            is_local_process=self._is_local,
+            is_local_process=self.is_local,
             start_method=self.start_method.value,
         )
         self._client.event("process", body)

@@ -32,6 +32,8 @@ class EagerSide:
         """``given`` are the client's ``launch`` or ``attach`` arguments."""
         self.backend: DebugpyBackend | None = None
         """Set while debugpy takes requests."""
+        self.is_adopted = False
+        """Whether it debugged the program before the agent was there."""
         self.left = asyncio.Event()
         """Set when debugpy's connection has ended."""
         self._client = client

@@ -7,15 +7,16 @@ import logging
 import socket
 from typing import Any
 
-from dynamo_dap.protocol.access_tokens import read_token_file
+from dynamo_dap.protocol.access_tokens import is_loopback, read_token_file, write_token_file
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.server.adopted_debugpy import Greeted, is_greeted_by_debugpy
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee
 from dynamo_dap.server.errors import ErrorId, StartRefused
 from dynamo_dap.server.launching.agent_listener import AUTHORIZE, AgentListener
-from dynamo_dap.server.launching.options import AttachArguments, ConnectTarget
+from dynamo_dap.server.launching.options import AttachArguments, ConnectTarget, ListenTarget
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.launching.program import Job
 from dynamo_dap.server.launching.start import Starter
@@ -54,7 +55,7 @@ async def launch(debuggee: Debuggee, job: Job, client: Client, given: dict[str, 
 
 
 async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None, given: dict[str, Any]) -> None:
-    """Connect to the program that ``options`` name, and begin the session with its agent.
+    """Connect to the program that ``options`` name, or wait for it, and begin the session with its agent.
 
     ``given`` are the client's ``attach`` arguments. ``token`` is the program's access token; when None, it is looked
     for in the user's own files.
@@ -63,25 +64,94 @@ async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None
         StartRefused: nobody listens there, or it does not want us.
     """
     target = options.target
-    token = token or read_token_file(target.host, target.port)
-    if token is None:
+    if isinstance(target, ListenTarget):
+        await _await_program(debuggee, target)
+        _expect_eager(debuggee, options, given)
+    else:
+        token = token or read_token_file(target.host, target.port)
+        if token is not None:
+            await _connect_to_agent(debuggee, target, token, options.launch_timeout)
+            _expect_eager(debuggee, options, given)
+        else:
+            await _connect_to_debugpy(debuggee, target, options, given)
+    await debuggee.introduce(options)
+
+
+def _expect_eager(debuggee: Debuggee, options: AttachArguments, given: dict[str, Any]) -> None:
+    if not options.eager:
+        return
+    if not debuggee.is_local:
         text = (
-            f"no access token for the program at {target.host}:{target.port}: none of your programs on this machine "
-            'listens there. For another machine or user, give its token as "accessToken".'
+            "The program runs on another machine: its tracing and generated code are debugged, ordinary Python is not."
         )
-        raise StartRefused(ErrorId.CANNOT_ATTACH, text)
+        debuggee.tell(text)
+        return
+    debuggee.expect_debugpy(given)
+    debuggee.expect_children(options, given)
+
+
+async def _connect_to_agent(debuggee: Debuggee, target: ConnectTarget, token: str, timeout: float) -> None:
     connection = LoopConnection(SocketStream(await _connect(target)), "agent", _Unexpected())
     try:
-        information = await connection.request(AUTHORIZE, {"token": token}, timeout=options.launch_timeout)
+        information = await connection.request(AUTHORIZE, {"token": token}, timeout=timeout)
     except (RequestFailed, TimeoutError) as error:
         connection.close()
         text = f"the program at {target.host}:{target.port} did not accept the debugger: {error}"
         raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
     debuggee.adopt_agent(connection, information)
-    if options.eager:
-        debuggee.expect_debugpy(given)
-        debuggee.expect_children(options, given)
-    await debuggee.introduce(options)
+
+
+async def _await_program(debuggee: Debuggee, target: ListenTarget) -> None:
+    """Listen until a program comes that shows the token; the client may give that up."""
+    where = f"{target.host}:{target.port}"
+    if target.access_token is None and not is_loopback(target.host):
+        text = (
+            f"listening on {where} lets other machines send programs here: "
+            'give "listen" an "accessToken", or listen on 127.0.0.1'
+        )
+        raise StartRefused(ErrorId.INVALID_OPTION, text)
+    try:
+        listener = AgentListener(target.host, target.port)
+    except OSError as error:
+        raise StartRefused(ErrorId.CANNOT_ATTACH, f"cannot listen on {where}: {error.strerror or error}") from None
+    token_file = None
+    try:
+        token = listener.expect(debuggee.adopt_agent, token=target.access_token)
+        host, _, port = listener.address.rpartition(":")
+        if target.access_token is None:
+            token_file = write_token_file(host, int(port), token)
+        debuggee.tell(f'Waiting for a program that calls dynamo_dap.connect(("{host}", {port})).', "console")
+        await debuggee.agent_arrived.wait()
+    finally:
+        listener.close()
+        if token_file is not None:
+            token_file.unlink(missing_ok=True)
+
+
+async def _connect_to_debugpy(
+    debuggee: Debuggee, target: ConnectTarget, options: AttachArguments, given: dict[str, Any]
+) -> None:
+    """Without a token of ours, the program may be listening for debugpy, which wants none."""
+    greeted = Greeted()
+    connection = LoopConnection(SocketStream(await _connect(target)), "debugpy", greeted)
+    if not debuggee.is_local or not options.eager or not await is_greeted_by_debugpy(connection, greeted):
+        connection.close()
+        text = (
+            f"no access token for the program at {target.host}:{target.port}: none of your programs on this machine "
+            'listens there. For another machine or user, give its token as "accessToken".'
+        )
+        raise StartRefused(ErrorId.CANNOT_ATTACH, text)
+    listener = AgentListener()
+    try:
+        token = listener.expect(debuggee.adopt_agent)
+        await debuggee.adopt_debugpy(given, connection).bring_agent(options, listener.address, token)
+        if not await until_any(options.launch_timeout, debuggee.agent_arrived.wait()):
+            seconds = f"{options.launch_timeout:g} s"
+            text = f"the debug agent that was brought into the program did not connect within {seconds}"
+            raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
+    finally:
+        listener.close()
+    debuggee.expect_children(options, given)
 
 
 async def _until_agent_arrives(debuggee: Debuggee, process: OwnedProcess, job: Job) -> None:

@@ -19,6 +19,8 @@ class Options(Struct, rename="camel", omit_defaults=True, frozen=True):
     """``HOST:PORT`` where the server waits for debugpy, when it is to be started by the ``attach`` request."""
     eager_token: str | None = None
     """What debugpy has to show there."""
+    eager_adopts: bool = False
+    """Whether debugpy debugs this process already, in the same session."""
     children_file: str | None = None
     """Where child processes find out how to offer themselves for sessions of their own; None when nobody wants them."""
     just_my_code: bool = True

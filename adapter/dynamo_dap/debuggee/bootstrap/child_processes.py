@@ -22,18 +22,22 @@ _ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry.py")
 
 
 @dataclass(frozen=True)
-class _Invitation:
-    file: str
+class _Wish:
+    """What a session wants of the children: ``invitation_file`` is None when they are to be left alone."""
+
+    invitation_file: str | None
     is_in_force: Callable[[], bool]
 
 
-_invitation: _Invitation | None = None
+_wish: _Wish | None = None
+_wish_of_parent: _Wish | None = None
+"""In a forked process, where the session is the parent's."""
 
 
 def invite_children(agent: Agent, options: Options) -> None:
     """Have the children of this process offer themselves, for as long as the agent's session goes on."""
     client = agent.client
-    if options.children_file is not None and client is not None:
+    if client is not None:
         _invite(agent, options.children_file, lambda: agent.client is client)
 
 
@@ -42,49 +46,61 @@ def invite_forked_children(agent: Agent, invitation_file: str) -> None:
     _invite(agent, invitation_file, lambda: True)
 
 
-def _invite(agent: Agent, invitation_file: str, is_in_force: Callable[[], bool]) -> None:
-    global _invitation
+def _invite(agent: Agent, invitation_file: str | None, is_in_force: Callable[[], bool]) -> None:
+    global _wish
     try:
         pydevd_internals.load()
-        pydevd_internals.wrap_process_creation(_rewritten, lambda: _after_fork(agent))
     except pydevd_internals.DebugpyMissing:
         return  # said already: without it there is no eager debugging either
-    _invitation = _Invitation(invitation_file, is_in_force)
-    if not _is_watching_forks:
-        _watch_forks()
+    _wish = _Wish(invitation_file, is_in_force)
+    pydevd_internals.wrap_process_creation(_is_ours, _rewritten, lambda: _after_fork(agent))
+    _watch_forks()
+
+
+def _is_ours() -> bool:
+    return _wish_of_parent is not None or (_wish is not None and _wish.is_in_force())
 
 
 _is_watching_forks = False
-_invitation_of_parent: _Invitation | None = None
 
 
 def _watch_forks() -> None:
-    """The session is the parent's, its state is gone when we come to ``_after_fork``."""
     global _is_watching_forks
-    _is_watching_forks = True
-    os.register_at_fork(before=_before_fork)
+    if not _is_watching_forks:
+        _is_watching_forks = True
+        os.register_at_fork(after_in_child=_take_over_wish, before=_note_wish)
 
 
-def _before_fork() -> None:
-    global _invitation_of_parent
-    _invitation_of_parent = _invitation if _invitation is not None and _invitation.is_in_force() else None
+_noted: _Wish | None = None
+
+
+def _note_wish() -> None:
+    """Before a fork: the session's state is gone when the child comes to look."""
+    global _noted
+    _noted = _wish if _wish is not None and _wish.is_in_force() else None
+
+
+def _take_over_wish() -> None:
+    global _wish, _wish_of_parent
+    _wish, _wish_of_parent = None, _noted
 
 
 def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
-    if _invitation is None or not _invitation.is_in_force():
+    wish = _wish or _wish_of_parent
+    if wish is None or wish.invitation_file is None:
         return command
     try:
-        return debugged_command(command, _ENTRY, _invitation.file) or command
+        return debugged_command(command, _ENTRY, wish.invitation_file) or command
     except TypeError:  # what is no command is the program's own affair
         return command
 
 
 def _after_fork(agent: Agent) -> None:
-    global _invitation
-    _invitation = None
-    if _invitation_of_parent is None:
+    global _wish_of_parent
+    wish, _wish_of_parent = _wish_of_parent, None
+    if wish is None or wish.invitation_file is None:
         return
     try:
-        offer_session(agent, _invitation_of_parent.file)
+        offer_session(agent, wish.invitation_file)
     except Exception:  # noqa: BLE001  (whatever it is, the child is to run)
         log_exception("offering a forked process")

@@ -22,6 +22,17 @@ class _EagerEventBody(Struct, omit_defaults=True):
     problem: str | None = None
 
 
+def adopt_eager(agent: Agent) -> None:
+    """Take up debugpy, which debugs this process already."""
+    debugger = DebugpyDebugger(agent)
+    try:
+        debugger.adopt()
+    except DebugpyMissing as missing:
+        agent.print(f"dynamo-dap: {missing}\n", "important")
+    else:
+        when_dynamo_is_imported(debugger.watch_compiles)
+
+
 def start_eager(agent: Agent, address: str, token: str) -> DebugpyDebugger | None:
     """Start debugpy, which connects to the server at ``address``; None when that is not possible."""
     debugger = DebugpyDebugger(agent)

@@ -55,6 +55,16 @@ def main() -> None:
         launch()
 
 
+def inject(address: str, token: str) -> None:
+    """Bring the agent into a program that runs already, on the thread of another debugger, and connect it."""
+    if "dynamo_dap" not in sys.modules:
+        _import_own_package()
+    from dynamo_dap.debuggee.bootstrap.connecting import connect
+
+    host, _, port = address.rpartition(":")
+    connect((host, int(port)), access_token=token)
+
+
 def _run_undebugged(problem: str) -> None:
     """A child process is the program's own affair: it runs, whatever this Python lacks."""
     sys.stderr.write("dynamo-dap: this child process is not debugged: " + problem + "\n")

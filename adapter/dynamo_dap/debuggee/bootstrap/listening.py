@@ -93,9 +93,9 @@ def _forget_listeners() -> None:
 
 def wait_for_client() -> None:
     """Block until a client has attached and set its breakpoints."""
-    if _listening is None:
-        raise RuntimeError("dynamo_dap.wait_for_client() needs dynamo_dap.listen() first")
     agent = process_agent()
+    if _listening is None and agent.client is None:
+        raise RuntimeError("dynamo_dap.wait_for_client() needs dynamo_dap.listen() or connect() first")
     agent.configured.wait()
     agent.eager_debugger.wait_until_configured()
 

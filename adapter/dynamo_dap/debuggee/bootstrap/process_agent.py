@@ -46,15 +46,17 @@ def process_agent() -> Agent:
 
 def _start_eager(agent: Agent, options: Options) -> None:
     # Imported only now: a program that is not debugged pays nothing.
-    from dynamo_dap.debuggee.bootstrap.eager import start_eager
+    from dynamo_dap.debuggee.bootstrap.eager import adopt_eager, start_eager
 
-    if options.eager_address is not None:
+    if options.eager_adopts:
+        adopt_eager(agent)
+    elif options.eager_address is not None:
         start_eager(agent, options.eager_address, options.eager_token or "")
 
 
 def _invite_children(agent: Agent, options: Options) -> None:
     # Imported only now: as above.
-    if options.children_file is not None:
+    if options.children_file is not None or options.eager_adopts:
         from dynamo_dap.debuggee.bootstrap.child_processes import invite_children
 
         invite_children(agent, options)

@@ -44,6 +44,21 @@ class DebugpyDebugger:
         pydevd_internals.load()
         host, _, port = address.rpartition(":")
         pydevd_internals.connect(host, int(port), token, own_package=_OWN_PACKAGE)
+        self._take_up()
+
+    def adopt(self) -> None:
+        """Take up debugpy where it debugs this process already.
+
+        Raises:
+            pydevd_internals.DebugpyMissing: it does not.
+        """
+        pydevd_internals.load()
+        if pydevd_internals.debugger() is None:
+            raise pydevd_internals.DebugpyMissing("debugpy does not debug this process any more")
+        pydevd_internals.adopt(_OWN_PACKAGE)
+        self._take_up()
+
+    def _take_up(self) -> None:
         handing_over = HandingOver(self._agent)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)

@@ -81,7 +81,6 @@ def connect(host: str, port: int, token: str, *, own_package: str) -> None:
         DebugpyMissing: another client of debugpy's debugs this process.
     """
     _wait_until_disposed()
-    package = os.path.dirname(str(sys.modules["debugpy"].__file__))
     sys.modules["pydevd"].settrace(
         host=host,
         port=port,
@@ -89,12 +88,23 @@ def connect(host: str, port: int, token: str, *, own_package: str) -> None:
         suspend=False,
         wait_for_ready_to_run=False,
         patch_multiprocessing=False,
-        dont_trace_start_patterns=(package, own_package),
+        dont_trace_start_patterns=(_package(), own_package),
         dont_trace_end_patterns=("debugpy_launcher.py",),
         notify_stdin=False,
     )
     _take_nagle_off(debugger())
     _say_nothing_of_torch(debugger())
+
+
+def adopt(own_package: str) -> None:
+    """Take up a session that somebody else began. ``own_package`` is never traced or shown."""
+    api = importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI()
+    api.set_dont_trace_start_end_patterns(debugger(), (_package(), own_package), ("debugpy_launcher.py",))
+    _take_nagle_off(debugger())
+
+
+def _package() -> str:
+    return os.path.dirname(str(sys.modules["debugpy"].__file__))
 
 
 def _wait_until_disposed() -> None:
@@ -154,14 +164,37 @@ def forget() -> None:
     threading.current_thread().additional_info = None  # type: ignore[attr-defined]
 
 
-def wrap_process_creation(rewritten: Callable[[Any], Any], after_fork: Callable[[], None]) -> None:
+_has_wrapped_process_creation = False
+
+
+def wrap_process_creation(
+    is_wanted: Callable[[], bool], rewritten: Callable[[Any], Any], after_fork: Callable[[], None]
+) -> None:
     """Have the command of every process that is started ``rewritten`` first, and ``after_fork`` called in forks.
 
-    For the life of the process. Forks that are about to run another program do not count.
+    For the life of the process, while ``is_wanted``; else it is as it was before. Forks that are about to run another
+    program do not count.
     """
+    global _has_wrapped_process_creation
+    if _has_wrapped_process_creation:
+        return
+    _has_wrapped_process_creation = True
     monkey: Any = importlib.import_module("_pydev_bundle.pydev_monkey")
-    monkey.patch_args = lambda command, is_exec=False: rewritten(command)
-    monkey._on_forked_process = lambda setup_tracing=True: after_fork() if setup_tracing else None
+    does_it_itself = hasattr(os, "original_fork")
+    own_rewriting, own_forking = monkey.patch_args, monkey._on_forked_process
+
+    def patch_args(command: Any, is_exec: bool = False) -> Any:
+        if is_wanted():
+            return rewritten(command)
+        return own_rewriting(command, is_exec) if does_it_itself else command
+
+    def on_forked_process(setup_tracing: bool = True) -> None:
+        if is_wanted():
+            after_fork() if setup_tracing else None
+        elif does_it_itself:
+            own_forking(setup_tracing)
+
+    monkey.patch_args, monkey._on_forked_process = patch_args, on_forked_process
     monkey.patch_new_process_functions()
     # A fork takes the protocol over, which is the right one only where there is a connection.
     defaults = importlib.import_module("_pydevd_bundle.pydevd_defaults")
@@ -350,10 +383,13 @@ def show_in_stacks(is_shown: Callable[[str], bool]) -> None:
     """
     pydb = debugger()
     is_filtered = pydb.apply_files_filter
+    if getattr(is_filtered, "shows_more", False):
+        return
 
     def apply_files_filter(frame: types.FrameType, file_name: str, force: bool) -> bool:
         if is_shown(file_name) and sys._getframe(1).f_code.co_name == _MAKES_STACK:
             return False
         return bool(is_filtered(frame, file_name, force))
 
+    apply_files_filter.shows_more = True  # type: ignore[attr-defined]
     pydb.apply_files_filter = apply_files_filter

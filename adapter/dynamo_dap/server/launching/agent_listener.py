@@ -44,10 +44,11 @@ class _Authorization(msgspec.Struct):
 
 
 class AgentListener:
-    """Listens on 127.0.0.1, on a free port."""
+    """Listens on 127.0.0.1, on a free port, unless told otherwise."""
 
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Begin to listen. Raises ``OSError`` when the address cannot be had."""
+        self._socket = socket.create_server((host, port))
         self._socket.setblocking(False)
         self._expected: list[tuple[str, OnArrival, bool]] = []
         self._newcomers: set[_Newcomer] = set()
@@ -56,12 +57,12 @@ class AgentListener:
     @property
     def address(self) -> str:
         """``HOST:PORT``."""
-        host, port = self._socket.getsockname()
+        host, port = self._socket.getsockname()[:2]
         return f"{host}:{port}"
 
-    def expect(self, on_arrival: OnArrival, *, repeatedly: bool = False) -> str:
-        """Expect one newcomer, or any number, and return the token to show."""
-        token = secrets.token_urlsafe(32)
+    def expect(self, on_arrival: OnArrival, *, token: str | None = None, repeatedly: bool = False) -> str:
+        """Expect one newcomer, or any number, and return the token to show: a random one, if none is given."""
+        token = token or secrets.token_urlsafe(32)
         self._expected.append((token, on_arrival, repeatedly))
         return token
 

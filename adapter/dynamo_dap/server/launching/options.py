@@ -74,16 +74,30 @@ class ConnectTarget(msgspec.Struct, rename="camel", kw_only=True):
     access_token: str | None = None
 
 
-class AttachArguments(SessionOptions, rename="camel", kw_only=True):
-    """Arguments of ``attach``: the address as ``connect`` or as ``host`` and ``port``."""
+class ListenTarget(msgspec.Struct, rename="camel", kw_only=True):
+    """Where a program is waited for. Port 0 is any free one."""
 
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)]
+    host: str = "127.0.0.1"
+    access_token: str | None = None
+    """What the program has to show; None for a random one that programs of the same user find by themselves."""
+
+
+class AttachArguments(SessionOptions, rename="camel", kw_only=True):
+    """Arguments of ``attach``: a program's address as ``connect`` (or ``host`` and ``port``), or ours: ``listen``."""
+
+    listen: ListenTarget | None = None
     connect: ConnectTarget | None = None
     host: str | None = None
     port: Port | None = None
 
     @property
-    def target(self) -> ConnectTarget:
-        """Where to connect. Raises ``StartRefused`` when the arguments do not say."""
+    def target(self) -> ConnectTarget | ListenTarget:
+        """Where to connect, or to be connected to. Raises ``StartRefused`` when the arguments do not say."""
+        if self.listen is not None:
+            if self.connect is not None or self.port is not None:
+                raise StartRefused(ErrorId.INVALID_OPTION, 'attach takes either "listen" or "connect", not both')
+            return self.listen
         if self.connect is not None:
             return self.connect
         if self.port is None:
@@ -117,11 +131,13 @@ def agent_arguments(
     eager: bool = False,
     invitation: Invitation | None = None,
     children_file: Path | None = None,
+    adopts_debugpy: bool = False,
 ) -> dict[str, object]:
     """Return the arguments of the agent's ``attach`` request.
 
     ``eager``: whether ordinary Python is debugged, which the user may wish for in vain; ``invitation``: where the agent
-    is to have debugpy connect to; ``children_file``: where child processes find out how to offer themselves.
+    is to have debugpy connect to; ``children_file``: where child processes find out how to offer themselves;
+    ``adopts_debugpy``: it debugs the program already.
     """
     arguments = {
         wire_name: getattr(options, name)
@@ -132,6 +148,7 @@ def agent_arguments(
         "eager": eager,
         "eagerAddress": invitation.address if invitation is not None else None,
         "eagerToken": invitation.token if invitation is not None else None,
+        "eagerAdopts": adopts_debugpy,
         "childrenFile": str(children_file) if children_file is not None else None,
     }
 
@@ -176,6 +193,7 @@ _IDE_ATTRIBUTES = frozenset(
         "postDebugTask",
         "preLaunchTask",
         "presentation",
+        "python",
         "request",
         "restart",
         "serverReadyAction",

@@ -32,7 +32,7 @@ def attach(agent: Agent, options: Options) -> None:
 
 
 def _begin(agent: Agent, options: Options) -> None:
-    if options.eager_address is not None:
+    if options.eager_address is not None or options.eager_adopts:
         agent.start_eager(options)
     agent.invite_children(options)
     agent.send_event("initialized")

@@ -1,0 +1,71 @@
+"""``dynamo_dap.connect``: a program that was started without us goes to a debug server that waits for it.
+
+Any thread of the program. The program outlives the debugger.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
+from dynamo_dap.protocol.access_tokens import read_token_file
+from dynamo_dap.protocol.connection import Connection, RequestFailed
+from dynamo_dap.protocol.messages import Event, Request
+from dynamo_dap.protocol.streams import SocketStream
+
+_SECONDS = 20.0
+
+
+def connect(address: tuple[str, int] | int, *, access_token: str | None = None) -> None:
+    """Connect to a debug server that waits at ``address``: its ``attach`` request had ``"listen": {...}``.
+
+    Nothing when this process has a debugger already. ``access_token`` is the server's; one that it made up itself is
+    found where it left it for programs of its user.
+
+    Raises:
+        PermissionError: there is no token for that address, or the server does not want this one.
+        OSError: nobody listens there.
+    """
+    host, port = ("127.0.0.1", address) if isinstance(address, int) else address
+    agent = process_agent()
+    if agent.client is not None:
+        return
+    token = access_token or read_token_file(host, port)
+    if token is None:
+        raise PermissionError(
+            f"no access token for {host}:{port}: no debug server of yours waits there; "
+            "give connect() the access_token of one that has its own"
+        )
+    connection = Connection(SocketStream(socket.create_connection((host, port), timeout=_SECONDS)), "server")
+    agent.attach_client(connection)
+    connection.start(_Receiver(connection, agent))
+    introduction = {"token": token, **msgspec.to_builtins(process_information())}
+    try:
+        connection.request("dynamoAuthorize", introduction, timeout=_SECONDS)
+    except (RequestFailed, TimeoutError) as error:
+        agent.detach_client()
+        raise PermissionError(f"the debug server at {host}:{port} refused this program: {error}") from None
+
+
+class _Receiver:
+    """Receives from the server. The connection's reader thread."""
+
+    def __init__(self, connection: Connection, agent: Agent) -> None:
+        self._connection = connection
+        self._agent = agent
+
+    def on_request(self, request: Request) -> None:
+        self._agent.on_request(request)
+
+    def on_event(self, event: Event) -> None:
+        self._agent.on_event(event)
+
+    def on_invalid_message(self, problem: str) -> None:
+        self._agent.on_invalid_message(problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        if self._agent.client is self._connection:
+            self._agent.detach_client()

@@ -1,0 +1,55 @@
+"""A program that nobody's debugger started, and what it prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from tests.client.session import TRACEBACK
+
+
+class FreeProgram:
+    """A running program. ``lines`` are what it has printed so far."""
+
+    def __init__(self, path: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", str(path), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._arrived = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def wait_for_line(self, beginning: str, deadline: float = 60.0) -> str:
+        """Wait until the program has printed a line that begins so."""
+
+        def found() -> list[str]:
+            return [line for line in self.lines if line.startswith(beginning)]
+
+        with self._arrived:
+            assert self._arrived.wait_for(found, deadline), f"no line {beginning!r}, only {self.lines}"
+            return found()[0]
+
+    def address(self) -> tuple[str, int]:
+        """Where it listens, as it says."""
+        match = re.fullmatch(r"listening on (.*):(\d+)", self.wait_for_line("listening on"))
+        assert match is not None
+        return match[1], int(match[2])
+
+    def end(self) -> None:
+        """Kill it; it must not have failed before."""
+        self.process.kill()
+        self.process.wait()
+        assert not [line for line in self.lines if TRACEBACK in line], "\n".join(self.lines)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._arrived:
+                self.lines.append(line.rstrip("\n"))
+                self._arrived.notify_all()

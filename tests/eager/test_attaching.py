@@ -1,0 +1,122 @@
+"""Coming to a program that runs already, or having it come, with ordinary Python debugged as well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client import FIXTURES, Session
+from tests.client.fixtures import Fixture
+from tests.client.free_program import FreeProgram
+from tests.conftest import NewSession
+
+CONNECTS = Fixture("eager/connects")
+LISTENS = Fixture("eager/debugpy_listens")
+
+Start = Callable[..., FreeProgram]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts programs, and ends them."""
+    started: list[FreeProgram] = []
+
+    def start(path: Path, *arguments: str) -> FreeProgram:
+        started.append(FreeProgram(path, *arguments))
+        return started[-1]
+
+    yield start
+    for program in started:
+        program.end()
+
+
+def test_attach_again_with_eager_debugging(new_session: NewSession, start: Start) -> None:
+    program = start(FIXTURES / "listening.py")
+    host, port = program.address()
+    for where in ({"connect": {"host": host, "port": port}}, {"host": host, "port": port}):
+        session = new_session()
+        with session.configuring("attach", {**where, "mode": "compile-time"}):
+            session.set_breakpoints("listening", "again", "compute")
+        places = {session.wait_for_stop("breakpoint").marker, session.go_on().marker}
+        assert places == {"again", "compute"}
+        session.disconnect()
+        assert program.process.poll() is None
+
+
+def wait_for_address(session: Session) -> int:
+    session.wait_for_output("Waiting for a program")
+    match = re.search(r"connect\(\(\"127\.0\.0\.1\", (\d+)\)\)", session.output())
+    assert match is not None
+    return int(match[1])
+
+
+def test_a_program_connects_to_a_server_that_waits(session: Session, start: Start) -> None:
+    session.initialize()
+    beginning = session.begin("attach", {"listen": {"port": 0}, "eager": True})
+    program = start(CONNECTS.path, str(wait_for_address(session)))
+    session.timeline.expect_event("initialized")
+    assert all(one.verified for one in session.set_breakpoints(CONNECTS, "double", "call"))
+    session.client.configuration_done()
+    beginning.result(30)
+    stop = session.wait_for_stop("breakpoint", at="call")
+    session.go_on(at="double")
+    stop = session.next()
+    assert stop.frame["Locals"]["result"].text == "42"
+    stop = session.go_on(at="end")
+    session.disconnect()
+    assert program.process.wait(20) == 0, "the program ended with the debugger"
+    assert program.lines == ["connected True", "ended"]
+
+
+def test_who_shows_the_wrong_token_is_turned_away_and_the_right_one_still_comes(session: Session, start: Start) -> None:
+    session.initialize()
+    beginning = session.begin("attach", {"listen": {"port": 0, "accessToken": "right"}, "eager": False})
+    port = str(wait_for_address(session))
+    assert "no access token" in start(CONNECTS.path, port).wait_for_line("refused")
+    assert "right token" in start(CONNECTS.path, port, "wrong").wait_for_line("refused")
+    program = start(CONNECTS.path, port, "right")
+    session.timeline.expect_event("initialized")
+    session.client.configuration_done()
+    beginning.result(30)
+    session.wait_for_stop("breakpoint")
+    session.disconnect()
+    assert program.process.wait(20) == 0
+
+
+def test_waiting_for_a_program_can_be_given_up(session: Session) -> None:
+    session.initialize()
+    session.begin("attach", {"listen": {"port": 0}})
+    wait_for_address(session)
+    session.disconnect()
+
+
+def test_listening_beyond_this_machine_needs_a_token(session: Session) -> None:
+    session.initialize()
+    text = session.refusal("attach", {"listen": {"host": "0.0.0.0", "port": 0}})
+    assert "accessToken" in text
+    assert "either" in session.refusal("attach", {"listen": {"port": 0}, "connect": {"port": 5}})
+
+
+def test_a_program_that_listens_for_debugpy(new_session: NewSession, start: Start) -> None:
+    """The agent is brought into it, and the session is the same as any other."""
+    program = start(LISTENS.path)
+    host, port = program.address()
+    for turn in range(2):
+        session = new_session()
+        with session.configuring("attach", {"connect": {"host": host, "port": port}, "mode": "compile-time"}):
+            assert all(one.verified for one in session.set_breakpoints(LISTENS, "compute", "again"))
+        stop = session.wait_for_stop("breakpoint", at="compute" if turn == 0 else None)
+        if turn == 0:
+            assert program.wait_for_line("attached")
+            assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[2]")
+            assert [frame.name for frame in stop.frames] == ["compute", "main", "<module>"]
+        stacks = {}
+        for _ in range(2):
+            stop = session.go_on()
+            stacks[stop.marker] = [frame.name for frame in stop.frames]
+        assert stacks == {"compute": ["compute", "main", "<module>"], "again": ["main", "<module>"]}
+        session.disconnect()
+        assert program.process.poll() is None
