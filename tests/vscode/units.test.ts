@@ -26,6 +26,7 @@ test.describe("validation", () => {
         expect(problems(good, known)).toEqual([]);
         expect(problems({ ...good, args: "--size 3", env: { A: null, B: "1" }, python: ["uv", "run"] }, known)).toEqual([]);
         expect(problems({ type: "dynamo", request: "attach", connect: { port: 5678 } }, known)).toEqual([]);
+        expect(problems({ type: "dynamo", request: "attach", listen: { port: 5678 } }, known)).toEqual([]);
     });
 
     const cases: [string, object, string][] = [

@@ -43,6 +43,7 @@ _OF_THE_PARENT = frozenset(
         "request",
         "restart",
         "stopOnEntry",
+        "trace",
         "type",
     }
 )

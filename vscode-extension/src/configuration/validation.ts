@@ -9,6 +9,7 @@ export interface ConfigurationSchemas {
 }
 
 const TARGETS = ["program", "module", "code"] as const;
+const ADDRESSES = ["connect", "listen", "port"] as const;
 
 /** Says, a sentence each, what is wrong with the configuration; an empty list for nothing. */
 export function problems(configuration: Readonly<Record<string, unknown>>, schemas: ConfigurationSchemas): string[] {
@@ -16,10 +17,15 @@ export function problems(configuration: Readonly<Record<string, unknown>>, schem
         case "launch":
             return [...wrongProperties(configuration, schemas.launch), ...wrongTarget(configuration)];
         case "attach":
-            return wrongProperties(configuration, schemas.attach);
+            return [...wrongProperties(configuration, schemas.attach), ...missingAddress(configuration)];
         default:
             return ['"request" must be "launch" or "attach".'];
     }
+}
+
+function missingAddress(configuration: Readonly<Record<string, unknown>>): string[] {
+    const given = ADDRESSES.some((name) => configuration[name] !== undefined);
+    return given ? [] : ['"connect" is missing.'];
 }
 
 function wrongTarget(configuration: Readonly<Record<string, unknown>>): string[] {
