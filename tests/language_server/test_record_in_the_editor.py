@@ -16,6 +16,8 @@ from tests.client.fixtures import Fixture
 from tests.language_server.editor import Editor, run
 
 PROGRAM = """\
+import threading
+
 import torch
 import torch._dynamo.config
 
@@ -55,6 +57,13 @@ def skipped(x):  #@skipped
 
 
 @torch.compile(backend="eager")
+def asking(x):
+    y = x + 1
+    t = threading.current_thread()  #@library
+    return y * 2
+
+
+@torch.compile(backend="eager")
 def empty(x):  #@empty
     return 3
 
@@ -67,6 +76,7 @@ def main():
         limited(torch.ones(3), word)
     skipped(torch.ones(3))
     empty(torch.ones(3))
+    asking(torch.ones(3))
     print("done", flush=True)
 
 
@@ -124,6 +134,11 @@ def test_a_graph_break_is_shown_with_all_that_torch_says(editor: Editor, program
     related = {one.message: one.location.range.start.line + 1 for one in found.related_information or []}
     assert related["Hint: Remove the `torch._dynamo.graph_break()` call."] == lines.line("broken")
     assert related["called here, in fn"] == lines.line("call")
+
+
+def test_a_break_in_a_library_is_shown_at_the_users_line(editor: Editor, program: Path, lines: Fixture) -> None:
+    (found,) = editor.at(program, lines.line("library"), "GB0007")
+    assert "threading.py:" in found.message
 
 
 def test_recompiles_limits_and_skipped_functions_are_shown(editor: Editor, program: Path, lines: Fixture) -> None:

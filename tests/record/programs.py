@@ -11,7 +11,14 @@ from pathlib import Path
 
 PRELUDE = '''\
 """A program of the tests."""
+import logging
+import threading
+
 import torch
+
+LOCK = threading.Lock()
+RECURRENT = torch.nn.LSTM(3, 3)
+LOGGER = logging.getLogger("program")
 
 
 def outside(x):
@@ -21,6 +28,35 @@ def outside(x):
 @torch._dynamo.disable
 def disabled(x):
     return x + 1
+
+
+class Thing:
+    def __init__(self, value):
+        self.value = value
+
+    def added(self):
+        return 1
+
+
+class Other(Thing):
+    pass
+
+
+SETTINGS = Thing(1)
+
+
+def inside(x):
+    return x - 1
+
+
+def more(x):
+    SETTINGS.value += 1
+    return x
+
+
+def without_gradient():
+    torch.set_grad_enabled(False)
+    return ()
 
 
 class Context:
@@ -76,6 +112,50 @@ BREAKS = [
 """Programs with a graph break."""
 
 
+WITH_GRADIENT = "torch.ones(3, requires_grad=True)"
+
+MORE_BREAKS = [
+    Case("resized", "y = x + 1\ny.resize_(2)  #@resized\nreturn y + 1"),
+    Case("wanting_gradient", "y = x + 1\ny.requires_grad_()  #@wanting_gradient\nreturn y + 1"),
+    Case("random_fill", "y = x + 1\ny.random_(0, 5)  #@random_fill\nreturn y + 1"),
+    Case("uniform_fill", "y = x + 1\ny.uniform_(**{'from': 0.0})  #@uniform_fill\nreturn y + 1"),
+    Case("asserted", "y = x + 1\nassert y.sum() > 0, y  #@asserted\nreturn y + 1"),
+    Case("sliced", "y = x + 1\nz = [1, 2, 3][: torch.tensor(2)]  #@sliced\nreturn y + len(z)"),
+    Case("pointers", "y = x + 1\nz = y.data_ptr() == x.data_ptr()  #@pointers\nreturn y + z"),
+    Case("class_made", "y = x + 1\nclass Local:  #@class_made\n    value = 1\nreturn y + Local.value"),
+    Case(
+        "import_missing",
+        "y = x + 1\ntry:\n    import no_such_module  #@import_missing\nexcept ImportError:\n    y = y + 2\nreturn y",
+    ),
+    Case("file_opened", "y = x + 1\nf = open('/dev/null')  #@file_opened\nf.close()\nreturn y + 1"),
+    Case("locked", "y = x + 1\nwith LOCK:  #@locked\n    y = y + 1\nreturn y + 1"),
+    Case("parameter_made", "y = x + 1\np = torch.nn.Parameter(y)  #@parameter_made\nreturn y + p"),
+    Case("stepped", "y = x + 1\ntorch._dynamo.step_unsupported()  #@stepped\nreturn y + 1"),
+    Case("made_sparse", "y = x + 1\nz = y.to_sparse()  #@made_sparse\nreturn y + 1"),
+    Case("graded", "y = (x * 2).sum()\n(g,) = torch.autograd.grad(y, [x])  #@graded\nreturn g + 1", WITH_GRADIENT),
+    Case("recurrent", "y = x + 1\nz, _ = RECURRENT(y)  #@recurrent\nreturn z + 1", "torch.ones(2, 3)"),
+    Case("logged", "y = x + 1\nLOGGER.info('x')  #@logged\nreturn y + 1"),
+    Case("warned", "import warnings\ny = x + 1\nwarnings.warn('w')  #@warned\nreturn y + 1"),
+    Case("compared", "y = x + 1\nz = torch.equal(x, y)  #@compared\nreturn y + z"),
+    Case("executed", "y = x + 1\nexec('z = 1')  #@executed\nreturn y"),
+    Case("shared", "y = x + 1\ny.share_memory_()  #@shared\nreturn y"),
+    Case(
+        "in_context",
+        "y = x + 1\nwith Context():\n    y = y + 1\n    torch._dynamo.graph_break()  #@in_context\nreturn y",
+    ),
+    Case("texted", "y = x + 1\nt = str(y)  #@texted\nreturn y + len(t)"),
+    Case("gradient_function", "y = x + 1\nf = y.grad_fn(y)  #@gradient_function\nreturn y", WITH_GRADIENT),
+    Case("repeated", "y = x + 1\nwhile y.sum() < 5:  #@repeated\n    y = y + 1\nreturn y"),
+    Case("written_out", "y = x + 1\nt = repr([y])  #@written_out\nreturn y + len(t)"),
+    Case("masked", "y = x[x > 0]  #@masked\nreturn y + 1"),
+    Case("inferred", "y = x + 1\nn = y.is_inference()  #@inferred\nreturn y + n"),
+    Case("in_order", "y = x + 1\nn = sorted([y[0], y[1]])  #@in_order\nreturn y + 1"),
+    Case("bytes_viewed", "y = x + 1\nn = memoryview(b'1')  #@bytes_viewed\nreturn y + 1"),
+    Case("slept", "import time\ny = x + 1\ntime.sleep(0)  #@slept\nreturn y + 1"),
+    Case("generator", "y = x + 1\ng = torch.Generator()  #@generator\nreturn y + 1"),
+]
+"""More of them, for the comparison with torch's own log."""
+
 RECOMPILES = [
     Case("by_constant", "if mode == 1:  #@by_constant\n    return x + 1\nreturn x - 1", "T3, 1@T3, 2", "x, mode"),
     Case("by_dtype", "return x + 1  #@by_dtype", "T3@T3.double()"),
@@ -85,6 +165,18 @@ RECOMPILES = [
         "by_key", "for key in d:  #@by_key\n    x = x + d[key]\nreturn x", "T3, {'a': 1}@T3, {'a': 1, 'b': 2}", "x, d"
     ),
     Case("by_gradient", "return x * 3  #@by_gradient", "T3@torch.ones(3, requires_grad=True)"),
+    Case("by_size", "return x * 4  #@by_size", "T3@torch.ones(4)"),
+    Case("by_strides", "return x * 4  #@by_strides", "torch.ones(3, 2)@torch.ones(2, 3).t()"),
+    Case("by_text", "return x + 1 if name == 'a' else x  #@by_text", "T3, 'a'@T3, 'b'", "x, name"),
+    Case("by_flag", "return x + 1 if flag else x  #@by_flag", "T3, True@T3, False", "x, flag"),
+    Case("by_none", "return x + 1 if y is None else x + y  #@by_none", "T3, None@T3, T3", "x, y"),
+    Case("by_type", "return x * factor  #@by_type", "T3, 2@T3, 2.5", "x, factor"),
+    Case("by_item", "return x * d['a']  #@by_item", "T3, {'a': 'b'} and {'a': 1}@T3, {'a': 2}", "x, d"),
+    Case("by_attribute", "return x * o.value  #@by_attribute", "T3, Thing(1)@T3, Thing(2)", "x, o"),
+    Case("by_class", "return x + o.added()  #@by_class", "T3, Thing(1)@T3, Other(1)", "x, o"),
+    Case("by_function", "return function(x)  #@by_function", "T3, outside@T3, inside", "x, function"),
+    Case("by_global", "return x * SETTINGS.value  #@by_global", "T3@more(T3)"),
+    Case("by_mode", "return x * 5  #@by_mode", "T3@T3, *without_gradient()", "x, *nothing"),
 ]
 """Programs that are compiled twice: their calls are separated by ``@``."""
 
@@ -97,7 +189,7 @@ def write_explained(folder: Path, cases: list[Case]) -> Path:
     text = text[: text.index("\n\ndef main()")] + (
         f"\n\nimport json\n\nfound = {{}}\nfor function in ({names},):\n"
         "    told = torch._dynamo.explain(function)(torch.ones(3))\n"
-        "    found[function.__name__] = told.graph_count, told.graph_break_count, told.op_count\n"
+        "    found[function.__name__] = told.graph_count, told.op_count, len(told.break_reasons)\n"
         "print(json.dumps(found))\n"
     )
     path.write_text(text, encoding="utf-8")

@@ -16,14 +16,15 @@ from dynamo_dap.record.events import CompileBegan, GraphMade, Started
 from dynamo_dap.record.file import RecordWriter, UnreadableRecord, read_record
 from dynamo_dap.record.folders import RECORDS_VARIABLE, SUFFIX
 from dynamo_dap.record.model import Graph, Node, Place
+from dynamo_dap.record.summary import counts_of_function
 from dynamo_dap.record.texts import digest_of_line
 from dynamo_dap.server.launching.options import LaunchArguments
 from dynamo_dap.server.launching.program import prepare
 from tests.client import Session
 from tests.client.fixtures import Fixture
-from tests.record.programs import BREAKS, RECOMPILES, Case, write, write_explained
+from tests.record.programs import BREAKS, MORE_BREAKS, RECOMPILES, Case, write, write_explained
 
-_BREAK = re.compile(r"^Graph break in user code at (?P<path>.+):(?P<line>\d+)$")
+_BREAK = re.compile(r"^Graph break (?:\(.*\) )?in user code at (?P<path>.+):(?P<line>\d+)$")
 
 
 def command(*arguments: str, folder: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -52,9 +53,7 @@ def logged_texts(output: str, kind: str) -> list[list[str]]:
         match = prefix.match(line)
         if match is None:
             continue
-        if match["text"].startswith(("Graph break", "Recompiling function")) and not match["text"].startswith(
-            "Graph Break Reason"
-        ):
+        if _BREAK.match(match["text"]) or match["text"].startswith("Recompiling function "):
             messages.append([])
         if messages:
             messages[-1].append(match["text"])
@@ -63,7 +62,8 @@ def logged_texts(output: str, kind: str) -> list[list[str]]:
 
 @pytest.mark.timeout(240)
 def test_every_break_agrees_with_torchs_own_log(tmp_path: Path) -> None:
-    program = write(tmp_path, BREAKS)
+    cases = [*BREAKS, *MORE_BREAKS]
+    program = write(tmp_path, cases)
     ran = command("run", str(program), folder=tmp_path, TORCH_LOGS="graph_breaks")
     assert "done" in ran.stdout
     record = record_of(tmp_path)
@@ -75,18 +75,20 @@ def test_every_break_agrees_with_torchs_own_log(tmp_path: Path) -> None:
     logged = logged_texts(ran.stderr, "graph_breaks")
     assert len(logged) == sum(len(breaks) for breaks in recorded.values())
     lines = Fixture(program)
-    for case in BREAKS:
+    for case in cases:
         found = recorded[case.name]
         assert found, case.name
         assert lines.marker_at(found[0]["place"]["line"]) == case.name
     in_order = [one for breaks in recorded.values() for one in breaks]
+    # Each recompile is one of a kind as well.
+    assert len({one["id"] for one in in_order}) + len(RECOMPILES) >= 45
     for message, one in zip(logged, in_order, strict=True):
         match = _BREAK.match(message[0])
         assert match is not None, message
         assert (match["path"], int(match["line"])) == (one["place"]["path"], one["place"]["line"])
         text = "\n".join(line.strip() for line in message)
         assert one["reason"] in text
-        assert all(hint in text for hint in one["hints"]), one
+        assert all(hint in text for hint in one.get("hints", [])), one
         assert one["explanation"] in text
         assert one["link"] in text
         assert one["id"].removeprefix("GB") in one["link"]
@@ -98,7 +100,8 @@ def test_every_recompile_agrees_with_torchs_own_log(tmp_path: Path) -> None:
     ran = command("run", str(program), folder=tmp_path, TORCH_LOGS="recompiles")
     record = record_of(tmp_path)
     logged = ["\n".join(message) for message in logged_texts(ran.stderr, "recompiles")]
-    for function in record["functions"]:
+    names = {case.name for case in RECOMPILES}
+    for function in [one for one in record["functions"] if one["name"] in names]:
         recompiled = [one for one in function["compiles"] if one.get("failures")]
         mine = [text for text in logged if text.startswith(f"Recompiling function {function['name']} in")]
         assert len(recompiled) == len(mine) >= 1, function["name"]
@@ -106,30 +109,33 @@ def test_every_recompile_agrees_with_torchs_own_log(tmp_path: Path) -> None:
             for failure in one["failures"]:
                 assert failure["expression"] in text
                 assert f"{failure['compileId']}: " in text
-                assert Fixture(program).marker_at(failure["place"]["line"]) == function["name"], failure
-    assert {function["name"] for function in record["functions"]} == {case.name for case in RECOMPILES}
+                # Grad mode and the like are the whole process's: no line asked for that guard.
+                if not failure["expression"].startswith("GLOBAL_STATE"):
+                    assert Fixture(program).marker_at(failure["place"]["line"]) == function["name"], failure
+    assert {function["name"] for function in record["functions"]} >= {case.name for case in RECOMPILES}
 
 
 @pytest.mark.timeout(240)
 def test_counts_agree_with_explain(tmp_path: Path) -> None:
-    cases = [case for case in BREAKS if case.name in ("asked", "branch", "printing", "to_disabled", "clock")]
+    cases = [case for case in (*BREAKS, *MORE_BREAKS) if case.call == "torch.ones(3)"]
+    assert len(cases) >= 40
     program = write_explained(tmp_path, cases)
     ran = command("run", str(program), folder=tmp_path)
     explained = json.loads(ran.stdout.splitlines()[-1])
-    functions = {function["name"]: function for function in record_of(tmp_path)["functions"]}
-    assert set(explained) <= set(functions)
-    for name, (graphs, breaks, operations) in explained.items():
-        compiles = functions[name]["compiles"]
-        assert sum(len(one.get("graphs", [])) for one in compiles) == graphs
-        assert sum(len(one.get("breaks", [])) for one in compiles) == breaks
-        assert sum(graph["operationCount"] for one in compiles for graph in one.get("graphs", [])) == operations
+    session = read_record(next(tmp_path.rglob(f"*{SUFFIX}")))
+    functions = {function.name: function for function in session.functions}
+    for case in cases:
+        counts = counts_of_function(functions[case.name])
+        assert [counts.graphs, counts.operations, counts.breaks_with_graph] == explained[case.name], case.name
+        # What breaks before there is anything in the graph, explain does not count.
+        assert counts.breaks >= 1, case.name
 
 
 def test_the_printed_report_says_what_matters(tmp_path: Path) -> None:
     program = write(tmp_path, [*BREAKS[:2], RECOMPILES[0]])
     command("run", str(program), folder=tmp_path)
     report = command("report", folder=tmp_path).stdout
-    assert "Graph break count: 2" in report
+    assert "Graph break count: 2 (2 after operations of a graph)" in report
     assert f"{program}:{Fixture(program).line('branch')}: Data-dependent branching" in report
     assert "Hint: Use `torch.cond`" in report
     assert "Recompile " in report

@@ -69,7 +69,7 @@ def findings_of(session: Session) -> dict[str, list[Finding]]:
     """Return what there is to say, by the real path of the file."""
     found: dict[tuple[object, ...], Finding] = {}
     for function, compiled in session.compiles():
-        for finding in _of_compile(function, compiled):
+        for finding in _of_compile(session, function, compiled):
             _merge(found, finding)
     by_path: dict[str, list[Finding]] = {}
     for finding in [*found.values(), *_skipped(session), *_never_traced(session)]:
@@ -88,10 +88,11 @@ def _merge(found: dict[tuple[object, ...], Finding], finding: Finding) -> None:
         known.stack, known.related = finding.stack, finding.related
 
 
-def _of_compile(function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
+def _of_compile(session: Session, function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
     for graph_break in compiled.breaks:
-        if graph_break.place is not None:
-            yield _broken(function, compiled, graph_break, graph_break.place)
+        place = _users_place(session, graph_break)
+        if place is not None:
+            yield _broken(function, compiled, graph_break, place)
     if compiled.limit is not None:
         yield _limited(function, compiled, compiled.limit)
     else:
@@ -106,11 +107,21 @@ def _of_compile(function: CompiledFunction, compiled: Compile) -> Iterator[Findi
         yield Finding(Kind.FAILED, function.place, message, function.place.line, function, True, compiles=[compiled])
 
 
+def _users_place(session: Session, graph_break: GraphBreak) -> Place | None:
+    """Return the user's innermost line: torch's may be one of a library that is traced as well."""
+    places = [line.place for line in graph_break.stack if line.place.path in session.sources]
+    return places[-1] if places else graph_break.place
+
+
 def _broken(function: CompiledFunction, compiled: Compile, graph_break: GraphBreak, place: Place) -> Finding:
     lines = [f"Graph break: {graph_break.reason}"]
     lines += [text for text in (graph_break.explanation,) if text]
     lines += [f"Then: {graph_break.effect}"] if graph_break.effect else []
-    callers = [Related(one.place, f"called here, in {one.function}") for one in graph_break.stack[-2::-1]]
+    stack = graph_break.stack
+    inside = next((number for number, one in enumerate(stack) if one.place == place), len(stack) - 1)
+    callers = [Related(one.place, f"called here, in {one.function}") for one in stack[inside - 1 :: -1] if inside > 0]
+    if graph_break.place is not None and graph_break.place != place:
+        lines.append(f"At {graph_break.place.path}:{graph_break.place.line}, called from here")
     return Finding(
         Kind.GRAPH_BREAK,
         place,

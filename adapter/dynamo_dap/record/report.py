@@ -81,7 +81,7 @@ def print_report(session: Session, console: Console, only: CompiledFunction | No
     program = " ".join(session.started.program) if session.started else "?"
     console.print(f"[bold]{escape(program)}[/bold]" + ("" if session.ended else "  (still running, or it crashed)"))
     console.print(f"Graph count: {counts.graphs}")
-    console.print(f"Graph break count: {counts.breaks}")
+    console.print(f"Graph break count: {counts.breaks} ({counts.breaks_with_graph} after operations of a graph)")
     console.print(f"Op count: {counts.operations}")
     console.print(f"Recompiles: {counts.recompiles}")
     console.print(f"Guards: {counts.guards}")

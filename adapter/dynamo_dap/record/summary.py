@@ -16,6 +16,8 @@ class Counts:
     graphs: int
     operations: int
     breaks: int
+    breaks_with_graph: int
+    """Those that ended a graph: what ``torch._dynamo.explain`` has as ``break_reasons``."""
     recompiles: int
     guards: int
     seconds: float
@@ -28,6 +30,7 @@ def counts_of(compiles: list[Compile]) -> Counts:
         graphs=sum(len(one.graphs) for one in compiles),
         operations=sum(graph.operation_count for one in compiles for graph in one.graphs),
         breaks=sum(len(one.breaks) for one in compiles),
+        breaks_with_graph=sum(len(one.breaks) for one in compiles if one.graphs),
         recompiles=sum(bool(one.failures) for one in compiles),
         guards=sum(one.guard_count for one in compiles),
         seconds=sum(one.seconds or 0.0 for one in compiles),
