@@ -45,6 +45,7 @@ class Editor:
         self.shown: list[str] = []
         """URIs that the server asked to show."""
         self.refreshed: list[str] = []
+        self.registered: list[str] = []
         self._versions: dict[Path, int] = {}
         self._texts: dict[Path, str] = {}
         self._loop = asyncio.new_event_loop()
@@ -66,6 +67,10 @@ class Editor:
             self.shown.append(params.uri)
             return types.ShowDocumentResult(success=True)
 
+        @client.feature(types.CLIENT_REGISTER_CAPABILITY)
+        def register(params: types.RegistrationParams) -> None:
+            self.registered += [one.method for one in params.registrations]
+
         @client.feature(types.WORKSPACE_CONFIGURATION)
         def configuration(params: types.ConfigurationParams) -> list[Any]:
             return [self.settings for _ in params.items]
@@ -84,7 +89,10 @@ class Editor:
         refresh = types.InlayHintWorkspaceClientCapabilities(refresh_support=True)
         lens = types.CodeLensWorkspaceClientCapabilities(refresh_support=True)
         workspace = types.WorkspaceClientCapabilities(
-            inlay_hint=refresh, code_lens=lens, configuration=self.settings is not None
+            inlay_hint=refresh,
+            code_lens=lens,
+            configuration=self.settings is not None,
+            did_change_configuration=types.DidChangeConfigurationClientCapabilities(dynamic_registration=True),
         )
         result = self._await(
             self._client.initialize_async(

@@ -180,6 +180,7 @@ def test_shapes_are_shown_at_assignments(editor: Editor, program: Path, lines: F
 
 def test_hints_go_with_a_setting(editor: Editor, program: Path) -> None:
     assert editor.hints(program)
+    assert editor.registered == [types.WORKSPACE_DID_CHANGE_CONFIGURATION]
     editor.refreshed.clear()
     editor.change_settings({"inlayHints": False})
     editor.wait("a refresh of the hints", lambda: "inlay hints" in editor.refreshed)

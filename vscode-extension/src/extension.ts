@@ -8,6 +8,7 @@ import { registerCodeLenses } from "./editor/code-lens.js";
 import { registerCommands } from "./editor/commands.js";
 import { registerInlineValues } from "./editor/inline-values.js";
 import { registerInstallation } from "./environment/installation.js";
+import { registerLanguageServer } from "./language/language-server.js";
 import { registerAdapter } from "./session/adapter.js";
 import { Compiles } from "./session/compiles.js";
 import { createCompilesView } from "./views/compiles-view.js";
@@ -30,6 +31,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerCommands(),
         registerCodeLenses(),
         registerInlineValues(),
+        registerLanguageServer(context.extensionPath),
         createCompilesView(compiles),
         createGraphView(compiles),
         createGuardsView(compiles),

@@ -54,8 +54,17 @@ class RecordServer(LanguageServer):
 
     async def begin(self) -> None:
         """Watch from now on."""
+        await self._ask_for_changes_of_settings()
         await self.read_settings(None)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _ask_for_changes_of_settings(self) -> None:
+        workspace = self.client_capabilities.workspace
+        known = workspace.did_change_configuration if workspace else None
+        if known is not None and known.dynamic_registration:
+            options = types.DidChangeConfigurationRegistrationOptions(SECTION)
+            registration = types.Registration("settings", types.WORKSPACE_DID_CHANGE_CONFIGURATION, options)
+            await self.client_register_capability_async(types.RegistrationParams([registration]))
 
     async def _watch(self) -> None:
         while True:

@@ -34,6 +34,8 @@ const QUIET = {
     "remote.autoForwardPorts": false,
     "files.hotExit": "off",
     "editor.minimap.enabled": false,
+    // What earlier tests recorded would stand in the lines of later ones.
+    "dynamo.inlayHints": false,
     "debug.openDebug": "openOnDebugBreak",
     "debug.toolBarLocation": "docked",
 };

@@ -1,0 +1,30 @@
+/** The record in the editor: what the language server says of a program that was run. */
+
+import { expect, test } from "./harness/test.js";
+
+const FILE = "graph_break.py";
+/** The server starts with the window, beside everything else. */
+const LATE = { timeout: 60_000 };
+
+test("a run leaves diagnostics, inlay hints and a lens in the editor", async ({ vscode, workspace, picture }) => {
+    const { editor, page } = vscode;
+    await workspace.write(".vscode/settings.json", JSON.stringify({ "dynamo.inlayHints": true }));
+    await vscode.openFile(FILE);
+    await vscode.startDebugging();
+    await vscode.debug.waitForEnd();
+
+    const lens = page.locator(".codelens-decoration a", { hasText: /^2 graphs, 1 break, \d+\.\d s$/ });
+    await expect(lens.first()).toBeVisible(LATE);
+    const assignment = await workspace.line(FILE, "before_break");
+    await editor.goToLine(assignment);
+    await expect.poll(() => editor.lineText(assignment), LATE).toContain("scaled: f32[2, 3] = total * 2");
+
+    await vscode.command("Problems: Focus on Problems View");
+    const problem = page.locator(".markers-panel .monaco-list-row", { hasText: "Graph break: Call to" });
+    await expect(problem).toContainText("GB0025");
+    await expect(page.locator(".squiggly-warning").first()).toBeVisible();
+    await picture("language-server");
+
+    await lens.first().click();
+    await expect.poll(() => editor.text(), LATE).toContain("Graph break train_step [0/0]");
+});

@@ -1,0 +1,90 @@
+/** Starts the language server `python -m dynamo_dap lsp`, which shows the newest record of the workspace in the editor. */
+
+import { execFile } from "node:child_process";
+import * as vscode from "vscode";
+import { LanguageClient } from "vscode-languageclient/node";
+
+import { findInterpreter } from "../environment/interpreter.js";
+
+const CHECK_MILLISECONDS = 20_000;
+const NAME = "torch.compile record";
+const SETTINGS = "dynamo";
+const INTERPRETER = "dynamo.python";
+
+class LanguageServer implements vscode.Disposable {
+    private client: LanguageClient | undefined;
+    private changes: Promise<void> = Promise.resolve();
+
+    /** Python puts its working directory first on the path of "-m": the user's files must not shadow modules there. */
+    constructor(private readonly folder: string) {}
+
+    /** Starts the server anew, with the interpreter that is chosen now. */
+    restart(): void {
+        this.changes = this.changes.then(async () => {
+            await this.stop();
+            await this.start();
+        });
+    }
+
+    dispose(): void {
+        this.changes = this.changes.then(() => this.stop());
+    }
+
+    private async start(): Promise<void> {
+        const python = await findInterpreter(vscode.workspace.workspaceFolders?.[0]?.uri).catch(() => undefined);
+        // Whoever has not installed the package yet is asked when debugging, not for opening a Python file.
+        if (python === undefined || !(await this.canServe(python))) {
+            return;
+        }
+        const client = new LanguageClient(
+            "dynamo",
+            NAME,
+            { command: python, args: ["-m", "dynamo_dap", "lsp"], options: { cwd: this.folder } },
+            {
+                documentSelector: [{ language: "python", scheme: "file" }],
+                initializationOptions: settings(),
+            },
+        );
+        this.client = client;
+        await client.start().catch((error: unknown) => {
+            client.error(String(error));
+        });
+    }
+
+    private async stop(): Promise<void> {
+        const { client } = this;
+        this.client = undefined;
+        await client?.dispose().catch(() => undefined);
+    }
+
+    private canServe(python: string): Promise<boolean> {
+        const check = ["-c", "import dynamo_dap.language_server.server"];
+        return new Promise((done) => {
+            execFile(python, check, { cwd: this.folder, timeout: CHECK_MILLISECONDS }, (error) => {
+                done(error === null);
+            });
+        });
+    }
+}
+
+function settings(): Record<string, boolean> {
+    const known = vscode.workspace.getConfiguration(SETTINGS);
+    return Object.fromEntries(["inlayHints", "diagnostics"].map((name) => [name, known.get<boolean>(name, true)]));
+}
+
+/** Starts the server, and again when another interpreter is set. */
+export function registerLanguageServer(extensionPath: string): vscode.Disposable {
+    const server = new LanguageServer(extensionPath);
+    server.restart();
+    return vscode.Disposable.from(
+        server,
+        vscode.workspace.onDidChangeConfiguration((event) => {
+            if (event.affectsConfiguration(INTERPRETER)) {
+                server.restart();
+            }
+        }),
+        vscode.commands.registerCommand("dynamo.restartLanguageServer", () => {
+            server.restart();
+        }),
+    );
+}
