@@ -260,3 +260,9 @@ def test_breakpoints_that_cannot_be(session: Session) -> None:
     assert not made.verified
     assert "does not stop at run-time" in (made.message or "")
     assert session.wait_for_exit() == 0
+
+
+def test_debugpy_has_nothing_to_say_of_the_tracing(session: Session) -> None:
+    _enter(session, "side_effects")
+    assert session.run_to_end() == 0
+    assert "PYDEV" not in session.output()

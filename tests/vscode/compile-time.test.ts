@@ -14,6 +14,7 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     await debug.waitForStop(at("compute", FILE, first));
     const caller = at("main", FILE, await workspace.line(FILE, "eager_call"));
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(caller));
+    await expect(debug.headline(), "what the call stack says fits").toHaveText("Tracing compute [0/0]");
     await expect(debug.row("variables", "x =")).toContainText("Tensor f32[3, 4]");
     await expect(debug.row("variables", "y =")).toContainText("requires_grad");
     await expect(debug.row("variables", "mode =")).toContainText("'add'");
@@ -21,7 +22,8 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     await page.keyboard.press("F10");
     await debug.waitForStop(at("compute", FILE, await workspace.line(FILE, "branch")));
     await expect(debug.row("variables", "z =")).toContainText("Tensor f32[3, 4]");
-    await expect.poll(() => vscode.editor.lineText(first)).toContain("z: f32[3, 4]");
+    await expect.poll(() => vscode.editor.lineText(first), "the shape at the end of the line").toContain("z: f32[3, 4]");
+    await debug.foldPane("Watch", false);
     await debug.expand("z =");
     await expect(debug.row("variables", "dtype =")).toContainText("float32");
     await picture("compile-time");
@@ -40,14 +42,14 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     await expect(debug.consoleRows().filter({ hasText: "result 87" }).first()).toBeVisible();
 });
 
-test("hovers, watches and the Debug Console evaluate", async ({ vscode, workspace, picture }) => {
-    const { debug, page } = vscode;
+test("hovers, watches and the Debug Console evaluate; the graph so far is a document", async ({ vscode, workspace, picture }) => {
+    const { debug, editor, page } = vscode;
     const line = await workspace.line(FILE, "after_call");
     await vscode.openFile(FILE);
-    await vscode.editor.setBreakpoint(line);
+    await editor.setBreakpoint(line);
     await vscode.startDebugging();
     await debug.waitForStop(at("compute", FILE, line));
-    await expect(await vscode.editor.hover(line, "z")).toContainText("Tensor f32[3, 4]");
+    await expect(await editor.hover(line, "z")).toContainText("Tensor f32[3, 4]");
     await expect(await debug.watch("z.shape[0] * 2")).toContainText("6");
     await expect((await debug.evaluate("tuple(z.shape)")).last()).toContainText("(3, 4)");
     await expect((await debug.evaluate("ctx.print_graph()")).filter({ hasText: "l_x_ + l_y_" }).first()).toBeVisible();
@@ -56,58 +58,64 @@ test("hovers, watches and the Debug Console evaluate", async ({ vscode, workspac
     await page.keyboard.press("Control+Space");
     await expect(page.locator(".suggest-widget .monaco-list-row", { hasText: "shape" }).first()).toBeVisible();
     await picture("evaluate");
-});
+    await page.keyboard.press("Escape");
 
-test("a condition, a log message and a hit count decide at a breakpoint", async ({ vscode, workspace }) => {
-    const { debug } = vscode;
-    const [inLoop, before] = [await workspace.line("graph_break.py", "in_loop"), await workspace.line("graph_break.py", "before_loop")];
-    await vscode.openFile("graph_break.py");
-    await vscode.editor.setBreakpoint(inLoop);
-    await vscode.editor.editBreakpoint(inLoop, "Expression", "index == 2");
-    await vscode.editor.setBreakpoint(before);
-    await vscode.editor.editBreakpoint(before, "Log Message", "rounds is {rounds}");
-    await vscode.startDebugging();
-    await debug.waitForStop(at("train_step", "graph_break.py", inLoop));
-    await expect(debug.row("variables", "index =")).toContainText("2");
-    await expect(debug.consoleRows().filter({ hasText: "rounds is 3" }).first()).toBeVisible();
-});
-
-test("the mode of a breakpoint is chosen in its box", async ({ vscode, workspace, picture }) => {
-    const { debug, page } = vscode;
-    const line = await workspace.line(FILE, "first");
-    await vscode.openFile(FILE);
-    await vscode.editor.setBreakpoint(line);
-    // VS Code knows the modes from the first session on.
-    await vscode.startDebugging();
-    await debug.waitForStop(at("compute", FILE, line));
-    await vscode.editor.editBreakpoint(line, "Mode", "Compile-time");
-    await expect(debug.row("breakpoints", FILE)).toBeVisible();
-    await picture("breakpoint-mode");
-    await page.keyboard.press("Control+Shift+F5");
-    await debug.waitForStop(at("compute", FILE, line));
-});
-
-test("a graph break restarts the trace and resumes in a frame of its own", async ({ vscode, workspace }) => {
-    const { debug } = vscode;
-    const after = await workspace.line("graph_break.py", "after_break");
-    await vscode.openFile("graph_break.py");
-    await vscode.editor.setBreakpoint(after);
-    await vscode.startDebugging();
-    await debug.waitForStop(new RegExp(`^train_step \\(resumed at line \\d+\\) graph_break.py ${after}:`));
-});
-
-test("the graph traced so far opens as a document", async ({ vscode, workspace, picture }) => {
-    const line = await workspace.line(FILE, "total");
-    await vscode.openFile(FILE);
-    await vscode.editor.setBreakpoint(line);
-    await vscode.startDebugging();
-    await vscode.debug.waitForStop(at("compute", FILE, line));
     await vscode.command("torch.compile: Open Graph of This Frame");
-    await expect(vscode.page.locator(".tab.active", { hasText: "graph of compute.py" })).toBeVisible();
-    await expect.poll(() => vscode.editor.text()).toContain("doubled = z * 2  # f32[3, 4]");
-    const keyword = vscode.editor.area.locator(".view-line span", { hasText: /^def$/ }).first();
-    const plain = vscode.editor.area.locator(".view-line span", { hasText: /^compute$/ }).first();
+    await expect(page.locator(".tab.active", { hasText: "graph of compute.py" })).toBeVisible();
+    await expect.poll(() => editor.text()).toContain("doubled = z * 2  # f32[3, 4]");
+    await expect.poll(() => editor.text(), "paths are short").toContain(`# ${FILE}:${await workspace.line(FILE, "in_helper")} in`);
+    const keyword = editor.area.locator(".view-line span", { hasText: /^def$/ }).first();
+    const plain = editor.area.locator(".view-line span", { hasText: /^compute$/ }).first();
     const colour = (part: typeof keyword): Promise<string> => part.evaluate((element) => getComputedStyle(element).color);
-    expect(await colour(keyword), "keywords are coloured").not.toBe(await colour(plain));
+    await expect.poll(async () => (await colour(keyword)) !== (await colour(plain)), "keywords are coloured").toBe(true);
     await picture("graph");
+});
+
+test("a hit count, a condition and a log message decide at breakpoints", async ({ vscode, workspace }) => {
+    const { debug, editor, page } = vscode;
+    const file = "graph_break.py";
+    const lineOf = (marker: string): Promise<number> => workspace.line(file, marker);
+    const edits = [
+        ["before_loop", "Log Message", "rounds is {rounds}"],
+        ["in_loop", "Hit Count", "2"],
+        ["before_break", "Expression", "rounds == 3"],
+        ["after_break", "Expression", "rounds == 4"],
+    ] as const;
+    await vscode.openFile(file);
+    for (const [marker, kind, value] of edits) {
+        await editor.setBreakpoint(await lineOf(marker));
+        await editor.editBreakpoint(await lineOf(marker), kind, value);
+    }
+    await vscode.startDebugging();
+    await debug.waitForStop(at("train_step", file, await lineOf("in_loop")));
+    await expect(debug.row("variables", "index ="), "the second time").toContainText("1");
+    await expect(debug.consoleRows().filter({ hasText: "rounds is 3" }).first()).toBeVisible();
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("train_step", file, await lineOf("before_break")));
+    await page.keyboard.press("F5");
+    await debug.waitForEnd();
+});
+
+test("the filters of the Breakpoints pane stop at a graph break", async ({ vscode, workspace, picture }) => {
+    const { debug, page } = vscode;
+    const file = "graph_break.py";
+    await vscode.openFile(file);
+    await vscode.editor.setBreakpoint(await workspace.line(file, "before_loop"));
+    await vscode.startDebugging();
+    await debug.waitForStop(at("train_step", file, await workspace.line(file, "before_loop")));
+    for (const name of ["Watch", "Call Stack"]) {
+        await debug.foldPane(name, false);
+    }
+    for (const filter of ["Recompiles", "Failures of the Backend", "Exceptions in Generated Code", "Raised Exceptions"]) {
+        await expect((await debug.reveal("breakpoints", filter)).getByRole("checkbox")).not.toBeChecked();
+    }
+    await expect((await debug.reveal("breakpoints", "Uncaught Exceptions")).getByRole("checkbox").first()).toBeChecked();
+    await (await debug.reveal("breakpoints", "Graph Breaks")).getByRole("checkbox").click();
+    await debug.foldPane("Call Stack", true);
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("train_step", file, await workspace.line(file, "break")));
+    const widget = page.locator(".exception-widget");
+    await expect(widget).toContainText("Graph break: Call to `torch._dynamo.graph_break()`");
+    await expect(widget).toContainText("Then: ");
+    await picture("graph-break");
 });

@@ -8,11 +8,7 @@ import { cache } from "./harness/places.js";
 import { python } from "./harness/python.js";
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
-
-const launch = (changes: object): object => ({
-    version: "0.2.0",
-    configurations: [{ name: "x", type: "dynamo", request: "launch", program: "${file}", ...changes }],
-});
+import { launchJson } from "./harness/workspace.js";
 
 test("F5 without a launch.json debugs the file in the editor", async ({ vscode, workspace }) => {
     await workspace.remove(".vscode/launch.json");
@@ -46,8 +42,19 @@ test("ready-made configurations are offered", async ({ vscode }) => {
     }
 });
 
+test("the walkthrough shows its three steps", async ({ vscode, picture }) => {
+    const { page } = vscode;
+    await vscode.command("Welcome: Open Walkthrough");
+    await vscode.quickInput.choose("Debug torch.compile");
+    const steps = page.locator(".getting-started-step .step-title");
+    await expect(steps).toHaveText(["Install dynamo-dap next to torch", "Stop while Dynamo traces", "Step the generated code"]);
+    await steps.nth(1).click();
+    await expect(page.getByRole("button", { name: "Debug the file in the editor" })).toBeVisible();
+    await picture("walkthrough");
+});
+
 test("launch.json completes every option with its description", async ({ vscode, workspace, picture }) => {
-    await workspace.write(".vscode/launch.json", JSON.stringify(launch({}), null, 4).replace('"name": "x",', '"name": "x",\n            \n'));
+    await workspace.write(".vscode/launch.json", launchJson({}).replace('"name": "x",', '"name": "x",\n            \n'));
     await vscode.openFile(".vscode/launch.json");
     await vscode.editor.goToLine(6);
     await vscode.page.keyboard.press("End");
@@ -68,7 +75,7 @@ test("launch.json completes every option with its description", async ({ vscode,
 });
 
 test("a wrong option is told before anything starts", async ({ vscode, workspace }) => {
-    await workspace.write(".vscode/launch.json", JSON.stringify(launch({ mode: "tracing", program: "nowhere/at/all.py" })));
+    await workspace.write(".vscode/launch.json", launchJson({ mode: "tracing", program: "nowhere/at/all.py" }));
     await vscode.openFile("basic.py");
     await vscode.startDebugging();
     const dialog = await vscode.dialog();
@@ -77,7 +84,7 @@ test("a wrong option is told before anything starts", async ({ vscode, workspace
 });
 
 test("a program that does not exist is told", async ({ vscode, workspace }) => {
-    await workspace.write(".vscode/launch.json", JSON.stringify(launch({ program: "${workspaceFolder}/missing.py" })));
+    await workspace.write(".vscode/launch.json", launchJson({ program: "${workspaceFolder}/missing.py" }));
     await vscode.openFile("basic.py");
     await vscode.startDebugging();
     await expect(await vscode.dialog()).toContainText(`${workspace.folder}/missing.py does not exist`);
@@ -90,7 +97,7 @@ test("an environment without dynamo-dap is offered an installation", async ({ vs
     await run(python(), ["-m", "venv", "--without-pip", environment]);
     // "-I": what PYTHONPATH names is not in that environment.
     const changes = { python: [join(environment, "bin/python"), "-I"] };
-    await workspace.write(".vscode/launch.json", JSON.stringify(launch(changes)));
+    await workspace.write(".vscode/launch.json", launchJson(changes));
     await vscode.openFile("basic.py");
     await vscode.startDebugging();
     const dialog = await vscode.dialog();

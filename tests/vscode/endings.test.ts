@@ -2,6 +2,7 @@
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
+import { launchJson } from "./harness/workspace.js";
 
 test("a program that runs to its end leaves its output in the Debug Console", async ({ vscode }) => {
     await vscode.openFile("plain.py");
@@ -42,18 +43,25 @@ test("a program that does not parse is told with its line", async ({ vscode }) =
 });
 
 test("the program runs in a terminal when asked to", async ({ vscode, workspace }) => {
-    const configuration = { name: "x", type: "dynamo", request: "launch", program: "${file}", console: "integratedTerminal" };
-    await workspace.write(".vscode/launch.json", JSON.stringify({ version: "0.2.0", configurations: [configuration] }));
+    await workspace.write(".vscode/launch.json", launchJson({ console: "integratedTerminal" }));
     await vscode.openFile("plain.py");
     await vscode.startDebugging();
     await expect(vscode.page.locator(".terminal-wrapper").first(), "a terminal opens").toBeVisible();
     await vscode.debug.waitForEnd();
 });
 
-test("the stop button ends a program that runs on", async ({ vscode }) => {
-    await vscode.openFile("endings/runs_on.py");
+test("a program that runs on is paused, goes on, and ends by the stop button", async ({ vscode, workspace }) => {
+    const { debug, page } = vscode;
+    const file = "endings/runs_on.py";
+    await vscode.openFile(file);
     await vscode.startDebugging();
-    await expect(vscode.debug.consoleRows().first(), "the program's first output").toBeVisible({ timeout: 60_000 });
+    await expect(debug.consoleRows().first(), "the program's first output").toBeVisible({ timeout: 60_000 });
+    await page.keyboard.press("F6");
+    const stack = await debug.waitForStop(/^<module> runs_on.py /);
+    const [loop, sleep] = [(await workspace.line(file, "sleep")) - 1, await workspace.line(file, "sleep")];
+    expect(stack[0]).toMatch(new RegExp(`runs_on.py (${loop}|${sleep}):`));
+    await page.keyboard.press("F5");
+    await expect.poll(() => debug.texts("call-stack"), "it goes on").not.toContainEqual(expect.stringMatching("runs_on.py"));
     await vscode.page.keyboard.press("Shift+F5");
     await vscode.debug.waitForEnd();
 });

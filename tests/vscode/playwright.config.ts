@@ -1,22 +1,21 @@
 import { defineConfig } from "@playwright/test";
 import { join } from "node:path";
 
-import { chromium, CHROMIUM_ARGUMENTS } from "./harness/chromium.js";
 import { output } from "./harness/places.js";
+
+const MINUTES = 60_000;
 
 export default defineConfig({
     testDir: ".",
     testMatch: "*.test.ts",
+    globalSetup: "./harness/prepare.ts",
     outputDir: join(output, "failures"),
     reporter: [["list"]],
     // One VS Code at a time: it, a browser and a program that compiles keep a small machine busy.
     workers: 1,
-    timeout: 180_000,
+    // A busy machine can miss a deadline: what fails is tried again, and the summary counts it as flaky.
+    retries: 2,
+    timeout: 3 * MINUTES,
+    globalTimeout: 40 * MINUTES,
     expect: { timeout: 15_000 },
-    use: {
-        viewport: { width: 1400, height: 900 },
-        launchOptions: { executablePath: await chromium(), args: CHROMIUM_ARGUMENTS },
-        screenshot: "only-on-failure",
-        trace: "retain-on-failure",
-    },
 });

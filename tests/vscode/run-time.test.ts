@@ -1,30 +1,39 @@
 /** Stepping the bytecode that Dynamo generated, in VS Code's own surfaces. */
 
-import { at, escaped } from "./harness/debug-panes.js";
+import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
-import type { Workbench } from "./harness/workbench.js";
+import { launchJson } from "./harness/workspace.js";
 
 const FILE = "side_effects.py";
 const GENERATED = /^record \(generated #\d+\) /;
 
-const launch = (changes: object): string =>
-    JSON.stringify({
-        version: "0.2.0",
-        configurations: [{ name: "x", type: "dynamo", request: "launch", program: "${file}", ...changes }],
-    });
-
-test("generated code is stepped in its listing, with the value stack", async ({ vscode, workspace, picture }) => {
-    const { debug, page } = vscode;
-    await workspace.write(".vscode/launch.json", launch({ mode: "run-time", stopOnGeneratedCode: true }));
+test("generated code is stepped in its listing and in the Disassembly view, with the value stack", async ({
+    vscode,
+    workspace,
+    picture,
+}) => {
+    const { debug, editor, page } = vscode;
+    await workspace.write(".vscode/launch.json", launchJson({ mode: "run-time", stopOnGeneratedCode: true, internalConsoleOptions: "neverOpen" }));
     await vscode.openFile(FILE);
     await vscode.startDebugging();
     await debug.waitForStop(GENERATED);
-    await expect(page.locator(".tab.active", { hasText: /^record \(generated #\d+\)/ })).toBeVisible();
-    await expect.poll(() => vscode.editor.text()).toMatch(/LOAD_FAST +x .*load compiled graph/);
+    await debug.foldPane("Watch", false);
+    await expect(page.locator(".tab.active", { hasText: /^record #\d+\.dynamo/ })).toBeVisible();
+    await expect(debug.headline()).toHaveText(/^Running record \(generated #\d+\)$/);
+    await expect.poll(() => editor.text()).toMatch(/LOAD_FAST +x .*load compiled graph/);
     await expect(debug.row("variables", "x =")).toContainText("Tensor f32[3]");
 
     // A step is a statement: one group of instructions that serve one purpose.
-    await stepUntil("prepare: d.update", vscode);
+    const before = await editor.currentLine();
+    await page.keyboard.press("F10");
+    await expect.poll(() => editor.currentLine(), "the step ends").not.toBe(before);
+    await expect.poll(() => editor.currentLine()).toMatch(/[┌╶]/);
+
+    // A breakpoint in the listing stops at its instruction.
+    const line = await editor.lineWith("prepare: d.update");
+    await editor.setBreakpoint(line);
+    await page.keyboard.press("F5");
+    await expect.poll(() => editor.currentLine(), { timeout: 30_000 }).toContain("prepare: d.update");
     const store = at("record", FILE, await workspace.line(FILE, "store_dict"));
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(store));
     await debug.expand("graph_out_0 =");
@@ -37,34 +46,26 @@ test("generated code is stepped in its listing, with the value stack", async ({ 
         await page.keyboard.press("F10");
     }
     await expect(debug.instructionRow()).toContainText("LOAD_FAST graph_out_0");
+    await debug.foldVariables("Locals", false);
     await debug.expand("Value Stack");
-    await expect(await debug.reveal("(top)")).toContainText("'result'");
+    await expect(await debug.reveal("variables", "(top)")).toContainText("'result'");
     await picture("disassembly");
 });
 
-test("a breakpoint of mode run-time stops in generated code and not while tracing", async ({ vscode, workspace }) => {
-    const { debug, page } = vscode;
+test("the mode of a breakpoint is chosen in its box; a restart stops where it says", async ({ vscode, workspace, picture }) => {
+    const { debug, editor, page } = vscode;
     const line = await workspace.line(FILE, "append");
-    await workspace.write(".vscode/launch.json", launch({}));
     await vscode.openFile(FILE);
-    await vscode.editor.setBreakpoint(line);
+    await editor.setBreakpoint(line);
+    // VS Code knows the modes from the first session on.
     await vscode.startDebugging();
     await debug.waitForStop(at("record", FILE, line));
-    await vscode.editor.editBreakpoint(line, "Mode", "Run-time");
+    await expect(debug.headline()).toHaveText("Tracing record [0/0]");
+    await editor.editBreakpoint(line, "Mode", "Run-time");
+    await debug.foldPane("Watch", false);
+    await debug.reveal("breakpoints", FILE);
+    await picture("breakpoint-mode");
     await page.keyboard.press("Control+Shift+F5");
     await debug.waitForStop(GENERATED);
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(at("record", FILE, line)));
 });
-
-/** Steps over until the line where the program is stopped contains a text. */
-async function stepUntil(wanted: string, { editor, page }: Workbench): Promise<void> {
-    for (let count = 0; count < 40; count += 1) {
-        const line = await editor.currentLine();
-        if (line.includes(wanted)) {
-            return;
-        }
-        await page.keyboard.press("F10");
-        await expect.poll(() => editor.currentLine(), { message: "the step ends" }).not.toMatch(new RegExp(`^$|^${escaped(line)}$`));
-    }
-    throw new Error(`no step reached ${wanted}`);
-}

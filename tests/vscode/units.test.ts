@@ -7,6 +7,8 @@ import { join } from "node:path";
 import { problems, type ConfigurationSchemas } from "../../vscode-extension/src/configuration/validation.js";
 import { compiledDefinitions } from "../../vscode-extension/src/editor/compiled-functions.js";
 import { enclosingDefinition, namesBoundBy, namesIn } from "../../vscode-extension/src/editor/mentioned-names.js";
+import type { Guard } from "../../vscode-extension/src/session/requests.js";
+import { groupedGuards } from "../../vscode-extension/src/views/guard-groups.js";
 import { extensionRoot } from "./harness/places.js";
 
 interface Manifest {
@@ -99,4 +101,19 @@ test.describe("names of a line", () => {
         expect(enclosingDefinition(lines, 4)).toBe(0);
         expect(enclosingDefinition(lines, 5)).toBe(5);
     });
+});
+
+test("checks of one guard are one group, which nothing leaves", () => {
+    const of = (expression: string, source = "x"): Guard => ({ expression, type: "TENSOR_MATCH", source });
+    const guards = [
+        of("hasattr(L['x'], '_dynamo_dynamic_indices') == False"),
+        of("check_tensor(L['x'])"),
+        of("hasattr(L['x'], '_dynamo_static_indices') == False"),
+        of("check_tensor(L['y'])", "y"),
+        { expression: "a", type: "GLOBAL_STATE" },
+        { expression: "b", type: "GLOBAL_STATE" },
+    ];
+    const groups = groupedGuards(guards);
+    expect(groups.map((group) => group.length)).toEqual([3, 1, 1, 1]);
+    expect(groups.flat()).toEqual(guards);
 });

@@ -12,7 +12,8 @@ import { registerLanguageServer } from "./language/language-server.js";
 import { registerAdapter } from "./session/adapter.js";
 import { Compiles } from "./session/compiles.js";
 import { createCompilesView } from "./views/compiles-view.js";
-import { createGraphView, createGuardsView } from "./views/graph-view.js";
+import { createGraphView } from "./views/graph-view.js";
+import { createGuardsView } from "./views/guards-view.js";
 import { registerReadableGraph } from "./views/readable-graph.js";
 
 /** What the extension reads of its own package.json. */

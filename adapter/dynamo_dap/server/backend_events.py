@@ -72,9 +72,13 @@ class BackendEvents:
         self.initialized[backend.name].set()
 
     def _stopped(self, backend: Backend, event: Event) -> object:
-        thread_id = decode(event.body, StoppedEventBody, "stopped event").thread_id
-        if thread_id is not None:
-            self.stopped_threads.stopped(thread_id, backend.name)
+        stop = decode(event.body, StoppedEventBody, "stopped event")
+        if stop.thread_id is not None:
+            self.stopped_threads.stopped(stop.thread_id, backend.name)
+        if stop.reason == "pause" and stop.preserve_focus_hint:
+            # So debugpy tells of every pause, and VS Code then selects no frame: no variables, nothing to continue.
+            stop.preserve_focus_hint = None
+            return stop
         return self._breakpoints.translate_stop(backend, event.body)
 
     def _breakpoint(self, backend: Backend, event: Event) -> object:

@@ -81,9 +81,14 @@ export class DebugPanes {
         return (await this.rows(pane).allInnerTexts()).map((text) => text.replace(/\s+/g, " ").trim());
     }
 
-    /** Scrolls the Variables pane until a row with all of the texts is shown, and returns it. */
-    async reveal(...texts: string[]): Promise<Locator> {
-        return this.scrollTo(this.row("variables", ...texts), this.page.locator(".debug-variables .monaco-list"), texts.join(" "));
+    /** What the title of the Call Stack pane says of the stopped thread. */
+    headline(): Locator {
+        return this.page.locator(".call-stack-state-message .label");
+    }
+
+    /** Scrolls a pane until a row with all of the texts is shown, and returns it. */
+    async reveal(pane: Pane, ...texts: string[]): Promise<Locator> {
+        return this.scrollTo(this.row(pane, ...texts), this.page.locator(`.debug-${pane} .monaco-list`), texts.join(" "));
     }
 
     /** Scrolls one of the torch.compile views until a row with the text is shown, and returns it. */
@@ -107,11 +112,16 @@ export class DebugPanes {
     }
 
     /** Opens a row of the Variables pane that is closed. */
-    async expand(...texts: string[]): Promise<void> {
-        const row = await this.reveal(...texts);
-        if ((await row.getAttribute("aria-expanded")) === "false") {
+    async expand(text: string): Promise<void> {
+        await this.foldVariables(text, true);
+    }
+
+    /** Opens or closes a row of the Variables pane. */
+    async foldVariables(text: string, open: boolean): Promise<void> {
+        const row = await this.reveal("variables", text);
+        if ((await row.getAttribute("aria-expanded")) !== String(open)) {
             await row.locator(".monaco-tl-twistie").click();
-            await expect(row).toHaveAttribute("aria-expanded", "true");
+            await expect(row).toHaveAttribute("aria-expanded", String(open));
         }
     }
 
@@ -127,11 +137,6 @@ export class DebugPanes {
     /** The first row of one of the torch.compile views that has a text. */
     treeRow(view: CompileView, text: string): Locator {
         return this.viewOf(view).locator(".monaco-list-row", { hasText: text }).first();
-    }
-
-    /** What one of the torch.compile views says instead of rows. */
-    messageOf(view: CompileView): Locator {
-        return this.viewOf(view).locator(".message");
     }
 
     private viewOf(view: CompileView): Locator {

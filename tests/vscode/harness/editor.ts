@@ -41,6 +41,26 @@ export class Editor {
         return this.textAt(y);
     }
 
+    /** The number of the first line that is shown and contains a text. */
+    async lineWith(text: string): Promise<number> {
+        const middle = await this.area.locator(".view-line", { hasText: text.replace(/ /g, "\u00a0") }).first().boundingBox({ timeout: 5000 });
+        const numbers = await this.area.locator(".margin-view-overlays .line-numbers").evaluateAll(
+            (found, y) =>
+                found
+                    .filter((element) => {
+                        const { top, bottom } = element.getBoundingClientRect();
+                        return top < y && y < bottom;
+                    })
+                    .map((element) => Number(element.textContent)),
+            middle === null ? NaN : middle.y + middle.height / 2,
+        );
+        const [line] = numbers;
+        if (line === undefined) {
+            throw new Error(`no line with ${text} is shown`);
+        }
+        return line;
+    }
+
     private textAt(y: number): Promise<string> {
         return this.area.locator(".view-line").evaluateAll((lines, middle) => {
             const found = lines.find((element) => {
@@ -81,6 +101,7 @@ export class Editor {
         const [kinds, modes] = [box.locator("select").nth(0), box.locator("select").nth(1)];
         if (kind === "Mode") {
             await modes.selectOption({ label: value });
+            await box.locator(".monaco-editor").click();
         } else {
             await kinds.selectOption({ label: kind });
             await box.locator(".monaco-editor").click();

@@ -7,13 +7,15 @@ import { join } from "node:path";
 import { run } from "./commands.js";
 import { cache, extensionRoot } from "./places.js";
 
-/** Returns the path of a freshly packaged .vsix. */
-export async function packagedExtension(): Promise<string> {
+/** Where `packageExtension` puts the extension. */
+export const packagedExtension = join(cache, "dynamo-dap.vsix");
+
+/** Makes the .vsix afresh and returns its path. */
+export async function packageExtension(): Promise<string> {
     if (!existsSync(join(extensionRoot, "node_modules/.package-lock.json"))) {
         await run("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund"], { cwd: extensionRoot });
     }
     await mkdir(cache, { recursive: true });
-    const vsix = join(cache, "dynamo-dap.vsix");
-    await run("npm", ["run", "--silent", "package", "--", "--out", vsix], { cwd: extensionRoot });
-    return vsix;
+    await run("npm", ["run", "--silent", "package", "--", "--out", packagedExtension], { cwd: extensionRoot });
+    return packagedExtension;
 }

@@ -8,7 +8,7 @@ import { join } from "node:path";
 
 import { codeServer } from "./code-server.js";
 import { findExecutable, run } from "./commands.js";
-import { packagedExtension } from "./extension.js";
+import { packageExtension } from "./extension.js";
 import { cache } from "./places.js";
 import { python } from "./python.js";
 import { Server } from "./server.js";
@@ -38,7 +38,7 @@ async function openInBrowser(vsix: string, workspace: Workspace): Promise<void> 
     await server.untilEnd();
 }
 
-const vsix = await packagedExtension();
+const vsix = await packageExtension();
 const workspace = await Workspace.make(join(cache, "open-workspace", "fixtures"));
 const code = process.env.VSCODE === "code-server" ? undefined : findExecutable("code");
 await (code === undefined ? openInBrowser(vsix, workspace) : openInstalled(code, vsix, workspace));

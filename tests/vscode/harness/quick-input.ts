@@ -28,16 +28,21 @@ export class QuickInput {
         await row.click();
     }
 
-    /** Types a text, waits until the first entry contains `offered`, and accepts it. */
+    /**
+     * Types a text, waits until the first entry contains `offered`, and accepts it. All of it is tried again: a key that
+     * is pressed while the focus moves is lost, and a late move of the focus closes the box.
+     */
     private async accept(text: string, offered: string | undefined): Promise<void> {
-        await this.page.keyboard.press("Escape");
-        await this.page.keyboard.press("Control+P");
-        await expect(this.input, "the quick input opens").toBeVisible();
-        await this.input.fill(text);
-        if (offered !== undefined) {
-            await expect(this.entries.first(), `the quick input offers ${offered}`).toContainText(offered);
-        }
-        await this.input.press("Enter");
+        await expect(async () => {
+            await this.page.keyboard.press("Escape");
+            await this.page.keyboard.press("Control+P");
+            await expect(this.input, "the quick input opens").toBeVisible({ timeout: 3000 });
+            await this.input.fill(text, { timeout: 3000 });
+            if (offered !== undefined) {
+                await expect(this.entries.first(), `the quick input offers ${offered}`).toContainText(offered, { timeout: 5000 });
+            }
+            await this.input.press("Enter", { timeout: 3000 });
+        }, `the quick input takes ${text}`).toPass({ timeout: 45_000 });
     }
 
     private get input(): Locator {

@@ -33,6 +33,7 @@ const QUIET = {
     "git.enabled": false,
     "remote.autoForwardPorts": false,
     "files.hotExit": "off",
+    "window.confirmBeforeClose": "never",
     "editor.minimap.enabled": false,
     // What earlier tests recorded would stand in the lines of later ones.
     "dynamo.inlayHints": false,
@@ -56,6 +57,8 @@ export class Server {
         readonly port: number,
         private readonly group: number,
         private readonly ended: Promise<void>,
+        /** What the server's environment variables are, besides those of this process. */
+        readonly environment: NodeJS.ProcessEnv,
     ) {}
 
     /** The address that opens `folder`. */
@@ -99,7 +102,7 @@ export class Server {
         if (child.pid === undefined) {
             throw new Error(`${installation.node} cannot be run`);
         }
-        return new Server(ownPort, child.pid, ended);
+        return new Server(ownPort, child.pid, ended, environment(folder));
     }
 
     /** Stops the server and every process of its group: extension hosts, debug adapters, terminals. */

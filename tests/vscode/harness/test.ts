@@ -1,12 +1,14 @@
 /**
- * The test function of the end-to-end tests: each test gets a fresh window on a fresh copy of the fixtures, in a VS Code
- * that runs for the whole file. A failing test leaves a screenshot and a trace.
+ * The test function of the end-to-end tests. One VS Code and one browser run for all tests; each test gets a fresh copy
+ * of the fixtures in a folder of its own, so that VS Code remembers nothing of other tests: no editors, breakpoints,
+ * watches. A failing test leaves a screenshot.
  */
 
-import { test as base } from "@playwright/test";
-import { mkdir } from "node:fs/promises";
+import { test as base, type Page, type TestInfo } from "@playwright/test";
+import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 
+import { chromium, CHROMIUM_ARGUMENTS } from "./chromium.js";
 import { codeServer } from "./code-server.js";
 import { packagedExtension } from "./extension.js";
 import { cache, output } from "./places.js";
@@ -17,6 +19,7 @@ import { Workspace } from "./workspace.js";
 
 interface PerWorker {
     server: Server;
+    window: Page;
 }
 
 type TakePicture = (name: string) => Promise<void>;
@@ -28,15 +31,23 @@ interface PerTest {
     picture: TakePicture;
 }
 
-const START_MILLISECONDS = 10 * 60_000;
+const START_MILLISECONDS = 5 * 60_000;
+const VIEWPORT = { width: 1400, height: 900 };
 
 export const test = base.extend<PerTest, PerWorker>({
+    launchOptions: [
+        async ({}, use): Promise<void> => {
+            await use({ executablePath: await chromium(), args: CHROMIUM_ARGUMENTS });
+        },
+        { scope: "worker" },
+    ],
     server: [
         async ({}, use, { parallelIndex }): Promise<void> => {
+            await rm(join(cache, `workspaces-${parallelIndex}`), { recursive: true, force: true });
             const server = await Server.start({
                 installation: await codeServer(cache),
                 folder: join(cache, `run-${parallelIndex}`),
-                vsix: await packagedExtension(),
+                vsix: packagedExtension,
                 settings: { "dynamo.python": python() },
             });
             await use(server);
@@ -44,21 +55,41 @@ export const test = base.extend<PerTest, PerWorker>({
         },
         { scope: "worker", timeout: START_MILLISECONDS },
     ],
-    workspace: async ({}, use, { parallelIndex }) => {
-        await use(await Workspace.make(join(cache, `workspace-${parallelIndex}`, "fixtures")));
+    window: [
+        async ({ browser }, use): Promise<void> => {
+            const context = await browser.newContext({ viewport: VIEWPORT });
+            await use(await context.newPage());
+            await context.close();
+        },
+        { scope: "worker" },
+    ],
+    workspace: async ({}, use, info) => {
+        const folder = join(cache, `workspaces-${info.parallelIndex}`, `${info.testId}-${info.retry}`, "fixtures");
+        await use(await Workspace.make(folder));
     },
-    vscode: async ({ page, server, workspace }, use) => {
-        const workbench = new Workbench(page);
+    vscode: async ({ window, server, workspace }, use, info) => {
+        const workbench = new Workbench(window);
         await workbench.open(server.address(workspace.folder));
         await use(workbench);
+        if (info.status !== info.expectedStatus) {
+            await keepScreenshot(window, info);
+        }
+        // Leaving the window ends its debug sessions.
+        await window.goto("about:blank");
     },
-    picture: async ({ page }, use) => {
+    picture: async ({ window }, use) => {
         await mkdir(output, { recursive: true });
         const take: TakePicture = async (name) => {
-            await page.screenshot({ path: join(output, `${name}.png`) });
+            await window.screenshot({ path: join(output, `${name}.png`) });
         };
         await use(take);
     },
 });
+
+async function keepScreenshot(window: Page, info: TestInfo): Promise<void> {
+    const path = info.outputPath("failure.png");
+    await window.screenshot({ path });
+    await info.attach("the window when the test failed", { path, contentType: "image/png" });
+}
 
 export { expect } from "@playwright/test";

@@ -10,6 +10,7 @@ import { Editor } from "./editor.js";
 import { QuickInput } from "./quick-input.js";
 
 const START_MILLISECONDS = 120_000;
+const SIDE_BAR_PIXELS = 410;
 
 export class Workbench {
     readonly debug: DebugPanes;
@@ -29,19 +30,19 @@ export class Workbench {
         await expect(explorer, "the explorer shows the workspace").toBeVisible({ timeout: START_MILLISECONDS });
         await this.page.keyboard.press("Control+Shift+D");
         await expect(this.page.locator(".debug-viewlet"), "the Run and Debug view opens").toBeVisible();
-        await this.widenSideBar(110);
+        await this.widenSideBar();
     }
 
-    /** Drags the edge of the side bar, so that values are not cut off in pictures. */
-    private async widenSideBar(pixels: number): Promise<void> {
+    /** Drags the edge of the side bar, so that values are not cut off in pictures. VS Code may remember it. */
+    private async widenSideBar(): Promise<void> {
         const box = await this.page.locator(".part.sidebar").boundingBox();
-        if (box !== null) {
+        if (box !== null && box.width < SIDE_BAR_PIXELS - 5) {
             const [edge, middle] = [box.x + box.width, box.y + box.height / 2];
             await this.page.mouse.move(edge, middle);
             await this.page.mouse.down();
-            await this.page.mouse.move(edge + pixels, middle, { steps: 4 });
+            await this.page.mouse.move(box.x + SIDE_BAR_PIXELS, middle, { steps: 4 });
             await this.page.mouse.up();
-            await this.page.mouse.move(edge + 4 * pixels, middle);
+            await this.page.mouse.move(edge + SIDE_BAR_PIXELS, middle);
         }
     }
 

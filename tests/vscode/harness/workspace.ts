@@ -7,6 +7,12 @@ import { fixtures } from "./places.js";
 
 const file = { type: "dynamo", request: "launch", program: "${file}", cwd: "${workspaceFolder}" };
 
+/** The text of a launch.json with one configuration, which runs the file in the editor. */
+export function launchJson(changes: object): string {
+    const configuration = { name: "x", type: "dynamo", request: "launch", program: "${file}", ...changes };
+    return JSON.stringify({ version: "0.2.0", configurations: [configuration] }, null, 4);
+}
+
 /** The configurations of the copy's launch.json. */
 export const CONFIGURATIONS = [
     { name: "Tracing and generated code", ...file },

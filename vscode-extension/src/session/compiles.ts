@@ -15,7 +15,7 @@ import {
     type Compile,
     type CompiledFunction,
     type Graph,
-    type Guard,
+    type Guards,
 } from "./requests.js";
 
 /** A graph of a compile; without an index its newest. */
@@ -84,21 +84,24 @@ export class Compiles implements vscode.Disposable {
     /** The graph of the selected compile, or undefined when nothing is selected or the session is over. */
     async graph(): Promise<Graph | undefined> {
         const compile = await this.selectedCompile();
-        const index = this.chosen?.graph ?? compile?.graphs.at(-1)?.index;
+        // The graph that is being traced has the next number.
+        const newest = compile?.state === "tracing" ? compile.graphs.length : compile?.graphs.at(-1)?.index;
+        const index = this.chosen?.graph ?? newest;
         return this.session === undefined || compile === undefined || index === undefined
             ? undefined
             : requestGraph(this.session, compile.id, index);
     }
 
-    /** Whether the selected compile is in progress. */
-    async isTracing(): Promise<boolean> {
-        return (await this.selectedCompile())?.state === "tracing";
+    /** The guards of the selected compile, or undefined when nothing is selected or the session is over. */
+    async guards(): Promise<Guards | undefined> {
+        const compile = await this.selectedCompile();
+        return this.session === undefined || compile === undefined ? undefined : requestGuards(this.session, compile.id);
     }
 
-    /** The guards of the selected compile. */
-    async guards(): Promise<Guard[]> {
+    /** How to call the selected compile: "0/0  compute", or "" when nothing is selected. */
+    async title(): Promise<string> {
         const compile = await this.selectedCompile();
-        return this.session === undefined || compile === undefined ? [] : requestGuards(this.session, compile.id);
+        return compile === undefined ? "" : `${compile.id}  ${compile.name}`;
     }
 
     select(selection: Selection): void {

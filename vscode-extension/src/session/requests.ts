@@ -96,6 +96,8 @@ export interface GraphNode {
 export interface Graph {
     name: string;
     nodes: GraphNode[];
+    /** False while Dynamo is still tracing: more may follow. */
+    isFinal: boolean;
     /** The readable code of the graph, for the DAP request `source`. */
     source?: DebugProtocol.Source;
 }
@@ -110,6 +112,15 @@ export interface Guard {
     place?: Place;
 }
 
+/** The guards of a compile. */
+export interface Guards {
+    guards: Guard[];
+    /** How many there are; `guards` is cut off at a bound. */
+    count: number;
+    /** False while Dynamo is still tracing. */
+    isFinal: boolean;
+}
+
 /** Every function that Dynamo has compiled, oldest first. */
 export async function requestCompiles(session: DebugSession): Promise<CompiledFunction[]> {
     return ((await session.customRequest("dynamoCompiles", {})) as { functions: CompiledFunction[] }).functions;
@@ -121,6 +132,6 @@ export async function requestGraph(session: DebugSession, compileId: string, ind
 }
 
 /** The guards of a compile, as far as it has been traced. */
-export async function requestGuards(session: DebugSession, compileId: string): Promise<Guard[]> {
-    return ((await session.customRequest("dynamoGuards", { compileId })) as { guards: Guard[] }).guards;
+export async function requestGuards(session: DebugSession, compileId: string): Promise<Guards> {
+    return (await session.customRequest("dynamoGuards", { compileId })) as Guards;
 }

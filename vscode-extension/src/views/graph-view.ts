@@ -1,7 +1,7 @@
-/** The views "Graph" and "Guards" of the selected compile. */
+/** The view "Graph" of the selected compile. */
 
 import type { Compiles } from "../session/compiles.js";
-import type { GraphNode, Guard } from "../session/requests.js";
+import type { GraphNode } from "../session/requests.js";
 import { linkTo } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
 
@@ -12,25 +12,13 @@ const OPERATION_ICONS: Record<string, string> = {
     call_module: "symbol-module",
 };
 
-const STILL_TRACING = "No graph yet: Dynamo is still tracing. “Open Graph of This Frame” shows what it has traced so far.";
-
 /** The nodes of the graph, in order; each links to the user's line. */
 export function createGraphView(compiles: Compiles): PullTree {
-    return new PullTree("dynamo.graph", compiles, async () => {
+    return new PullTree("dynamo.graph", compiles, async (view) => {
+        view.description = await compiles.title();
         const graph = await compiles.graph();
-        if (graph === undefined && (await compiles.isTracing())) {
-            throw new Error(STILL_TRACING);
-        }
+        view.description += graph?.isFinal === false ? ", so far" : "";
         return (graph?.nodes ?? []).map(operationNode);
-    });
-}
-
-/** The guards, each with its type and a link to the line that caused it; those without a line, Dynamo's own, come last. */
-export function createGuardsView(compiles: Compiles): PullTree {
-    return new PullTree("dynamo.guards", compiles, async () => {
-        const guards = await compiles.guards();
-        const own = guards.filter((guard) => guard.place === undefined);
-        return [...guards.filter((guard) => guard.place !== undefined), ...own].map(guardNode);
     });
 }
 
@@ -46,14 +34,4 @@ function operationNode(node: GraphNode): TreeNode {
 function expressionOf(node: GraphNode): string {
     const text = node.expression ?? node.target;
     return text === node.name ? "" : node.operation === "call_function" ? `= ${text}` : text;
-}
-
-function guardNode(guard: Guard, index: number): TreeNode {
-    const made = makeNode(`guard ${index}`, guard.expression, "shield", {
-        tooltip: `${guard.type}\n${guard.expression}`,
-    });
-    linkTo(made.item, guard.place);
-    const type = guard.type === guard.expression ? "" : guard.type;
-    made.item.description = [made.item.description, type].filter((part) => part).join("  ");
-    return made;
 }

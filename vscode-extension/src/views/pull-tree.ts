@@ -17,7 +17,7 @@ export class PullTree implements vscode.TreeDataProvider<TreeNode> {
     constructor(
         id: string,
         compiles: Compiles,
-        private readonly roots: () => Promise<TreeNode[]>,
+        private readonly roots: (view: vscode.TreeView<TreeNode>) => Promise<TreeNode[]>,
     ) {
         this.onDidChangeTreeData = compiles.onDidChange;
         this.view = vscode.window.createTreeView(id, { treeDataProvider: this, showCollapseAll: false });
@@ -32,7 +32,7 @@ export class PullTree implements vscode.TreeDataProvider<TreeNode> {
             return node.children ?? [];
         }
         try {
-            const roots = await this.roots();
+            const roots = await this.roots(this.view);
             this.view.message = "";
             return roots;
         } catch (error) {

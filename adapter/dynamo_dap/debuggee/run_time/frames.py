@@ -114,7 +114,7 @@ def _listing_text(generated: GeneratedCode) -> str:
 def listing_source(generated: GeneratedCode) -> VirtualSource:
     """Return the annotated listing of ``generated`` as a document."""
     return VirtualSource(
-        name=f"{generated.name}.dynamo",
+        name=f"{generated.function} #{generated.number}.dynamo",
         text=partial(_listing_text, generated),
         mime_type="text/x-python-bytecode",
         key=("generated code", generated.number),

@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.run_time.purposes import Purposes
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, Statement, outputs_of
 
 _NAME_WIDTH = 22
-_ARGUMENT_WIDTH = 44
+_ARGUMENT_WIDTH = 30
 _MAXIMUM_LINE = 200
 _MAXIMUM_NOTE = 70
 

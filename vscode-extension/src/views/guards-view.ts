@@ -1,0 +1,40 @@
+/** The view "Guards" of the selected compile. */
+
+import type { Compiles } from "../session/compiles.js";
+import type { Guard } from "../session/requests.js";
+import { linkTo } from "./links.js";
+import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
+import { groupedGuards } from "./guard-groups.js";
+
+/** The guards, each with its type and a link to the line that caused it; those without a line, Dynamo's own, come last. */
+export function createGuardsView(compiles: Compiles): PullTree {
+    return new PullTree("dynamo.guards", compiles, async (view) => {
+        view.description = await compiles.title();
+        const answer = await compiles.guards();
+        view.description += answer?.isFinal === false ? ", so far" : "";
+        const groups = groupedGuards(answer?.guards ?? []);
+        const own = groups.filter(([main]) => main.place === undefined);
+        return [...groups.filter(([main]) => main.place !== undefined), ...own].map(groupNode);
+    });
+}
+
+/** A guard by its expression; several checks of one guard below what they are about. */
+function groupNode(group: [Guard, ...Guard[]], index: number): TreeNode {
+    const [first] = group;
+    if (group.length === 1) {
+        return guardNode(first, `guard ${index}`);
+    }
+    const children = group.map((guard, position) => guardNode(guard, `guard ${index}, ${position}`));
+    const title = `${first.type} ${first.source ?? ""}`;
+    const node = makeNode(`guard ${index}`, title, "shield", { description: `${group.length} checks`, children });
+    linkTo(node.item, first.place);
+    return node;
+}
+
+function guardNode(guard: Guard, id: string): TreeNode {
+    const made = makeNode(id, guard.expression, "shield", { tooltip: `${guard.type}\n${guard.expression}` });
+    linkTo(made.item, guard.place);
+    const type = guard.type === guard.expression ? "" : guard.type;
+    made.item.description = [made.item.description, type].filter((part) => part).join("  ");
+    return made;
+}
