@@ -231,7 +231,7 @@ def test_each_mode_leads_to_the_other(session: Session) -> None:
     session.resume()
     traced_again = session.wait_for_stop("breakpoint", at="append")
     (entry,) = traced_again.frame["Compile"]["generated code"].children.values()
-    assert (entry.name, entry.text) == ("[0/0]", "replay (generated #0)")
+    assert (entry.name, entry.text) == ("[0/0]", "replay #0")
     reference = _linked(session, entry)["source"]["sourceReference"]
     body = session.request("source", {"source": {"sourceReference": reference}, "sourceReference": reference})
     assert body["content"].splitlines() == listing
@@ -266,3 +266,19 @@ def test_debugpy_has_nothing_to_say_of_the_tracing(session: Session) -> None:
     _enter(session, "side_effects")
     assert session.run_to_end() == 0
     assert "PYDEV" not in session.output()
+
+
+def test_a_breakpoint_in_a_listing_as_vs_code_sets_it(session: Session) -> None:
+    stop = _enter(session, "side_effects")
+    source = stop.frame.data.source
+    line = next(number for number, text in enumerate(_listing(session, stop), 1) if "prepare: d.update" in text)
+    asked = {
+        "source": {"name": source.name, "sourceReference": source.source_reference},
+        "breakpoints": [{"line": line}],
+    }
+    (answer,) = session.request("setBreakpoints", asked)["breakpoints"]
+    assert answer["verified"]
+    stop = session.go_on()
+    assert (stop.reason, stop.frame.line) == ("breakpoint", line)
+    session.request("setBreakpoints", {**asked, "breakpoints": []})
+    assert session.run_to_end() == 0

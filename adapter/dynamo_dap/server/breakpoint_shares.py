@@ -32,8 +32,11 @@ def share(backend: Backend, command: str, raw: msgspec.Raw) -> tuple[msgspec.Raw
     return raw, None
 
 
-def _lines(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw, list[int] | None]:
+def _lines(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw | None, list[int] | None]:
     arguments = msgspec.json.decode(bytes(raw))
+    if wants_eager and not arguments.get("source", {}).get("path"):
+        # A listing of generated code is the agent's; debugpy ends its session over a source that has no path.
+        return None, []
     breakpoints = arguments.get("breakpoints")
     if breakpoints is None:
         lines = arguments.get("lines")
