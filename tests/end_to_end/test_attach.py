@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dynamo_dap.protocol.connection import RequestFailed
 from tests.client import FIXTURES, Session
 from tests.client.free_program import FreeProgram
 from tests.conftest import NewSession
@@ -56,6 +58,32 @@ def test_attach_detach_and_attach_again(new_session: NewSession, program: Listen
     second.timeline.expect_event("terminated")
     assert program.wait_for_line("steps True")
     assert program.process.wait(20) == 0
+
+
+def test_a_stop_before_the_client_is_configured_is_told_after(
+    new_session: NewSession, program: ListeningProgram
+) -> None:
+    first = new_session()
+    first.attach(program.host, program.port, eager=False)
+    assert program.wait_for_line("attached")
+    first.disconnect()
+    second = new_session()
+    with second.configuring("attach", {"connect": {"host": program.host, "port": program.port}, "eager": False}):
+        second.set_breakpoints("listening", "compute")
+        deadline = time.monotonic() + 30
+        while not _is_held(second):
+            assert time.monotonic() < deadline, "the program does not stop at the breakpoint"
+        assert "stopped" not in [event["event"] for event in second.timeline.events]
+    second.wait_for_stop("breakpoint", at="compute")
+    second.disconnect()
+
+
+def _is_held(session: Session) -> bool:
+    try:
+        session.request("stackTrace", {"threadId": 1})
+    except RequestFailed:
+        return False
+    return True
 
 
 def test_the_program_outlives_a_server_that_dies(new_session: NewSession, program: ListeningProgram) -> None:

@@ -79,7 +79,7 @@ test("a hit count, a condition and a log message decide at breakpoints", async (
         ["before_loop", "Log Message", "rounds is {rounds}"],
         ["in_loop", "Hit Count", "2"],
         ["before_break", "Expression", "rounds == 3"],
-        ["after_break", "Expression", "rounds == 4"],
+        ["after_break", "Expression", "scaled is None"],
     ] as const;
     await vscode.openFile(file);
     for (const [marker, kind, value] of edits) {

@@ -42,6 +42,8 @@ class BackendEvents:
         """Why debugpy will not come, as the agent told; None when it is on its way."""
         self.has_said_terminated = False
         self.stopped_threads = StoppedThreads()
+        self._early_stops: list[object] | None = None if owns_end else []
+        """Stops before ``configurationDone``, when an attached program runs on and VS Code would not show them."""
         self._readers: dict[str, Callable[[Backend, Event], object]] = {
             "initialized": self._initialized,
             "stopped": self._stopped,
@@ -63,8 +65,17 @@ class BackendEvents:
         except ProtocolError as error:
             _log.error("%s sent a broken event: %s", backend.name, error)
             return
-        if body is not None and not self.is_silent:
+        if event.event == "stopped" and self._early_stops is not None:
+            self._early_stops.append(body)
+        elif body is not None and not self.is_silent:
             self._client.event(event.event, body)
+
+    def tell_early_stops(self) -> None:
+        """The client is configured: tell the stops so far, and from now on each at once."""
+        stops, self._early_stops = self._early_stops or (), None
+        for body in stops:
+            if not self.is_silent:
+                self._client.event("stopped", body)
 
     def _initialized(self, backend: Backend, event: Event) -> None:
         """Keep it: the session tells the client itself, once."""

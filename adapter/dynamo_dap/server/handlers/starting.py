@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
@@ -71,11 +72,14 @@ async def _initialized_after(session: Session, start: Awaitable[None]) -> None:
 def configuration_done(session: Session, raw: msgspec.Raw, arguments: NoArguments) -> Merge:
     """Let the program run."""
     session.is_configured = True
-    return _nothing
+    debuggee = session.debuggee
 
+    def merge(answers: Answers) -> None:
+        if debuggee is not None:
+            # After the answer, which has no body.
+            asyncio.get_running_loop().call_soon(debuggee.events.tell_early_stops)
 
-def _nothing(answers: Answers) -> None:
-    """The answer has no body."""
+    return merge
 
 
 def _warn(session: Session, raw: msgspec.Raw, known: type[SessionOptions]) -> None:
