@@ -154,8 +154,10 @@ def reachable_trackers(tx: Any) -> Iterator[Any]:
             if mutation is not None:
                 yield mutation
             if "_cache" in own:
-                yield own["_cache"]
-                pending.append(getattr(own["_cache"], "vt", None))
+                cache = own["_cache"]
+                yield cache
+                # torch 2.15 computes with constants that nobody has guarded yet.
+                pending += [getattr(cache, name, None) for name in ("vt", "args", "lazy_vars")]
             pending += [item for name, item in own.items() if name not in _NOT_WALKED]
         elif type(value).__name__ == "HashableTracker":
             pending.append(value.vt)
