@@ -82,7 +82,7 @@ AGENT_CAPABILITIES = Capabilities(
     ],
     supports_set_variable=True,
     supports_set_expression=True,
-    supports_single_thread_execution_requests=True,
+    supports_value_formatting_options=True,
     breakpoint_modes=[
         BreakpointMode(
             mode="compile-time",
@@ -98,6 +98,9 @@ AGENT_CAPABILITIES = Capabilities(
         ),
     ],
 )
+
+CAPABILITIES_ALONE = Capabilities(supports_single_thread_execution_requests=True)
+"""What it can do besides where there is no debugpy, which lets all threads go on or none."""
 
 FORWARDED_REQUESTS = frozenset(
     {

@@ -99,6 +99,8 @@ class BackendEvents:
         body = decode(event.body, ThreadEventBody, "thread event")
         if body.reason == "exited":
             self.stopped_threads.exited(body.thread_id)
+        else:
+            self.stopped_threads.started(body.thread_id)
         return event.body
 
     def _exited(self, backend: Backend, event: Event) -> object:
@@ -114,9 +116,18 @@ class BackendEvents:
         body = decode(event.body, ContinuedEventBody, "continued event")
         if body.all_threads_continued:
             self.stopped_threads.resumed_by(backend.name)
+            if self.stopped_threads.of(AGENT):
+                # debugpy knows nothing of these: all go on but them.
+                self._tell_continued(self.stopped_threads.free)
+                return None
         elif not (backend.name == DEBUGPY and self.stopped_threads.is_agents(body.thread_id)):
             self.stopped_threads.resumed(body.thread_id)
         return event.body
+
+    def _tell_continued(self, thread_ids: list[int]) -> None:
+        if not self.is_silent:
+            for thread_id in thread_ids:
+                self._client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=False))
 
     def _process(self, backend: Backend, event: Event) -> object:
         """The server tells of the process itself."""

@@ -45,6 +45,8 @@ _PROCESS_END_TIMEOUT = 5.0
 """Seconds between the end of the agent's connection and that of its process, in an ordinary end."""
 _DISCONNECT_TIMEOUT = 2.0
 _KILL_TIMEOUT = 10.0
+ENDING_EVENT = "dynamoEnding"
+"""Event of the agent: the connection is about to end because the program is."""
 TERMINATE_GRACE = 5.0
 """Seconds for a program to end itself when asked to."""
 
@@ -90,6 +92,8 @@ class Debuggee:
         self._is_watched = False
         self._end_was_told = asyncio.Event()
         self._is_being_ended = False
+        self._is_ending = False
+        """Whether its agent said that it is ending by itself."""
         self._client = client
         self._name = name
         self.is_local = is_local
@@ -290,6 +294,9 @@ class Debuggee:
     def _on_agent_event(self, backend: Backend, event: Event) -> None:
         if self.process is not None:
             self.process.flush_output()  # what was printed before a stop is seen before it
+        if event.event == ENDING_EVENT:
+            self._is_ending = True
+            return
         self.events.take(backend, event)
 
     def _on_agent_closed(self, backend: Backend, problem: str | None) -> None:
@@ -304,7 +311,7 @@ class Debuggee:
     async def _expect_process_end(self, process: OwnedProcess) -> None:
         """The agent is gone, in general because the process is ending."""
         has_ended = await until_any(_PROCESS_END_TIMEOUT, process.exited)
-        if self._was_replaced:
+        if self._was_replaced or self._is_ending:
             return
         if not has_ended and not self._is_being_ended and not self.events.is_silent:
             text = (

@@ -21,7 +21,7 @@ from dynamo_dap.server.errors import ErrorId, RequestRefused
 from dynamo_dap.server.generated_frames import label
 from dynamo_dap.server.handling import Merge, Plan
 from dynamo_dap.server.ids import References
-from dynamo_dap.server.stopped_threads import StoppedThreads
+from dynamo_dap.server.stopped_threads import AGENT, StoppedThreads
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +31,8 @@ _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble"})
 _ALL_THREADS = msgspec.Raw(b'{"threadId": "*"}')
 """debugpy pauses all threads or none."""
 _NOTHING = msgspec.Raw(b"{}")
+_ALL_CONTINUED = msgspec.Raw(b'{"allThreadsContinued": true}')
+_ONE_CONTINUED = msgspec.Raw(b'{"allThreadsContinued": false}')
 
 
 class Router:
@@ -63,7 +65,9 @@ class Router:
                 # The thread went on, and the program ended before that could be said.
                 response = msgspec.structs.replace(response, success=True, message=None, body=_NOTHING)
             if response.success and request.command in _RESUMING:
-                self._resumed(backend, references)
+                self._resumed(request.command, backend, references)
+                if request.command == "continue":
+                    response = msgspec.structs.replace(response, body=self._continued(backend))
             if response.success and request.command == "stackTrace" and backend.name == DEBUGPY:
                 response = msgspec.structs.replace(response, body=label(response.body))
             self._client.forward_response(request, response)
@@ -72,14 +76,26 @@ class Router:
         seq = backend.forward(request.command, arguments, answered)
         self._in_flight[request.seq] = [(backend, seq)]
 
-    def _resumed(self, backend: Backend, references: References) -> None:
-        """A thread of ``backend``'s goes on; ``continue`` of debugpy's lets all go on, the agent's among them."""
+    def _resumed(self, command: str, backend: Backend, references: References) -> None:
+        """A thread of ``backend``'s goes on. debugpy lets all that it stopped go on, or none.
+
+        A thread that the agent lets go on would soon be stopped by debugpy, if that has stopped all, and nobody told.
+        """
         threads = self._stopped_threads()
-        if backend.name != DEBUGPY:
-            if references.thread_id is not None:
-                threads.resumed(references.thread_id)
-            return
-        threads.resumed_by(DEBUGPY)
+        if backend.name == DEBUGPY:
+            threads.resumed_by(DEBUGPY)
+        elif references.thread_id is not None:
+            threads.resumed(references.thread_id)
+            held = threads.of(DEBUGPY)
+            debugpy = next((one for one in self._backends() if one.name == DEBUGPY), None)
+            if command == "continue" and held and debugpy is not None:
+                threads.resumed_by(DEBUGPY)
+                debugpy.send("continue", {"threadId": held[0]}, _ignore)
+
+    def _continued(self, backend: Backend) -> msgspec.Raw:
+        """Return the body of a response to ``continue``: the agent holds each of its threads by itself."""
+        goes_on = backend.name == DEBUGPY and not self._stopped_threads().of(AGENT)
+        return _ALL_CONTINUED if goes_on else _ONE_CONTINUED
 
     def _answer_without_debugpy(self, request: Request) -> None:
         body = EAGER_REQUESTS[request.command]

@@ -14,6 +14,7 @@ class StoppedThreads:
 
     def __init__(self) -> None:
         self._ever: set[int] = set()
+        self._alive: set[int] = set()
         self._owners: dict[int, str] = {}
 
     def stopped(self, thread_id: int, backend: str) -> None:
@@ -25,8 +26,13 @@ class StoppedThreads:
         """The thread runs on."""
         self._owners.pop(thread_id, None)
 
+    def started(self, thread_id: int) -> None:
+        """There is a new thread."""
+        self._alive.add(thread_id)
+
     def exited(self, thread_id: int) -> None:
         """The thread is no more."""
+        self._alive.discard(thread_id)
         self._ever.discard(thread_id)
         self._owners.pop(thread_id, None)
 
@@ -42,6 +48,11 @@ class StoppedThreads:
     def is_agents(self, thread_id: int) -> bool:
         """Whether the agent holds the thread."""
         return self._owners.get(thread_id) == AGENT
+
+    @property
+    def free(self) -> list[int]:
+        """Threads that nobody has stopped, as far as is known."""
+        return sorted((self._alive | self._ever) - set(self._owners))
 
     @property
     def ever_stopped(self) -> list[int]:

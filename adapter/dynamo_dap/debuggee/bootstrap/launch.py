@@ -27,6 +27,8 @@ from dynamo_dap.protocol.streams import SocketStream
 
 LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
 _CONNECT_SECONDS = 20.0
+ENDING_EVENT = "dynamoEnding"
+"""Event to the server: the connection is about to end because the program is."""
 
 
 class LaunchDescription(msgspec.Struct, rename="camel"):
@@ -56,12 +58,18 @@ def launch() -> None:
         return
     agent = process_agent()
     _connect(agent, description, description.address)
-    atexit.register(agent.detach_client)
+    atexit.register(_say_goodbye, agent)
     if description.debugpy_address is None:
         agent.configured.wait()
         run(program, before=lambda filename: _before(agent, filename))
         return
     _run_with_debugpy(agent, program, description, description.debugpy_address)
+
+
+def _say_goodbye(agent: Agent) -> None:
+    """The program is ending, which can take a while yet."""
+    agent.send_event(ENDING_EVENT)
+    agent.detach_client()
 
 
 def _before(agent: Agent, filename: str) -> None:

@@ -64,7 +64,7 @@ def set_exception_breakpoints(
 
 @handles("breakpointLocations", BreakpointLocationsArguments)
 def breakpoint_locations(agent: Agent, arguments: BreakpointLocationsArguments) -> BreakpointLocationsResponseBody:
-    """Return the lines of a range that have code in a function."""
+    """Return the lines of a range where some debugger can stop: outside of functions, only that of ordinary Python."""
     if not arguments.source.path:
         return BreakpointLocationsResponseBody([])
     try:
@@ -72,8 +72,10 @@ def breakpoint_locations(agent: Agent, arguments: BreakpointLocationsArguments) 
     except LineTableError as error:
         raise RequestError(str(error), error_id=107) from None
     last = arguments.end_line if arguments.end_line is not None else arguments.line
-    lines = sorted(line for function in table.functions for line in function.lines if arguments.line <= line <= last)
-    return BreakpointLocationsResponseBody([BreakpointLocation(line=line) for line in dict.fromkeys(lines)])
+    lines = {line for function in table.functions for line in function.lines if arguments.line <= line <= last}
+    if agent.eager_debugger.is_active:
+        lines.update(line for line in table.executable_lines if arguments.line <= line <= last)
+    return BreakpointLocationsResponseBody([BreakpointLocation(line=line) for line in sorted(lines)])
 
 
 def _unbound(problem: str, line: int) -> Breakpoint:

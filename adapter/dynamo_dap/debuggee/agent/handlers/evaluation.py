@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from dynamo_dap.debuggee.agent.handlers.formatting import formatted_text
 from dynamo_dap.debuggee.agent.handlers.lookup import held_frame, pause_of_frame
 from dynamo_dap.debuggee.agent.handlers.variables import (
     children_reference,
@@ -42,7 +43,7 @@ def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> Evalua
     frame = held_frame(agent, arguments.frame_id or 0)
     value = _telling_exceptions(lambda: frame.evaluate(arguments.expression, arguments.context or "watch"))
     return EvaluateResponseBody(
-        result=value.text,
+        result=formatted_text(value, arguments.format),
         variables_reference=children_reference(agent, pause, value),
         type=value.type_name,
         presentation_hint=presentation_hint(value),
@@ -59,7 +60,7 @@ def set_expression(agent: Agent, pause: Pause, arguments: SetExpressionArguments
     frame = held_frame(agent, arguments.frame_id or 0)
     value = _telling_exceptions(lambda: frame.write(arguments.expression, arguments.value))
     return SetExpressionResponseBody(
-        value=value.text,
+        value=formatted_text(value, arguments.format),
         type=value.type_name,
         variables_reference=children_reference(agent, pause, value),
         named_variables=named_count(value),

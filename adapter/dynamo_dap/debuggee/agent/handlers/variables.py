@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dynamo_dap.debuggee.agent.handlers.formatting import formatted_text
 from dynamo_dap.debuggee.agent.handlers.lookup import held_children, pause_of_variables
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles_while_held
@@ -16,8 +17,8 @@ from dynamo_dap.protocol.requests import (
     VariablesArguments,
     VariablesResponseBody,
 )
+from dynamo_dap.protocol.types import ValueFormat, VariablePresentationHint
 from dynamo_dap.protocol.types import Variable as DapVariable
-from dynamo_dap.protocol.types import VariablePresentationHint
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent
@@ -32,7 +33,7 @@ def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> Vari
     """Return the children of a value or scope, or a page of them."""
     children = held_children(agent, arguments.variables_reference)
     page = _page(children, arguments.filter, max(0, arguments.start or 0), arguments.count or 0)
-    return VariablesResponseBody(_uniquely_named([_dap_variable(agent, pause, one) for one in page]))
+    return VariablesResponseBody(_uniquely_named([_dap_variable(agent, pause, one, arguments.format) for one in page]))
 
 
 def _uniquely_named(variables: list[DapVariable]) -> list[DapVariable]:
@@ -59,11 +60,11 @@ def _page(children: Children, only: str | None, start: int, count: int) -> Seque
     return page
 
 
-def _dap_variable(agent: Agent, pause: Pause, variable: Variable) -> DapVariable:
+def _dap_variable(agent: Agent, pause: Pause, variable: Variable, wanted: ValueFormat | None) -> DapVariable:
     value = variable.value
     return DapVariable(
         name=variable.name,
-        value=value.text,
+        value=formatted_text(value, wanted),
         variables_reference=children_reference(agent, pause, value),
         type=value.type_name,
         presentation_hint=presentation_hint(value),
@@ -117,7 +118,7 @@ def set_variable(agent: Agent, pause: Pause, arguments: SetVariableArguments) ->
     """Change one child of a value or scope."""
     value = held_children(agent, arguments.variables_reference).write(arguments.name, arguments.value)
     return SetVariableResponseBody(
-        value=value.text,
+        value=formatted_text(value, arguments.format),
         type=value.type_name,
         variables_reference=children_reference(agent, pause, value),
         named_variables=named_count(value),
