@@ -238,7 +238,7 @@ class SetFunctionBreakpointsArguments(Struct, rename="camel", omit_defaults=True
 class DataBreakpointInfoResponseBody(Struct, rename="camel", omit_defaults=True):
     """Response body of the ``dataBreakpointInfo`` request."""
 
-    data_id: str
+    data_id: str | None
     description: str
     access_types: list[str] | None = None
     can_persist: bool | None = None

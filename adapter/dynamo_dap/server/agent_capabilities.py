@@ -107,6 +107,7 @@ FORWARDED_REQUESTS = frozenset(
         "breakpointLocations",
         "completions",
         "continue",
+        "dataBreakpointInfo",
         "disassemble",
         "evaluate",
         "exceptionInfo",

@@ -23,7 +23,7 @@ def share(backend: Backend, command: str, raw: msgspec.Raw) -> tuple[msgspec.Raw
     The arguments are None when nothing is, the positions when they are those of the whole request.
     """
     wants_eager = backend.name == DEBUGPY
-    if command == "setInstructionBreakpoints" and wants_eager:
+    if command in ("setInstructionBreakpoints", "setDataBreakpoints") and wants_eager:
         return None, []
     if command == "setBreakpoints" and backend.ids is not ALONE:
         return _lines(raw, wants_eager=wants_eager)

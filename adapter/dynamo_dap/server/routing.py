@@ -30,6 +30,10 @@ _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble"})
 _ALL_THREADS = msgspec.Raw(b'{"threadId": "*"}')
 """debugpy pauses all threads or none."""
+_NOT_WATCHED = {
+    "dataId": None,
+    "description": "only local variables of a function that Dynamo is tracing can be watched",
+}
 _NOTHING = msgspec.Raw(b"{}")
 _ALL_CONTINUED = msgspec.Raw(b'{"allThreadsContinued": true}')
 _ONE_CONTINUED = msgspec.Raw(b'{"allThreadsContinued": false}')
@@ -57,6 +61,10 @@ class Router:
         backend = self._owner(request, references)
         if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
             self._answer_without_debugpy(request)
+            return
+
+        if request.command == "dataBreakpointInfo" and backend.name == DEBUGPY:
+            self._client.respond(request, _NOT_WATCHED)
             return
 
         def answered(response: Response) -> None:

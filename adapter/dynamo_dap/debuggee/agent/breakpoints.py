@@ -23,7 +23,8 @@ from dynamo_dap.debuggee.agent.conditions import (
 )
 from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.user_code import normalized_path
-from dynamo_dap.protocol.types import Breakpoint, FunctionBreakpoint, Source, SourceBreakpoint
+from dynamo_dap.debuggee.agent.watched_variable import ANY_ACCESS, CHANGED, GUARDED, WatchedVariable
+from dynamo_dap.protocol.types import Breakpoint, DataBreakpoint, FunctionBreakpoint, Source, SourceBreakpoint
 
 FunctionBinder = Callable[[str], tuple[str, Binding]]
 """Finds the path of the file of a function (empty when unknown) and the binding; see ``binding.bind_function``."""
@@ -32,6 +33,7 @@ COMPILE_TIME = "compile-time"
 RUN_TIME = "run-time"
 EAGER = "eager"
 MODES = (COMPILE_TIME, RUN_TIME, EAGER)
+ACCESSES = (GUARDED, CHANGED, ANY_ACCESS)
 
 
 @dataclass(eq=False)
@@ -68,7 +70,7 @@ class LineBreakpoint:
     id: int
     path: str
     """As the client gave it."""
-    requested: SourceBreakpoint | FunctionBreakpoint
+    requested: SourceBreakpoint | FunctionBreakpoint | DataBreakpoint
     conditions: Conditions
     binding: Binding
     mode: str | None = None
@@ -120,12 +122,21 @@ class FunctionEntry(LineBreakpoint):
         return self.name == plain or ("." not in self.name and plain.rpartition(".")[2] == self.name)
 
 
+@dataclass(eq=False)
+class DataEntry(LineBreakpoint):
+    """A breakpoint on what happens to a variable."""
+
+    variable: WatchedVariable = field(kw_only=True)
+    access: str = ANY_ACCESS
+
+
 @dataclass(frozen=True)
 class _Tables:
     """One consistent state of the table."""
 
     by_path: Mapping[str, tuple[LineBreakpoint, ...]] = field(default_factory=dict)
     functions: tuple[FunctionEntry, ...] = ()
+    data: tuple[DataEntry, ...] = ()
     exception_filters: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -179,6 +190,25 @@ class BreakpointTable:
         conditions = Conditions.parse(requested.condition, requested.hit_condition, None)
         return FunctionEntry(next(self._ids), path, requested, conditions, binding, name=requested.name)
 
+    def set_data(self, requested: Iterable[DataBreakpoint]) -> list[DataEntry]:
+        """Replace the data breakpoints and return them, in the order asked for."""
+        with self._write_lock:
+            kept: dict[object, DataEntry | None] = {_identity(old.requested): old for old in self._tables.data}
+            made = [kept.pop(_identity(one), None) or self._data_entry(one) for one in requested]
+            self._replace(data=tuple(made))
+        return made
+
+    def _data_entry(self, requested: DataBreakpoint) -> DataEntry:
+        variable = WatchedVariable.parse(requested.data_id)
+        access = requested.access_type or ANY_ACCESS
+        conditions = Conditions.parse(requested.condition, requested.hit_condition, None)
+        if variable is None:
+            conditions.problem = "this is no variable that can be watched"
+        elif access not in ACCESSES:
+            conditions.problem = f"unknown access type '{access}'; known are {', '.join(ACCESSES)}"
+        known = variable or WatchedVariable(requested.data_id, "", "", 0)
+        return DataEntry(next(self._ids), "", requested, conditions, Binding(known.line), variable=known, access=access)
+
     def set_exception_filters(self, filters: Mapping[str, str | None]) -> None:
         """Replace the exception filters: filter id to condition."""
         with self._write_lock:
@@ -194,7 +224,7 @@ class BreakpointTable:
     def clear(self) -> None:
         """Forget everything: the client is gone."""
         with self._write_lock:
-            self._replace(by_path={}, functions=(), exception_filters={})
+            self._replace(by_path={}, functions=(), data=(), exception_filters={})
 
     def new_id(self) -> int:
         """Return an id for a breakpoint that an engine keeps itself (instruction breakpoints)."""
@@ -232,6 +262,11 @@ class BreakpointTable:
         """The function breakpoints whose conditions can be understood."""
         return tuple(entry for entry in self._tables.functions if entry.conditions.problem is None)
 
+    @property
+    def data(self) -> tuple[DataEntry, ...]:
+        """The data breakpoints that can be hit."""
+        return tuple(entry for entry in self._tables.data if entry.conditions.problem is None)
+
     def are_functions(self, ids: Sequence[int]) -> bool:
         """Whether ``ids``, of which there must be some, are all of function breakpoints."""
         functions = {entry.id for entry in self._tables.functions}
@@ -249,7 +284,9 @@ class BreakpointTable:
         return any(one.verified and one.applies_to(mode) for one in lines) or bool(tables.functions)
 
 
-def _identity(requested: SourceBreakpoint | FunctionBreakpoint) -> tuple[object, ...]:
+def _identity(requested: SourceBreakpoint | FunctionBreakpoint | DataBreakpoint) -> tuple[object, ...]:
+    if isinstance(requested, DataBreakpoint):
+        return (requested.data_id, requested.access_type, requested.condition, requested.hit_condition)
     if isinstance(requested, FunctionBreakpoint):
         return (requested.name, requested.condition, requested.hit_condition)
     return (

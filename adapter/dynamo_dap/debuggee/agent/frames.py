@@ -10,7 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dynamo_dap.debuggee.values.model import EvaluationError, ScopeOfFrame, Value, VirtualSource, WriteRefused
+from dynamo_dap.debuggee.values.model import (
+    EvaluationError,
+    ScopeOfFrame,
+    Value,
+    VirtualSource,
+    Watchable,
+    WriteRefused,
+)
 from dynamo_dap.protocol.types import CompletionItem
 
 
@@ -66,6 +73,10 @@ class Frame(ABC):
     def is_true(self, expression: str) -> bool:
         """Whether ``expression`` is true in this frame: the condition of a breakpoint. Raises as ``evaluate`` does."""
         raise EvaluationError("nothing can be evaluated in this frame")
+
+    def watched(self, name: str) -> Watchable | None:
+        """Return what a data breakpoint on a variable is about; None when there can be none."""
+        return None
 
     def write(self, expression: str, value: str) -> Value:
         """Assign the value of the expression ``value`` to the assignable ``expression`` (DAP ``setExpression``)."""

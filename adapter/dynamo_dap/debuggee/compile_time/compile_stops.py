@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol
 
+from dynamo_dap.debuggee.agent.breakpoints import DataEntry
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
+from dynamo_dap.debuggee.agent.watched_variable import CHANGED
 from dynamo_dap.debuggee.compile_time import filters
 from dynamo_dap.debuggee.compile_time.compile_frames import FunctionFrame
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
@@ -29,6 +31,7 @@ from dynamo_dap.debuggee.compile_time.stop_texts import (
 from dynamo_dap.debuggee.torch_internals.backend_failures import failure_of
 from dynamo_dap.debuggee.torch_internals.break_consequences import consequence, is_certain
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import facts_of_break, is_graph_break
 from dynamo_dap.debuggee.torch_internals.guards import requested_guard
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure, failures_of
@@ -42,7 +45,12 @@ from dynamo_dap.debuggee.torch_internals.translator import (
     translator_of_traceback,
 )
 
-StopTrace = Callable[[Translator, RaisedException], None]
+
+class StopTrace(Protocol):
+    """Holds the thread at the place of a translator."""
+
+    def __call__(self, translator: Translator, raised: RaisedException, watching: Sequence[DataEntry] = ()) -> None:
+        """``watching`` are data breakpoints that this is for, if their conditions hold."""
 
 
 class CompileStops(CompileObserver):
@@ -62,6 +70,8 @@ class CompileStops(CompileObserver):
         wanted = self._host.options.compile_time
         active = [name for name in filters.EVENTS if name in self._host.breakpoints.exception_filters] if wanted else []
         events = {event for name in active for event in filters.EVENTS[name]}
+        if wanted and any(one.access != CHANGED for one in self._host.breakpoints.data):
+            events |= set(filters.EVENTS[filters.GUARD])
         HOOKS.want(self, events)
         for problem in HOOKS.problems(events):
             if problem not in self._told:
@@ -169,13 +179,26 @@ class CompileStops(CompileObserver):
     def guard_added(self, guard: Any) -> None:
         """Stop when a guard is asked for."""
         compiling = HOOKS.current
-        translator = running_translator(sys._getframe()) if self._is_on(filters.GUARD) else None
+        watched = self._watched(compiling)
+        is_wanted = self._is_on(filters.GUARD) or (watched and not self._host.is_holding)
+        translator = running_translator(sys._getframe()) if is_wanted else None
         if compiling is None or translator is None:
             return
         found = requested_guard(guard)
-        if self._is_new(compiling, (filters.GUARD, found.check, found.name)):
+        watching = [one for one in watched if one.variable.is_source(found.readable)]
+        if watching and self._is_new(compiling, ("watched", found.check, found.name)):
+            self._stop_trace(translator, guard_asked_for(found), watching)
+        if self._is_on(filters.GUARD) and self._is_new(compiling, (filters.GUARD, found.check, found.name)):
             names: dict[str, object] = {"__source__": found.readable, "__type__": found.check}
             self._stop_in_trace(filters.GUARD, translator, guard_asked_for(found), names)
+
+    def _watched(self, compiling: FrameCompile | None) -> list[DataEntry]:
+        """Return the data breakpoints on guards of variables of the function being compiled."""
+        entries = [one for one in self._host.breakpoints.data if one.access != CHANGED]
+        if not entries or compiling is None:
+            return []
+        code = user_function_of(compiling.code)
+        return [one for one in entries if one.variable.belongs_to(code)]
 
     # -- stopping --------------------------------------------------------------------------------------------------
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Sequence
 
-from dynamo_dap.debuggee.agent.breakpoints import COMPILE_TIME, LineBreakpoint
+from dynamo_dap.debuggee.agent.breakpoints import COMPILE_TIME, DataEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.agent.watched_variable import GUARDED
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.compile_stops import CompileStops
+from dynamo_dap.debuggee.compile_time.data_watch import DataWatch
 from dynamo_dap.debuggee.compile_time.descriptions import explain, headline
 from dynamo_dap.debuggee.compile_time.disassembly import TracedCodes
 from dynamo_dap.debuggee.compile_time.frames import TranslatorFrame, frames_of
 from dynamo_dap.debuggee.compile_time.progress import ProgressOfTraces, TraceProgress
 from dynamo_dap.debuggee.compile_time.stepping import Origin, Outcome, Place, outcome
+from dynamo_dap.debuggee.compile_time.stop_texts import data_changed
 from dynamo_dap.debuggee.torch_internals.comptime import comptime_breakpoint_translator
 from dynamo_dap.debuggee.torch_internals.translator import (
     LINES,
@@ -51,6 +55,7 @@ class CompileTimeEngine:
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
+        self._data_watch = DataWatch()
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
 
@@ -62,7 +67,8 @@ class CompileTimeEngine:
         wanted = host.options.compile_time
         self._watches_every_line = host.has_steps or host.has_pause_requests or bool(host.breakpoints.functions)
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
-        self._hooks.want(lines=lines, instructions=wanted and host.has_steps)
+        watched = any(one.access != GUARDED for one in host.breakpoints.data)
+        self._hooks.want(lines=lines, instructions=wanted and (host.has_steps or watched))
         self._compile_stops.arm()
 
     def close(self) -> None:
@@ -87,7 +93,11 @@ class CompileTimeEngine:
     def _on_instruction(self, translator: Translator) -> None:
         """Instructions without a line are seen only here; they matter to steps by instruction alone."""
         index = translator.instruction_pointer
-        if index is None or translator.instructions[index].starts_line:
+        if index is None:
+            return
+        if (watched := self._host.breakpoints.data) and not self._host.is_holding:
+            self._watch(translator, watched)
+        if translator.instructions[index].starts_line:
             return
         step = self._host.current_step()
         if step is None or step.granularity != "instruction":
@@ -100,6 +110,29 @@ class CompileTimeEngine:
             self._tell_failure()
         finally:
             translator.instruction_pointer = index
+
+    def _watch(self, translator: Translator, watched: tuple[DataEntry, ...]) -> None:
+        """Stop for what the instruction before has changed."""
+        try:
+            changes = self._data_watch.changes(watched, translator)
+            # At the very beginning of a function there is no instruction before.
+            if not changes or not translator.instruction_pointer:
+                return
+            place = self._place(translator, self._progress_of(translator))
+            new = [one for one in changes if self._is_new(one.entry, place)]
+            hit = self._stopping([one.entry for one in new], place)
+            if hit:
+                text = "; ".join(one.text for one in new if one.entry.id in hit)
+                self._stop(place, "data breakpoint", hit, raised=data_changed(text))
+        except Exception:  # noqa: BLE001  (an exception of ours must never become one of the trace)
+            self._tell_failure()
+
+    def _stopping(self, entries: Sequence[LineBreakpoint], place: Place) -> list[int]:
+        """Return the ids of those whose conditions hold."""
+        if not entries:
+            return []
+        address = self._codes.address_of(place.translator, place.index)
+        return self._host.should_stop(list(entries), lambda: TranslatorFrame(place.translator, address, {}, self._host))
 
     def _progress_of(self, translator: Translator) -> TraceProgress:
         if translator.output is not self._output or self._progress is None:
@@ -149,11 +182,7 @@ class CompileTimeEngine:
         if reached and not place.facts.continues_statement(place.translator, place.index, place.line):
             candidates += [one for one in reached if one.applies_to(COMPILE_TIME)]
         candidates += self._functions_entered(place)
-        first = [one for one in candidates if self._is_new(one, place)]
-        if not first:
-            return []
-        address = self._codes.address_of(place.translator, place.index)
-        return self._host.should_stop(first, lambda: TranslatorFrame(place.translator, address, {}, self._host))
+        return self._stopping([one for one in candidates if self._is_new(one, place)], place)
 
     def _is_new(self, breakpoint: LineBreakpoint, place: Place) -> bool:
         visit = (breakpoint.id, id(place.translator.f_code), place.index)
@@ -175,9 +204,15 @@ class CompileTimeEngine:
 
     # -- stopping --------------------------------------------------------------------------------------------------
 
-    def _stop_at_exception(self, translator: Translator, raised: RaisedException) -> None:
-        progress = self._progress_of(translator)
-        self._stop(self._place(translator, progress), "exception", raised=raised)
+    def _stop_at_exception(
+        self, translator: Translator, raised: RaisedException, watching: Sequence[DataEntry] = ()
+    ) -> None:
+        """Stop for an exception filter; with ``watching``, for those of the data breakpoints whose conditions hold."""
+        place = self._place(translator, self._progress_of(translator))
+        if not watching:
+            self._stop(place, "exception", raised=raised)
+        elif hit := self._stopping(watching, place):
+            self._stop(place, "data breakpoint", hit, raised=raised)
 
     def _stop(
         self,

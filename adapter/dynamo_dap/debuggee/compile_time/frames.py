@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.agent.watched_variable import WatchedVariable
 from dynamo_dap.debuggee.compile_time.completion import completions
+from dynamo_dap.debuggee.compile_time.data_watch import watched_variable
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
 from dynamo_dap.debuggee.compile_time.symbolic_scopes import scopes_of
 from dynamo_dap.debuggee.torch_internals.translator import (
@@ -73,6 +75,10 @@ class TranslatorFrame(Frame):
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""
         return bool(evaluate_to_python(self._translator, expression))
+
+    def watched(self, name: str) -> WatchedVariable | None:
+        """Return what a data breakpoint on a local variable is about."""
+        return watched_variable(self._translator, name)
 
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
         """Complete symbolic names."""

@@ -43,6 +43,11 @@ def graph_break(exception: Any, facts: BreakFacts, effect: str) -> RaisedExcepti
     return _raised(headline, lines, _kind_of(exception), facts.message)
 
 
+def data_changed(text: str) -> RaisedException:
+    """Tell what happened to a watched variable."""
+    return _raised(text, [text])
+
+
 def skipped(code: types.CodeType, reason: str) -> RaisedException:
     """Tell that a function will not be compiled."""
     name = user_function_name(code)

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
+from dynamo_dap.debuggee.agent.watched_variable import WatchedVariable
 from dynamo_dap.debuggee.compile_time.compile_view import ListingOf, compile_children
+from dynamo_dap.debuggee.compile_time.data_watch import watched_variable
 from dynamo_dap.debuggee.compile_time.graph_view import graph_children, graph_source
 from dynamo_dap.debuggee.compile_time.guards_view import guard_children
 from dynamo_dap.debuggee.compile_time.names import cell_names, cells_of, globals_used, locals_of
@@ -32,11 +34,11 @@ def scopes_of(tx: Any, listing_of: ListingOf = _no_listing) -> list[ScopeOfFrame
     """
     view = TracedView(tx)
     scopes = [
-        ScopeOfFrame("Locals", Deferred(lambda: _locals(tx, view)), "locals"),
+        ScopeOfFrame("Locals", _Variables(tx, lambda: _locals(tx, view)), "locals"),
         ScopeOfFrame("Value Stack", Deferred(lambda: _stack(tx, view)), "registers"),
     ]
     if cell_names(tx):
-        scopes.append(ScopeOfFrame("Cells", Deferred(lambda: _variables(cells_of(tx), view))))
+        scopes.append(ScopeOfFrame("Cells", _Variables(tx, lambda: _variables(cells_of(tx), view))))
     scopes.append(ScopeOfFrame("Globals", Deferred(lambda: _variables(globals_used(tx), view)), expensive=True))
     scopes += [
         ScopeOfFrame("Graph", _when_opened(lambda: graph_children(tx, view)), expensive=True, source=graph_source(tx)),
@@ -45,6 +47,17 @@ def scopes_of(tx: Any, listing_of: ListingOf = _no_listing) -> list[ScopeOfFrame
         ScopeOfFrame("Compile", _when_opened(lambda: compile_children(tx, listing_of)), expensive=True),
     ]
     return scopes
+
+
+class _Variables(Deferred):
+    """Variables on which there may be data breakpoints."""
+
+    def __init__(self, tx: Any, make: Callable[[], Sequence[Variable]]) -> None:
+        super().__init__(make)
+        self._tx = tx
+
+    def watched(self, name: str) -> WatchedVariable | None:
+        return watched_variable(self._tx, name)
 
 
 def _when_opened(make: Callable[[], Children]) -> Children:

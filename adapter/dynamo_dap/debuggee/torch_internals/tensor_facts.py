@@ -49,6 +49,15 @@ def facts_of(tensor: Any, kind: str | None = None) -> TensorFacts:
         )
 
 
+def version_of(tensor: Any) -> int:
+    """Return how often a tensor was changed in place; 0 for one that does not count."""
+    try:
+        with metadata_reading():
+            return int(tensor._version)
+    except (AttributeError, RuntimeError, TypeError):
+        return 0
+
+
 def kind_of(tensor: Any) -> str:
     """Return the class's name; a FakeTensor is a ``Tensor`` or ``Parameter`` like the one it stands for."""
     name = type(tensor).__name__

@@ -187,6 +187,11 @@ def translator_of_traceback(traceback: types.TracebackType | None) -> Translator
     return found
 
 
+def with_callers(translator: Translator) -> Iterator[Translator]:
+    """Yield the translator, and those that it was inlined into; cheaper than ``chain_of``, and blind to generators."""
+    return _parents(translator)
+
+
 def _parents(translator: Translator) -> Iterator[Translator]:
     current = translator
     while current is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 
 class EvaluationError(Exception):
@@ -58,6 +59,22 @@ class Variable:
     """The line that created it."""
 
 
+class Watchable(Protocol):
+    """What a data breakpoint may be about."""
+
+    @property
+    def name(self) -> str:
+        """The variable's."""
+
+    @property
+    def function(self) -> str:
+        """The function that it belongs to."""
+
+    @property
+    def data_id(self) -> str:
+        """DAP's ``dataId``."""
+
+
 class Children(ABC):
     """The variables below a value or a scope. Made lazily, paged, and never more than asked for."""
 
@@ -78,6 +95,10 @@ class Children(ABC):
     def indexed(self, start: int, count: int) -> Sequence[Variable]:
         """Return indexed children ``start`` to ``start + count - 1``, fewer at the end."""
         return ()
+
+    def watched(self, name: str) -> Watchable | None:
+        """Return what a data breakpoint on the child called ``name`` is about; None when there can be none."""
+        return None
 
     def write(self, name: str, expression: str) -> Value:
         """Set the child called ``name`` to the value of ``expression``, and return the new value.

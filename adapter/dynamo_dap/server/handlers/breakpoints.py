@@ -8,6 +8,7 @@ import msgspec
 
 from dynamo_dap.protocol.requests import (
     SetBreakpointsArguments,
+    SetDataBreakpointsArguments,
     SetExceptionBreakpointsArguments,
     SetFunctionBreakpointsArguments,
     SetInstructionBreakpointsArguments,
@@ -51,6 +52,12 @@ def set_instruction_breakpoints(
 ) -> Plan:
     """Breakpoints on instructions of a disassembly. A new process has other addresses: they are not set again."""
     return _remember(session, "setInstructionBreakpoints", "", raw, len(arguments.breakpoints))
+
+
+@broadcasts("setDataBreakpoints", SetDataBreakpointsArguments, brings=Capabilities(supports_data_breakpoints=True))
+def set_data_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetDataBreakpointsArguments) -> Plan:
+    """Breakpoints on what happens to variables while Dynamo traces."""
+    return _remember(session, "setDataBreakpoints", "", raw, len(arguments.breakpoints))
 
 
 @broadcasts("setExceptionBreakpoints", SetExceptionBreakpointsArguments)

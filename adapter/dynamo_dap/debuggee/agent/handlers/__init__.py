@@ -3,6 +3,7 @@
 from dynamo_dap.debuggee.agent.handlers import (
     breakpoints,
     compiles,
+    data_breakpoints,
     evaluation,
     execution,
     generated_code,
@@ -15,6 +16,7 @@ from dynamo_dap.debuggee.agent.handlers import (
 __all__ = [
     "breakpoints",
     "compiles",
+    "data_breakpoints",
     "evaluation",
     "execution",
     "generated_code",

@@ -1,0 +1,52 @@
+"""Which variable a data breakpoint is about, as DAP's ``dataId``: it means the same in the next run of the program."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+
+import msgspec
+
+GUARDED = "read"
+"""DAP's access type for "when a guard on it is asked for"."""
+CHANGED = "write"
+"""DAP's access type for "when it is rebound or mutated"."""
+ANY_ACCESS = "readWrite"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedVariable:
+    """A local variable of a function."""
+
+    name: str
+    function: str
+    path: str
+    line: int
+    """Where the function begins, 1-based."""
+
+    @classmethod
+    def of(cls, name: str, code: types.CodeType) -> WatchedVariable:
+        """Return the variable ``name`` of the function with ``code``."""
+        return cls(name, getattr(code, "co_qualname", code.co_name), code.co_filename, code.co_firstlineno)
+
+    @classmethod
+    def parse(cls, data_id: str) -> WatchedVariable | None:
+        """Return what a ``dataId`` stands for; None for one that is not ours."""
+        try:
+            name, function, path, line = msgspec.json.decode(data_id, type=tuple[str, str, str, int])
+        except msgspec.DecodeError:
+            return None
+        return cls(name, function, path, line)
+
+    @property
+    def data_id(self) -> str:
+        """DAP's ``dataId``."""
+        return msgspec.json.encode((self.name, self.function, self.path, self.line)).decode()
+
+    def belongs_to(self, code: types.CodeType) -> bool:
+        """Whether ``code`` is that of the variable's function."""
+        return code.co_firstlineno == self.line and code.co_filename == self.path
+
+    def is_source(self, source: str) -> bool:
+        """Whether a guard on ``source``, as the user wrote it, is one on the variable."""
+        return source == self.name or source.startswith((f"{self.name}.", f"{self.name}[", f"len({self.name})"))

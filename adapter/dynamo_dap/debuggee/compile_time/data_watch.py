@@ -1,0 +1,143 @@
+"""Data breakpoints in a trace: before each instruction the watched variables are looked at, and compared with before.
+
+So a change stops right after the instruction that made it, wherever that was: in the variable's own function, or in one
+that it was handed to. Tracing thread only; nothing is kept between traces but where a variable was seen.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import DataEntry
+from dynamo_dap.debuggee.agent.watched_variable import GUARDED, WatchedVariable
+from dynamo_dap.debuggee.compile_time.names import cells_of, locals_of
+from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
+from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_internals.side_effects import cell_contents, pending_attributes
+from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_internals.trackers.forms import (
+    InstanceForm,
+    MappingForm,
+    SequenceForm,
+    SetForm,
+    TensorForm,
+)
+from dynamo_dap.debuggee.torch_internals.trackers.registry import form_of
+from dynamo_dap.debuggee.torch_internals.translator import Translator, is_in_resume_prologue, with_callers
+from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, is_unrealized, unwrapped
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a variable stands for at a moment. Trackers are held, so that no other one takes their place in memory."""
+
+    value: Any
+    contents: tuple[Any, ...] | None
+    """None while the trace has not touched the object, and so has not changed it."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened to a watched variable."""
+
+    entry: DataEntry
+    text: str
+    """``x was rebound: f32[3] before, f32[4] now``"""
+
+
+class DataWatch:
+    """Looks at the watched variables of the traces of this process."""
+
+    def __init__(self) -> None:
+        self._states: weakref.WeakKeyDictionary[Any, dict[str, _State | None]] = weakref.WeakKeyDictionary()
+
+    def changes(self, entries: tuple[DataEntry, ...], translator: Translator) -> list[Change]:
+        """Return what has changed since this was last asked in the trace; ``translator`` is the innermost."""
+        found: list[Change] = []
+        for tx in with_callers(translator):
+            if is_in_resume_prologue(tx):
+                continue
+            code = user_function_of(tx.f_code)
+            for entry in entries:
+                if entry.access != GUARDED and entry.variable.belongs_to(code):
+                    found += self._look(entry, tx)
+        return found
+
+    def _look(self, entry: DataEntry, tx: Translator) -> Iterator[Change]:
+        name = entry.variable.name
+        states = self._states.setdefault(tx, {})
+        key = f"{name} {entry.id}"
+        before = states.get(key)
+        now = _state(tx, name, before)
+        is_known = key in states
+        states[key] = now
+        if is_known and (text := _difference(name, before, now)) is not None:
+            yield Change(entry, text)
+
+
+def watched_variable(tx: Translator, name: str) -> WatchedVariable | None:
+    """Return the local variable ``name`` of a traced function for a data breakpoint; None when there is none."""
+    return WatchedVariable.of(name, user_function_of(tx.f_code)) if _tracker(tx, name) is not None else None
+
+
+def _tracker(tx: Translator, name: str) -> Any:
+    found = {**dict(locals_of(tx)), **{cell: cell_contents(tx, value) for cell, value in cells_of(tx)}}
+    return found.get(name)
+
+
+def _state(tx: Translator, name: str, before: _State | None) -> _State | None:
+    tracker = _tracker(tx, name)
+    if tracker is None:
+        return None
+    value = unwrapped(tracker) if is_tracker(tracker) else tracker
+    is_touched = is_tracker(value) and not is_unrealized(value)
+    contents = tuple(_contents(tx, value)) if is_touched else None
+    if before is not None and before.value is value and _are_same(before.contents, contents):
+        # Nearly always: to write a value takes longer than all else here.
+        return before
+    return _State(value, contents, TracedView(tx).value(tracker).text)
+
+
+def _contents(tx: Translator, value: Any) -> Iterator[Any]:
+    """Yield what a value is made of, as far as a mutation changes it."""
+    form = form_of(tx, value)
+    match form:
+        case TensorForm():
+            yield version_of(form.example)
+        case SequenceForm() | SetForm():
+            yield from form.items
+        case MappingForm():
+            yield from (part for pair in form.pairs for part in pair)
+        case InstanceForm():
+            yield from (part for pair in sorted(pending_attributes(tx, value).items()) for part in pair)
+
+
+def _difference(name: str, before: _State | None, now: _State | None) -> str | None:
+    if before is None or now is None:
+        if before is now:
+            return None
+        return f"{name} was deleted" if now is None else f"{name} was bound to {now.text}"
+    texts = f"{before.text} before, {now.text} now"
+    if not _is_same(before.value, now.value):
+        return f"{name} was rebound: {texts}"
+    if before.contents is None or _are_same(before.contents, now.contents):
+        return None
+    return f"{name} was mutated: {texts}"
+
+
+def _are_same(before: tuple[Any, ...] | None, now: tuple[Any, ...] | None) -> bool:
+    if before is None or now is None:
+        return before is now
+    return len(before) == len(now) and all(map(_is_same, before, now))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if is_tracker(one) and is_tracker(other):
+        # A lazy tracker that the trace has come to use stands for what it stood for.
+        return unwrapped(one) is unwrapped(other)
+    plain = (int, str)
+    return one is other or (type(one) in plain and type(other) in plain and one == other)
