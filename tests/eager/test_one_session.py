@@ -46,6 +46,22 @@ def test_every_breakpoint_is_hit_in_tracing_or_in_eager_code(session: Session) -
     assert session.wait_for_exit() == 0
 
 
+def test_debugpy_copes_with_generated_code_that_cannot_be_hashed(session: Session) -> None:
+    """It hashes every code object that it traces; a traceback of its own would be among the program's output."""
+    fixture = Fixture("eager/sliced")
+    with launching(session, fixture, mode="compile-time"):
+        session.set_breakpoints(fixture, "call", "end")
+    session.wait_for_stop("breakpoint", at="call")
+    session.resume()
+    session.wait_for_stop("breakpoint", at="call")
+    session.next()
+    session.resume()
+    session.wait_for_stop("breakpoint", at="end")
+    assert session.run_to_end() == 0
+    assert "Traceback" not in session.output()
+    assert session.output("stdout") == "[[2.0], [4.0]]\n[[2.0], [4.0]]\nend\n"
+
+
 def test_step_in_lands_in_the_trace_and_steps_come_back_to_the_caller(session: Session) -> None:
     with launching(session, LOOP):
         session.set_breakpoints(LOOP, "call")

@@ -36,6 +36,30 @@ def is_generated(file_name: str) -> bool:
     return file_name in _path_of_name
 
 
+class _Constants(tuple[Any, ...]):
+    """Constants of a code object that can be hashed whatever they are; any other tuple to whoever saves them."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __reduce__(self) -> tuple[type[tuple[Any, ...]], tuple[list[Any]]]:
+        return tuple, (list(self),)
+
+
+def _hashable(code: types.CodeType) -> types.CodeType:
+    """Return ``code`` so that it can be hashed, as debuggers expect of code.
+
+    Dynamo makes constants of slices, which cannot be hashed before Python 3.12, and the hash of code takes theirs in.
+    """
+    try:
+        hash(code)
+    except TypeError:
+        return code.replace(co_consts=_Constants(code.co_consts))
+    return code
+
+
 class GeneratedNames:
     """The hook that gives the names."""
 
@@ -60,7 +84,7 @@ class GeneratedNames:
             self._handle = None
 
     def _rename(self, original: types.CodeType, generated: types.CodeType) -> types.CodeType:
-        return generated.replace(co_filename=self._name_for(original.co_filename))
+        return _hashable(generated.replace(co_filename=self._name_for(original.co_filename)))
 
     def _name_for(self, path: str) -> str:
         if path in _path_of_name:  # a resume function's own code was named after generated code
