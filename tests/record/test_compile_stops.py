@@ -70,7 +70,7 @@ def test_a_failing_backend(session: Session, tmp_path: Path) -> None:
     session.wait_for_output("BackendCompilerFailed")
 
 
-def test_a_failure_in_autograd_is_told_from_one_in_the_backend(session: Session, tmp_path: Path) -> None:
+def test_a_failure_in_inductor_is_told_from_one_in_the_backend(session: Session, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         '"""A pass of Inductor that fails."""\nimport torch\nimport torch._inductor.config\n\n'
@@ -83,6 +83,46 @@ def test_a_failure_in_autograd_is_told_from_one_in_the_backend(session: Session,
     launch(session, program, "backend-failure")
     stop = session.wait_for_stop("exception")
     assert info_of(session, stop)["exceptionId"].startswith("Backend failure: Inductor raised")
+    assert session.run_to_end() == 0
+
+
+def test_a_failure_in_autograd_is_told_from_one_in_the_backend(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        '"""An operator whose gradient cannot be traced."""\nimport torch\n\n'
+        '@torch.library.custom_op("tests::doubled", mutates_args=())\n'
+        "def doubled(x: torch.Tensor) -> torch.Tensor:\n    return x * 2\n\n"
+        "@doubled.register_fake\ndef _(x):\n    return torch.empty_like(x)\n\n"
+        "def backward(context, gradient):\n    raise ValueError('no gradient')  #@raised\n\n"
+        "doubled.register_autograd(backward)\n\n"
+        '@torch.compile(backend="aot_eager")\ndef fn(x):\n    return doubled(x) + 1\n\n'
+        "try:\n    fn(torch.ones(3, requires_grad=True))\nexcept Exception as error:\n    print('failed')\n",
+        encoding="utf-8",
+    )
+    launch(session, program, "backend-failure")
+    stop = session.wait_for_stop("exception")
+    info = info_of(session, stop)
+    assert info["exceptionId"] == "Backend failure: AOTAutograd raised ValueError"
+    assert "no gradient" in info["description"]
+    assert session.run_to_end() == 0
+
+
+def test_a_failure_of_dynamo_itself(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        '"""A part of Dynamo that fails."""\nimport torch\nfrom torch._dynamo.variables import builtin\n\n'
+        "def failing(*arguments, **keywords):\n    raise ValueError('out of order')\n\n"
+        "builtin.BuiltinVariable.call_function = failing\n\n"
+        '@torch.compile(backend="eager")\ndef fn(x):\n    return x * len([1, 2])\n\n'
+        "try:\n    fn(torch.ones(3))\nexcept Exception as error:\n    print(type(error).__name__)\n",
+        encoding="utf-8",
+    )
+    launch(session, program, "backend-failure")
+    stop = session.wait_for_stop("exception")
+    info = info_of(session, stop)
+    assert info["exceptionId"] == "Backend failure: Dynamo raised ValueError"
+    assert "out of order" in info["description"]
+    assert stop.frame.name == "fn"
     assert session.run_to_end() == 0
 
 

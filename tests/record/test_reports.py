@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -229,6 +230,29 @@ def test_a_record_is_bounded(tmp_path: Path) -> None:
     assert graphs[0].nodes
     assert graphs[-1].nodes == []
     assert graphs[-1].node_count == 3
+
+
+@pytest.mark.skipif(shutil.which("tlparse", path=str(Path(sys.executable).parent)) is None, reason="no tlparse")
+def test_tlparse_makes_a_report_of_the_trace(tmp_path: Path) -> None:
+    program = write(tmp_path, BREAKS[:1])
+    command("run", "--trace", str(program), folder=tmp_path)
+    told = command("report", "--html", "--no-browser", folder=tmp_path)
+    page = Path(told.stdout.strip())
+    assert page.name == "index.html"
+    assert "asked" in page.read_text(encoding="utf-8")
+
+
+def test_generated_code_and_what_the_backend_wrote_are_recorded(tmp_path: Path) -> None:
+    program = write(
+        tmp_path, [Case("fn", "y = x + 1\nprint('broken')\ntorch._dynamo.graph_break()\nreturn y * 2", options="")]
+    )
+    command("run", str(program), folder=tmp_path)
+    first, *others = record_of(tmp_path)["functions"][0]["compiles"]
+    assert "CALL" in first["generated"]
+    assert "resume" in first["generated"]
+    assert first["resumes"][0]["line"] == others[0]["place"]["line"]
+    (output,) = first["artifacts"]
+    assert "async_compile" in Path(output).read_text(encoding="utf-8")
 
 
 def test_a_trace_is_taken_when_asked_for(tmp_path: Path) -> None:

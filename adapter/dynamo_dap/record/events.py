@@ -135,6 +135,8 @@ class CompileEnded(_Event, tag="compileEnded"):
     problem: str | None = None
     resumes: list[Place] = []
     phases: dict[str, float] = {}
+    artifacts: list[str] = []
+    generated: str | None = None
 
 
 class FrameSkipped(_Event, tag="frameSkipped"):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.record.events import VERSION, Event, GraphMade, GuardsMade, Started, Traced, Truncated
+from dynamo_dap.record.events import VERSION, CompileEnded, Event, GraphMade, GuardsMade, Started, Traced, Truncated
 from dynamo_dap.record.session import Session
 
 DETAILS_BOUND = 32 * 1024 * 1024
@@ -63,6 +63,8 @@ def _without_details(event: Event) -> Event:
         return Traced(event.id, event.functions, [])
     if isinstance(event, GuardsMade):
         return GuardsMade(event.id, event.count, [])
+    if isinstance(event, CompileEnded):
+        return msgspec.structs.replace(event, generated=None)
     return event
 
 

@@ -160,6 +160,10 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     phases: dict[str, float] = {}
     """Seconds of the phases that torch measures: ``dynamo``, ``aot_autograd``, ``inductor`` ..."""
     specializations: list[Specialization] = []
+    artifacts: list[str] = []
+    """Files that the backend wrote: Inductor's output code."""
+    generated: str | None = None
+    """The bytecode that Dynamo generated, disassembled; cut off at a bound."""
     limit: str | None = None
     """The limit that was exceeded: ``recompile_limit``. The function runs eagerly then."""
     caller: Place | None = None

@@ -143,3 +143,5 @@ def _add(compiled: Compile, event: _AboutCompile) -> None:
             compiled.problem = event.problem
             compiled.resumes = list(event.resumes)
             compiled.phases = dict(event.phases)
+            compiled.artifacts = list(event.artifacts)
+            compiled.generated = event.generated

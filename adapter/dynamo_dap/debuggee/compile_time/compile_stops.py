@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.compile_time.compile_frames import FunctionFrame
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.compile_time.stop_texts import (
     backend_failure,
+    dynamo_failed,
     graph_break,
     guard_asked_for,
     limit_reached,
@@ -28,7 +29,7 @@ from dynamo_dap.debuggee.compile_time.stop_texts import (
     skipped,
     specialized,
 )
-from dynamo_dap.debuggee.torch_internals.backend_failures import failure_of
+from dynamo_dap.debuggee.torch_internals.backend_failures import failure_of, is_failure_of_dynamo
 from dynamo_dap.debuggee.torch_internals.break_consequences import consequence, is_certain
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
@@ -126,6 +127,9 @@ class CompileStops(CompileObserver):
             if inner is not None:
                 self._break(problem, inner, sys._getframe())
                 return
+        if is_failure_of_dynamo(problem) and compiling.frame is not None and self._is_on(filters.BACKEND_FAILURE):
+            names: dict[str, object] = {"__reason__": str(problem), "__step__": "Dynamo"}
+            self._stop_before(filters.BACKEND_FAILURE, compiling, dynamo_failed(compiling.code, problem), names)
         if not self._is_on(filters.GRAPH_BREAK) or compiling.frame is None or "broke for" in compiling.notes:
             return
         reason = getattr(result, "skip_reason", None)

@@ -14,7 +14,7 @@ EVENTS = {
     GRAPH_BREAK: ("unsupported", "graph_broke", "compile_ended"),
     UNSUPPORTED: ("unsupported", "compile_ended"),
     RECOMPILE: ("recompiles",),
-    BACKEND_FAILURE: ("backend_failed",),
+    BACKEND_FAILURE: ("backend_failed", "compile_ended"),
     SPECIALIZE: ("specialized",),
     GUARD: ("guard_added",),
     LIMIT: ("limit_checked",),

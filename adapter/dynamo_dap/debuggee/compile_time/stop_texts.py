@@ -94,6 +94,13 @@ def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException
     return _raised(f"Backend failure: {failure.step} raised {kind.__name__}", lines, _kind_of(failure.inner), text)
 
 
+def dynamo_failed(code: types.CodeType, problem: BaseException) -> RaisedException:
+    """Tell that Dynamo itself failed."""
+    inner = problem.__cause__ or problem.__context__ or problem
+    lines = [f"Dynamo raised {type(inner).__name__}: {inner}", f"while it traced {user_function_name(code)}"]
+    return _raised(f"Backend failure: Dynamo raised {type(inner).__name__}", lines, _kind_of(inner), str(problem))
+
+
 def specialized(found: SpecializationFacts, message: str) -> RaisedException:
     """Tell that a size became a constant."""
     lines = [

@@ -13,6 +13,8 @@ from dynamo_dap.record.model import Compile, CompiledFunction, Graph, Guard
 from dynamo_dap.record.readable_graph import readable_graph
 from dynamo_dap.record.session import Session
 
+_NOT_SHOWN = ("guards", "values", "traced", "generated")
+
 
 def compiles_body(session: Session) -> dict[str, object]:
     """Return the body of ``dynamoCompiles``: everything but nodes and guards, which have requests of their own."""
@@ -21,21 +23,31 @@ def compiles_body(session: Session) -> dict[str, object]:
 
 def _function(function: CompiledFunction) -> dict[str, Any]:
     shown = [_compile(one) for one in function.compiles]
-    return {**_fields(function, leaving_out="compiles"), "compiles": shown}
+    return {**_fields(function, "compiles"), "compiles": shown}
 
 
 def _compile(compiled: Compile) -> dict[str, Any]:
-    graphs = [_fields(graph, leaving_out="nodes") for graph in compiled.graphs]
+    graphs = [_fields(graph, "nodes") for graph in compiled.graphs]
     # These are always there, empty or not.
     always = {"state": compiled.state, "graphs": graphs, "breaks": msgspec.to_builtins(compiled.breaks)}
     attempts = msgspec.to_builtins(compiled.attempts)
-    return {**_fields(compiled, leaving_out="guards"), **always, "attempts": attempts}
+    fields = _fields(compiled, *_NOT_SHOWN)
+    return {**fields, **always, "attempts": attempts}
 
 
-def _fields(struct: msgspec.Struct, leaving_out: str) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(struct)
-    fields.pop(leaving_out, None)
-    return fields
+def _fields(struct: msgspec.Struct, *leaving_out: str) -> dict[str, Any]:
+    return {
+        name: msgspec.to_builtins(getattr(struct, field))
+        for field, name in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True)
+        if field not in leaving_out and not _is_default(struct, field)
+    }
+
+
+def _is_default(struct: msgspec.Struct, field: str) -> bool:
+    index = struct.__struct_fields__.index(field) - len(struct.__struct_fields__)
+    defaults = struct.__struct_defaults__
+    value = getattr(struct, field)
+    return value in (None, [], {}) or (-index <= len(defaults) and value == defaults[index])
 
 
 def graph_body(session: Session, compile_id: str, index: int) -> tuple[dict[str, object], VirtualSource]:

@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.recording.sources import digests_of
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
 from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
-from dynamo_dap.debuggee.torch_internals.compiled_frames import phases_of, resume_codes
+from dynamo_dap.debuggee.torch_internals.compiled_frames import disassembled, output_files, phases_of, resume_codes
 from dynamo_dap.debuggee.torch_internals.graph import graphs_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break
 from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
@@ -67,6 +67,7 @@ EVENTS = (
     "limit_checked",
 )
 _ROOM = 2000
+_GENERATED = 16_000
 _MAXIMUM_SKIPPED = 1000
 
 
@@ -185,6 +186,7 @@ class Recorder(CompileObserver):
         compiling.notes["id"] = identifier = self._unused(compiling.compile_id)
         self._threads[identifier] = threading.get_ident()
         compiling.notes["began"] = time.perf_counter()
+        compiling.notes["files"] = len(output_files())
         compiling.notes["trace"] = trace = Trace(is_user_file)
         self._notes.begin(trace)
         self._see(function_place)
@@ -302,6 +304,8 @@ class Recorder(CompileObserver):
                 problem=_problem_text(skip_reason, problem),
                 resumes=[facts.place_of_code(one) for one in resumes],
                 phases=phases_of(compiling.compile_id),
+                artifacts=list(dict.fromkeys(output_files()[compiling.notes["files"] :])),
+                generated=None if code is None else disassembled(code, _GENERATED),
             )
         )
 

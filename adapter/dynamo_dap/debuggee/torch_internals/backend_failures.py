@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeGuard
 
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 
@@ -38,6 +38,11 @@ def failure_of(problem: BaseException) -> BackendFailure | None:
         inner = problem.__cause__ if isinstance(problem.__cause__, BaseException) else problem
     files = list(_places(inner.__traceback__ or problem.__traceback__))
     return BackendFailure(_step(files), inner, files[-1] if files else None)
+
+
+def is_failure_of_dynamo(problem: BaseException | None) -> TypeGuard[BaseException]:
+    """Whether Dynamo itself failed, which is no graph break and no failure of what it called."""
+    return any(kind.__name__ == "InternalTorchDynamoError" for kind in type(problem).__mro__)
 
 
 def _step(places: list[Place]) -> str:

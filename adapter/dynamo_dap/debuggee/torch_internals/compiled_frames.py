@@ -5,6 +5,8 @@ Compiling thread.
 
 from __future__ import annotations
 
+import dis
+import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,9 +56,31 @@ def built_guards(output: Any) -> Iterator[BuiltGuard]:
 
 def resume_codes(code: types.CodeType | None, f_globals: dict[str, Any]) -> list[types.CodeType]:
     """Return the resume functions that generated code calls."""
-    names = () if code is None else [name for name in code.co_names if "torch_dynamo_resume_in" in name]
-    found = [getattr(f_globals.get(name), "__code__", None) for name in dict.fromkeys(names)]
-    return [one for one in found if isinstance(one, types.CodeType)]
+    names = () if code is None else code.co_names
+    found = [getattr(f_globals.get(name), "__code__", None) for name in dict.fromkeys(names) if name in f_globals]
+    return [one for one in found if isinstance(one, types.CodeType) and "torch_dynamo_resume_in" in one.co_name]
+
+
+def output_files() -> list[str]:
+    """Return the files of output code that Inductor has loaded in this process so far; it may not be there at all."""
+    cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
+    loaded = [getattr(module, "__file__", None) for module in list(getattr(cache, "modules", ()))]
+    return [file for file in loaded if file]
+
+
+def disassembled(code: types.CodeType, maximum: int) -> str:
+    """Return the instructions of generated code, a line each, of ``maximum`` characters at most."""
+    lines: list[str] = []
+    room = maximum
+    for instruction in dis.get_instructions(code):
+        argument = instruction.argrepr or ("" if instruction.arg is None else str(instruction.arg))
+        line = f"{instruction.offset:5} {instruction.opname} {argument}".rstrip()
+        room -= len(line) + 1
+        if room < 0:
+            lines.append("…")
+            break
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def phases_of(compile_id: str) -> dict[str, float]:
