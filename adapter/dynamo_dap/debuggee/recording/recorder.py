@@ -67,7 +67,7 @@ EVENTS = (
     "limit_checked",
 )
 _ROOM = 2000
-_GENERATED = 16_000
+_GENERATED = 8_000
 _MAXIMUM_SKIPPED = 1000
 
 

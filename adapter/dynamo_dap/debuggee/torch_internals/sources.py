@@ -6,6 +6,7 @@ the program is evaluated here. Tracing thread.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -18,13 +19,17 @@ _REGISTRY = re.compile(r"(?:\.__dict__\['_|\._)(?:modules|parameters|buffers)(?:
 _DICTIONARY = re.compile(r"\.__dict__\['([A-Za-z_]\w*)'\]")
 
 
+@functools.lru_cache(maxsize=8192)
 def as_the_user_wrote(name: str) -> str:
     """Return a guard's expression in the user's terms: ``L['self']._modules['fc']`` -> ``self.fc``."""
-    name = _BUILTIN.sub(r"\1", name)
-    name = _IMPORT.sub(lambda match: match[1].replace("_dot_", "."), name)
+    # Called for every guard of every compile, of which a model has thousands.
+    if "G['__" in name:
+        name = _BUILTIN.sub(r"\1", name)
+        name = _IMPORT.sub(lambda match: match[1].replace("_dot_", "."), name)
     name = _ROOT.sub(r"\1", name)
-    name = _REGISTRY.sub(lambda match: f".{match[1]}" if match[1].isidentifier() else f"[{match[1]}]", name)
-    return _DICTIONARY.sub(r".\1", name)
+    if "modules" in name or "parameters" in name or "buffers" in name:
+        name = _REGISTRY.sub(lambda match: f".{match[1]}" if match[1].isidentifier() else f"[{match[1]}]", name)
+    return _DICTIONARY.sub(r".\1", name) if "__dict__" in name else name
 
 
 def user_expression(source: Any) -> str | None:

@@ -98,9 +98,8 @@ def users_frame(stack: Any) -> tuple[Place, str, Place | None]:
     The last is None when it is the same. A library function of torch's stands for the line that called it.
     """
     directory = str(sys.modules["torch"].__path__[0])
-    frames = list(stack)
-    own = [frame for frame in frames if not frame.filename.startswith(directory)]
-    innermost, user = frames[-1], (own or frames)[-1]
+    innermost = stack[-1]
+    user = next((frame for frame in reversed(stack) if not frame.filename.startswith(directory)), innermost)
     return _place_of(user), str(user.name), None if innermost is user else _place_of(innermost)
 
 
