@@ -52,9 +52,11 @@ class Family:
         with session.configuring("attach", asked["configuration"]):
             yield session
 
-    def wait_until_asked(self) -> None:
-        """Wait until the server has asked for a session, which is left for ``child``."""
-        self._asked.put(self._asked.get(timeout=DEADLINE))
+    def wait_until_asked(self) -> dict[str, Any]:
+        """Wait until the server has asked for a session, which is left for ``child``; return how."""
+        asked = self._asked.get(timeout=DEADLINE)
+        self._asked.put(asked)
+        return asked
 
     @property
     def has_asked_for_more(self) -> bool:
