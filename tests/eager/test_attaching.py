@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -120,3 +121,33 @@ def test_a_program_that_listens_for_debugpy(new_session: NewSession, start: Star
         assert stacks == {"compute": ["compute", "main", "<module>"], "again": ["main", "<module>"]}
         session.disconnect()
         assert program.process.poll() is None
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        return str(probe.getsockname()[0])
+
+
+def test_a_program_beyond_this_machine_is_debugged_without_its_eager_code(
+    session: Session, start: Start, tmp_path: Path
+) -> None:
+    host = own_address()
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import dynamo_dap\n"
+        "host, port = dynamo_dap.listen(('0.0.0.0', 0), access_token='agreed')\n"
+        "print(f'listening on {host}:{port}')\n"
+        "dynamo_dap.wait_for_client()\n"
+        "dynamo_dap.breakpoint()\n"
+    )
+    _, port = start(program).address()
+    with session.configuring("attach", {"connect": {"host": host, "port": port, "accessToken": "agreed"}}):
+        pass
+    session.wait_for_stop("breakpoint")
+    assert "ordinary Python is not" in session.output("important")
+    session.disconnect()

@@ -397,6 +397,54 @@ def data_loader_workers_left_alone(peer: Peer) -> None:
 
 
 @scenario
+def a_breakpoint_in_a_template(peer: Peer) -> None:
+    template = FIXTURES / "eager" / "template.html"
+    with peer.launching(args=["render"], jinja=True):
+        body = peer.ask("setBreakpoints", {"source": {"path": str(template)}, "breakpoints": [{"line": 3}]})
+        peer.note("verified", [one["verified"] for one in body["breakpoints"]])
+    for _ in range(2):
+        peer.stop()
+        peer.evaluate("item")
+        peer.resume()
+    peer.finish()
+
+
+@scenario
+def code_without_a_file(peer: Peer) -> None:
+    _run(peer, "made", at=("made",), justMyCode=False)
+    peer.stop()
+    peer.step("stepIn")
+    source = peer.frames[0]["source"]
+    peer.note("source", source.get("path"))
+    body = peer.ask("source", {"source": source, "sourceReference": source.get("sourceReference", 0)})
+    peer.note("content", body.get("content") or body.get("refused"))
+    _to_end(peer)
+
+
+@scenario
+def pause(peer: Peer) -> None:
+    _run(peer, "until_told", at=("begins_waiting",))
+    peer.stop()
+    peer.step("next")
+    peer.resume()
+    peer.ask("pause", {"threadId": peer.thread_id})
+    body = peer.timeline.expect_event("stopped")
+    frames = peer.ask("stackTrace", {"threadId": peer.thread_id})["stackFrames"]
+    peer.frames = [frame for frame in frames if frame["name"] == "until_told"]
+    peer.note("paused", (body["reason"], len(peer.frames)))
+    peer.evaluate("told.append(True)", "repl")
+    _to_end(peer)
+
+
+@scenario
+def disconnect(peer: Peer) -> None:
+    _run(peer, "twice", "4", at=("add",))
+    peer.stop()
+    peer.note("disconnected", peer.ask("disconnect", {"terminateDebuggee": True}) or {})
+    peer.note("stdout", peer.output("stdout"))
+
+
+@scenario
 def deep_stack(peer: Peer) -> None:
     _run(peer, "recursion", "30", at=("bottom",))
     peer.stop()
