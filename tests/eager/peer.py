@@ -67,7 +67,6 @@ class Peer:
             reverse_requests={"startDebugging": self._start_debugging},
         )
         self.client.initialize(msgspec.structs.replace(INITIALIZE, supports_start_debugging_request=True))
-        self._trackers: list[Peer] = []
         self.thread_id = 0
         self.frames: list[dict[str, Any]] = []
 
@@ -117,24 +116,27 @@ class Peer:
             process_id = configuration.get("subProcessId")
             if process_id is None or not any("resource_tracker" in one for one in psutil.Process(process_id).cmdline()):
                 return peer
-            # Only debugpy takes it for a process of the user's. It runs for as long as the program.
+            # Only debugpy takes it for a process of the user's. It is left to itself.
             peer.client.configuration_done()
-            self._trackers.append(peer)
+            peer.ask("disconnect", {"terminateDebuggee": False})
+            peer.client.close()
 
-    def finish(self) -> None:
-        """Wait for the end of the program, and write down what it printed and its exit code."""
+    def finish(self, *, in_order: bool = True) -> None:
+        """Wait for the end of the program, and write down what it printed and its exit code.
+
+        ``in_order``: whether all of it takes the same way, so that the order of the lines is certain.
+        """
         exited = self.timeline.expect_event("exited", unless=("stopped",))
         self.transcript.append(("exited", exited["exitCode"]))
         self.timeline.expect_event("terminated")
-        self.transcript.append(("stdout", self.output("stdout")))
+        printed = self.output("stdout")
+        self.transcript.append(("stdout", printed if in_order else sorted(printed.splitlines())))
 
     def close(self) -> None:
         """End the adapter."""
         if not self.timeline.ended:
             with contextlib.suppress(RequestFailed, TimeoutError):
                 self.client.request("disconnect", {"terminateDebuggee": True}, timeout=10)
-        for tracker in self._trackers:
-            tracker.close()
         self.client.close()
         if self._process is not None:
             self._process.end(10)

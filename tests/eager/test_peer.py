@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def hit_condition(peer: Peer) -> None:
 def log_point(peer: Peer) -> None:
     with peer.launching(args=["loop", "3"]):
         peer.breakpoints("loop", logMessage="i is {i}")
-    peer.finish()
+    peer.finish(in_order=False)
 
 
 @scenario
@@ -482,6 +483,7 @@ def a_breakpoint_where_no_code_is(peer: Peer) -> None:
 def test_both_adapters_say_the_same(name: str) -> None:
     transcripts = {}
     for adapter in ADAPTERS:
+        sys.stderr.write(f"with the adapter of {adapter}\n")
         peer = Peer(adapter, PROGRAM)
         try:
             SCENARIOS[name](peer)

@@ -49,7 +49,16 @@ class Job:
 
     def debugged_command(self) -> list[str]:
         """Return the command that runs the program under the bootstrap, which reads ``LAUNCH_VARIABLE``."""
-        return [*self.python, str(_ENTRY)]
+        thawed = ["-X", "frozen_modules=off"] if self.options.eager and self._is_python_itself else []
+        return [*self.python, *thawed, str(_ENTRY)]
+
+    @property
+    def _is_python_itself(self) -> bool:
+        """Whether ``python`` is an interpreter, and not a command that runs one, whose options are its own.
+
+        Frozen modules of the standard library have no file names to set breakpoints in, or to step into.
+        """
+        return len(self.python) == 1 and Path(self.python[0]).name.startswith("python")
 
     def launch_variable(self, address: str, token: str, debugpy: Invitation | None) -> str:
         """Return the value of ``LAUNCH_VARIABLE``: where the agent connects, and debugpy if it is wanted."""
