@@ -48,7 +48,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_watched_compile_is_the_same(session: Session, program: str) -> None:
     untouched = _run_untouched(program)
