@@ -33,7 +33,7 @@ demo: $(READY)  ## Run a program from fixtures/ under the debugger and show the 
 vscode: $(READY) $(TYPESCRIPT_READY)  ## Open a real VS Code with the extension on a copy of fixtures/
 	@$(NPM) --prefix tests/vscode run --silent open
 
-test: check check-typescript unit  ## Lint, types, every test but those in a browser (test-vscode)
+test: check check-typescript unit test-vscode  ## Lint, types, every test
 
 check: $(READY)  ## Lint, format, types
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ import { expect, test } from "./harness/test.js";
 
 const FILE = "basic.py";
 
-test("a breakpoint by gutter click shows symbolic locals; steps go on from there", async ({ vscode, workspace, picture }) => {
+test("a breakpoint by gutter click shows symbolic locals; steps go on from there", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
     const { debug, page } = vscode;
     const first = await workspace.line(FILE, "first");
     await vscode.openFile(FILE);
@@ -42,7 +42,7 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     await expect(debug.consoleRows().filter({ hasText: "result 87" }).first()).toBeVisible();
 });
 
-test("hovers, watches and the Debug Console evaluate; the graph so far is a document", async ({ vscode, workspace, picture }) => {
+test("hovers, watches and the Debug Console evaluate; the graph so far is a document", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
     const { debug, editor, page } = vscode;
     const line = await workspace.line(FILE, "after_call");
     await vscode.openFile(FILE);
@@ -52,13 +52,15 @@ test("hovers, watches and the Debug Console evaluate; the graph so far is a docu
     await expect(await editor.hover(line, "z")).toContainText("Tensor f32[3, 4]");
     await expect(await debug.watch("z.shape[0] * 2")).toContainText("6");
     await expect((await debug.evaluate("tuple(z.shape)")).last()).toContainText("(3, 4)");
-    await expect((await debug.evaluate("ctx.print_graph()")).filter({ hasText: "l_x_ + l_y_" }).first()).toBeVisible();
+    await expect((await debug.evaluate("z.sum() + 1")).last()).toContainText("Tensor f32[]");
     await (await debug.console()).click();
     await page.keyboard.type("z.sha");
     await page.keyboard.press("Control+Space");
     await expect(page.locator(".suggest-widget .monaco-list-row", { hasText: "shape" }).first()).toBeVisible();
     await picture("evaluate");
     await page.keyboard.press("Escape");
+    await page.keyboard.press("Control+A");
+    await page.keyboard.press("Delete");
 
     await vscode.command("torch.compile: Open Graph of This Frame");
     await expect(page.locator(".tab.active", { hasText: "graph of compute.py" })).toBeVisible();
@@ -69,6 +71,7 @@ test("hovers, watches and the Debug Console evaluate; the graph so far is a docu
     const colour = (part: typeof keyword): Promise<string> => part.evaluate((element) => getComputedStyle(element).color);
     await expect.poll(async () => (await colour(keyword)) !== (await colour(plain)), "keywords are coloured").toBe(true);
     await picture("graph");
+    await expect((await debug.evaluate("ctx.print_graph()")).filter({ hasText: "l_x_ + l_y_" }).first()).toBeVisible();
 });
 
 test("a hit count, a condition and a log message decide at breakpoints", async ({ vscode, workspace }) => {
@@ -96,7 +99,7 @@ test("a hit count, a condition and a log message decide at breakpoints", async (
     await debug.waitForEnd();
 });
 
-test("the filters of the Breakpoints pane stop at a graph break", async ({ vscode, workspace, picture }) => {
+test("the filters of the Breakpoints pane stop at a graph break", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
     const { debug, page } = vscode;
     const file = "graph_break.py";
     await vscode.openFile(file);
@@ -117,5 +120,7 @@ test("the filters of the Breakpoints pane stop at a graph break", async ({ vscod
     const widget = page.locator(".exception-widget");
     await expect(widget).toContainText("Graph break: Call to `torch._dynamo.graph_break()`");
     await expect(widget).toContainText("Then: ");
+    await expect(debug.headline()).toHaveText("Graph break");
+    await expect(debug.row("variables", "scaled =")).toContainText("Tensor f32[2, 3]");
     await picture("graph-break");
 });

@@ -7,7 +7,7 @@ import { launchJson } from "./harness/workspace.js";
 const FILE = "side_effects.py";
 const GENERATED = /^record \(generated #\d+\) /;
 
-test("generated code is stepped in its listing and in the Disassembly view, with the value stack", async ({
+test("generated code is stepped in its listing and in the Disassembly view, with the value stack", { tag: "@picture" }, async ({
     vscode,
     workspace,
     picture,

@@ -265,8 +265,9 @@ class Debugger:
         body = self.stops[self.thread_id]
         frame = self.frames()[0] if self.frames() else None
         headline = body.description or body.reason
-        # At an exception the text adds to the headline; else it says the same at length.
-        why = f"{headline}: {body.text}" if body.text and body.reason == "exception" else body.text or headline
+        # Our own text says the same at length; that of an exception of ordinary Python adds to the headline.
+        is_more = body.reason == "exception" and body.text and not body.text.startswith(headline)
+        why = f"{headline}: {body.text}" if is_more else body.text or headline
         hit = self.breakpoints.hit(body.hit_breakpoint_ids or [])
         if hit:
             why += f" (breakpoint {', '.join(str(one.number) for one in hit)})"

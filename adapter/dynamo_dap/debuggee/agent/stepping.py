@@ -45,6 +45,16 @@ class RaisedException:
     break_mode: str = "always"
     details: ExceptionDetails | None = None
 
+    @property
+    def headline(self) -> str:
+        """What fits into the headline of a call stack: ``Graph break``."""
+        return self.exception_id.partition(":")[0]
+
+    @property
+    def text(self) -> str:
+        """All that there is to tell."""
+        return f"{self.exception_id}\n{self.description}"
+
 
 @dataclass(frozen=True)
 class Stop:

@@ -241,8 +241,8 @@ class CompileStops(CompileObserver):
                     engine=self._engine_name,
                     reason="exception",
                     frames=frames,
-                    description=raised.exception_id,
-                    text=raised.description,
+                    description=raised.headline,
+                    text=raised.text,
                     exception=raised,
                 )
             )

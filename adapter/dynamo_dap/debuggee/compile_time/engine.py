@@ -231,10 +231,10 @@ class CompileTimeEngine:
                 engine=self.name,
                 reason=reason,
                 frames=lambda: frames_of(translator, top, self._codes.address_of, self._host),
-                description=headline(translator, progress.identity) if raised is None else raised.exception_id,
+                description=headline(translator, progress.identity) if raised is None else raised.headline,
                 text=explain(reason, translator, progress.identity, top, restarted=restarted)
                 if raised is None
-                else raised.description,
+                else raised.text,
                 hit_breakpoint_ids=hit or [],
                 exception=raised,
                 origin=Origin(

@@ -27,7 +27,7 @@ class NoSuchCompile(Exception):
 
 
 class CompileReader(Protocol):
-    """What was taken down. Bodies are plain values, as ``vscode-extension/README.md`` documents them."""
+    """What was taken down. Bodies are plain values, as ``README.md`` documents them."""
 
     def compiles(self) -> dict[str, object]:
         """Return the body of ``dynamoCompiles``."""
