@@ -16,7 +16,7 @@ async function openViews(debug: DebugPanes): Promise<void> {
 }
 
 test("compiles, graph and guards are shown, and their lines are links", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
-    const { debug, editor } = vscode;
+    const { compiles, debug, editor } = vscode;
     const [before, after] = [await workspace.line("graph_break.py", "before_break"), await workspace.line("graph_break.py", "after_break")];
     await vscode.openFile("graph_break.py");
     await editor.setBreakpoint(before);
@@ -24,32 +24,34 @@ test("compiles, graph and guards are shown, and their lines are links", { tag: "
     await vscode.startDebugging();
     await debug.waitForStop(at("train_step", "graph_break.py", before));
     await openViews(debug);
-    await expect(debug.treeRow("Compiles", "0/0")).toContainText("tracing");
-    await expect(await debug.revealTreeRow("Graph", "total_3"), "the graph so far").toContainText("total_2 + mul_3");
-    await expect(debug.treeRow("Guards", "L['x']"), "the guards so far").toContainText("TENSOR_MATCH");
+    await expect(compiles.row("Compiles", "0/0")).toContainText("tracing");
+    await expect(await compiles.reveal("Graph", "total_3"), "the graph so far").toContainText("total_2 + mul_3");
+    await expect(compiles.row("Guards", "L['x']"), "the guards so far").toContainText("TENSOR_MATCH");
 
     await vscode.page.keyboard.press("F5");
     // The analysis starts again after the graph break, and hits the breakpoint no more.
-    await expect(debug.treeRow("Compiles", "train_step (resumed at line")).toContainText("tracing", { timeout: 60_000 });
-    await debug.treeRow("Compiles", "0/0").click();
-    await expect(await debug.revealTreeRow("Graph", "scaled")).toContainText("f32[2, 3]");
-    await expect(debug.treeRow("Guards", "TENSOR_MATCH x"), "what is about one tensor is one row").toContainText("5 checks");
-    await expect(await debug.revealTreeRow("Compiles", "Graph break")).toContainText("graph_break()");
+    await expect(compiles.row("Compiles", "train_step (resumed at line")).toContainText("tracing", { timeout: 60_000 });
+    await compiles.row("Compiles", "0/0").click();
+    await expect(compiles.title("Graph"), "the compile is selected").toContainText("0/0");
+    await compiles.open("Compiles", "0/0");
+    await expect(await compiles.reveal("Graph", "scaled")).toContainText("f32[2, 3]");
+    await expect(compiles.row("Guards", "TENSOR_MATCH x"), "what is about one tensor is one row").toContainText("5 checks");
+    await expect(await compiles.reveal("Compiles", "Graph break")).toContainText("graph_break()");
     await picture("views");
 
-    await (await debug.revealTreeRow("Graph", "scaled")).click();
+    await (await compiles.reveal("Graph", "scaled")).click();
     await expect(vscode.page.locator(".statusbar-item", { hasText: /^Ln / })).toContainText(`Ln ${before},`);
     await vscode.command("torch.compile: Open Readable Graph");
     await expect.poll(() => editor.text()).toContain("scaled = total");
 });
 
 test("a recompile names the guard that failed", async ({ vscode, workspace }) => {
-    const { debug } = vscode;
+    const { compiles, debug } = vscode;
     const line = await workspace.line("recompiles.py", "integer");
     await vscode.openFile("recompiles.py");
     await vscode.editor.setBreakpoint(line);
     await vscode.startDebugging();
     await debug.waitForStop(at("select", "recompiles.py", line));
     await openViews(debug);
-    await expect(debug.treeRow("Compiles", "Recompiled")).toContainText("mode");
+    await expect(compiles.row("Compiles", "Recompiled")).toContainText("mode");
 });

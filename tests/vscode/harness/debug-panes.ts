@@ -4,13 +4,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { expect, type Locator, type Page } from "@playwright/test";
 
+import { scrollTo } from "./scrolling.js";
+
 /** A stop may come after torch was imported and compiled something. */
 const STOP_MILLISECONDS = 60_000;
 
 /** In the toolbar, which is docked to the view's title. */
 const STOP_BUTTON = ".part.sidebar .codicon-debug-stop, .part.sidebar .codicon-debug-disconnect";
 
-type CompileView = "Compiles" | "Graph" | "Guards";
 type Pane = "call-stack" | "variables" | "watch" | "breakpoints";
 
 export class DebugPanes {
@@ -88,27 +89,7 @@ export class DebugPanes {
 
     /** Scrolls a pane until a row with all of the texts is shown, and returns it. */
     async reveal(pane: Pane, ...texts: string[]): Promise<Locator> {
-        return this.scrollTo(this.row(pane, ...texts), this.page.locator(`.debug-${pane} .monaco-list`), texts.join(" "));
-    }
-
-    /** Scrolls one of the torch.compile views until a row with the text is shown, and returns it. */
-    async revealTreeRow(view: CompileView, text: string): Promise<Locator> {
-        return this.scrollTo(this.treeRow(view, text), this.viewOf(view).locator(".monaco-list").first(), text);
-    }
-
-    /** A list has only those rows in the page that are in sight. */
-    private async scrollTo(row: Locator, list: Locator, what: string): Promise<Locator> {
-        await expect(list).toBeVisible();
-        await expect(async () => {
-            await list.hover();
-            await this.page.mouse.wheel(0, -100_000);
-            for (let page = 0; page < 50 && (await row.count()) === 0; page += 1) {
-                await this.page.mouse.wheel(0, 60);
-                await sleep(60);
-            }
-            await expect(row).toBeVisible({ timeout: 1000 });
-        }, `the row ${what}`).toPass({ timeout: 30_000 });
-        return row;
+        return scrollTo(this.row(pane, ...texts), this.page.locator(`.debug-${pane} .monaco-list`), texts.join(" "));
     }
 
     /** Opens a row of the Variables pane that is closed. */
@@ -132,16 +113,6 @@ export class DebugPanes {
             await header.click({ position: { x: 40, y: 10 } });
         }
         await expect(header).toHaveAttribute("aria-expanded", String(open));
-    }
-
-    /** The first row of one of the torch.compile views that has a text. */
-    treeRow(view: CompileView, text: string): Locator {
-        return this.viewOf(view).locator(".monaco-list-row", { hasText: text }).first();
-    }
-
-    private viewOf(view: CompileView): Locator {
-        const title = this.page.locator(".pane-header", { hasText: `torch.compile: ${view}` });
-        return this.page.locator(".pane", { has: title });
     }
 
     /** The row of the Disassembly view where the program is stopped. */

@@ -5,6 +5,7 @@
 
 import { expect, type Locator, type Page } from "@playwright/test";
 
+import { CompileViews } from "./compile-views.js";
 import { DebugPanes } from "./debug-panes.js";
 import { Editor } from "./editor.js";
 import { QuickInput } from "./quick-input.js";
@@ -13,11 +14,13 @@ const START_MILLISECONDS = 120_000;
 const SIDE_BAR_PIXELS = 410;
 
 export class Workbench {
+    readonly compiles: CompileViews;
     readonly debug: DebugPanes;
     readonly editor: Editor;
     readonly quickInput: QuickInput;
 
     constructor(readonly page: Page) {
+        this.compiles = new CompileViews(page);
         this.debug = new DebugPanes(page);
         this.editor = new Editor(page);
         this.quickInput = new QuickInput(page);

@@ -22,20 +22,22 @@ const STATE_ICONS: Record<Compile["state"], string> = {
     failed: "error",
 };
 
-interface SelectableNode extends TreeNode {
-    selection?: Selection;
+const SELECT = "dynamo.select";
+
+/** Makes the view; a click on a compile or on one of its graphs selects it for the other views. */
+export function createCompilesView(compiles: Compiles): vscode.Disposable {
+    return vscode.Disposable.from(
+        new PullTree("dynamo.compiles", compiles, async () => (await compiles.all()).map(functionNode)),
+        vscode.commands.registerCommand(SELECT, (selection: Selection) => {
+            compiles.select(selection);
+        }),
+    );
 }
 
-/** Makes the view; selecting a compile or one of its graphs selects it for the other views. */
-export function createCompilesView(compiles: Compiles): vscode.Disposable {
-    const tree = new PullTree("dynamo.compiles", compiles, async () => (await compiles.all()).map(functionNode));
-    const selecting = tree.view.onDidChangeSelection(({ selection: [node] }) => {
-        const selection = (node as SelectableNode | undefined)?.selection;
-        if (selection !== undefined) {
-            compiles.select(selection);
-        }
-    });
-    return vscode.Disposable.from(tree, selecting);
+/** A view's event of selection is lost when the tree is made anew in that moment; a command is not. */
+function selecting(node: TreeNode, selection: Selection): TreeNode {
+    node.item.command = { command: SELECT, title: "Show Graph and Guards", arguments: [selection] };
+    return node;
 }
 
 function functionNode(compiled: CompiledFunction, index: number): TreeNode {
@@ -48,7 +50,7 @@ function functionNode(compiled: CompiledFunction, index: number): TreeNode {
     return node;
 }
 
-function compileNode(compile: Compile): SelectableNode {
+function compileNode(compile: Compile): TreeNode {
     const id = `compile ${compile.id}`;
     const children = [
         ...(compile.problem === undefined ? [] : [makeNode(`${id} problem`, compile.problem, "warning")]),
@@ -63,7 +65,7 @@ function compileNode(compile: Compile): SelectableNode {
         children,
         open: compile.state === "tracing",
     });
-    return { ...node, selection: { compileId: compile.id } };
+    return selecting(node, { compileId: compile.id });
 }
 
 function attemptNode(id: string, attempt: Attempt): TreeNode {
@@ -72,11 +74,11 @@ function attemptNode(id: string, attempt: Attempt): TreeNode {
     });
 }
 
-function graphNode(compileId: string, graph: GraphSummary): SelectableNode {
+function graphNode(compileId: string, graph: GraphSummary): TreeNode {
     const node = makeNode(`compile ${compileId} graph ${graph.index}`, `Graph ${graph.index}`, "type-hierarchy", {
         description: count(graph.operationCount, "operation"),
     });
-    return { ...node, selection: { compileId, graph: graph.index } };
+    return selecting(node, { compileId, graph: graph.index });
 }
 
 function failureNode(id: string, failure: GuardFailure): TreeNode {

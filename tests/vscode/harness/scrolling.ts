@@ -1,0 +1,21 @@
+/** Brings rows of lists and trees into sight: VS Code has only those rows in the page. */
+
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { expect, type Locator } from "@playwright/test";
+
+/** Scrolls a list until a row of it is shown, and returns the row; `what` names it in the error. */
+export async function scrollTo(row: Locator, list: Locator, what: string): Promise<Locator> {
+    const { mouse } = list.page();
+    await expect(list).toBeVisible();
+    await expect(async () => {
+        await list.hover();
+        await mouse.wheel(0, -100_000);
+        for (let page = 0; page < 50 && (await row.count()) === 0; page += 1) {
+            await mouse.wheel(0, 60);
+            await sleep(60);
+        }
+        await expect(row).toBeVisible({ timeout: 1000 });
+    }, `the row ${what}`).toPass({ timeout: 30_000 });
+    return row;
+}
