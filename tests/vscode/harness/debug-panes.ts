@@ -35,7 +35,8 @@ export class DebugPanes {
         let stack: string[] = [];
         while (Date.now() < deadline) {
             stack = await this.texts("call-stack");
-            if (stack.some((row) => top.test(row)) && !(await this.isRunning())) {
+            const frames = stack.filter((row) => / \d+:\d+$/.test(row));
+            if (top.test(frames[0] ?? "") && !(await this.isRunning())) {
                 return stack;
             }
             if (await dialog.isVisible()) {

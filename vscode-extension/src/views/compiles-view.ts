@@ -22,22 +22,29 @@ const STATE_ICONS: Record<Compile["state"], string> = {
     failed: "error",
 };
 
-const SELECT = "dynamo.select";
-
-/** Makes the view; a click on a compile or on one of its graphs selects it for the other views. */
-export function createCompilesView(compiles: Compiles): vscode.Disposable {
-    return vscode.Disposable.from(
-        new PullTree("dynamo.compiles", compiles, async () => (await compiles.all()).map(functionNode)),
-        vscode.commands.registerCommand(SELECT, (selection: Selection) => {
-            compiles.select(selection);
-        }),
-    );
+interface SelectableNode extends TreeNode {
+    selection?: Selection;
 }
 
-/** A view's event of selection is lost when the tree is made anew in that moment; a command is not. */
-function selecting(node: TreeNode, selection: Selection): TreeNode {
-    node.item.command = { command: SELECT, title: "Show Graph and Guards", arguments: [selection] };
-    return node;
+const LOOK_AGAIN_MILLISECONDS = 100;
+const LOOKS = 20;
+
+/** Makes the view; selecting a compile or one of its graphs selects it for the other views. */
+export function createCompilesView(compiles: Compiles): vscode.Disposable {
+    const tree = new PullTree("dynamo.compiles", compiles, async () => (await compiles.all()).map(functionNode));
+    /** While the tree is made anew, VS Code knows that something is selected, but not yet what it is. */
+    const follow = (looks: number): void => {
+        const [node] = tree.view.selection as readonly (SelectableNode | undefined)[];
+        if (node?.selection !== undefined) {
+            compiles.select(node.selection);
+        } else if (node === undefined && looks > 0) {
+            setTimeout(follow, LOOK_AGAIN_MILLISECONDS, looks - 1);
+        }
+    };
+    const selecting = tree.view.onDidChangeSelection(() => {
+        follow(LOOKS);
+    });
+    return vscode.Disposable.from(tree, selecting);
 }
 
 function functionNode(compiled: CompiledFunction, index: number): TreeNode {
@@ -50,7 +57,7 @@ function functionNode(compiled: CompiledFunction, index: number): TreeNode {
     return node;
 }
 
-function compileNode(compile: Compile): TreeNode {
+function compileNode(compile: Compile): SelectableNode {
     const id = `compile ${compile.id}`;
     const children = [
         ...(compile.problem === undefined ? [] : [makeNode(`${id} problem`, compile.problem, "warning")]),
@@ -65,7 +72,7 @@ function compileNode(compile: Compile): TreeNode {
         children,
         open: compile.state === "tracing",
     });
-    return selecting(node, { compileId: compile.id });
+    return { ...node, selection: { compileId: compile.id } };
 }
 
 function attemptNode(id: string, attempt: Attempt): TreeNode {
@@ -74,11 +81,11 @@ function attemptNode(id: string, attempt: Attempt): TreeNode {
     });
 }
 
-function graphNode(compileId: string, graph: GraphSummary): TreeNode {
+function graphNode(compileId: string, graph: GraphSummary): SelectableNode {
     const node = makeNode(`compile ${compileId} graph ${graph.index}`, `Graph ${graph.index}`, "type-hierarchy", {
         description: count(graph.operationCount, "operation"),
     });
-    return selecting(node, { compileId, graph: graph.index });
+    return { ...node, selection: { compileId, graph: graph.index } };
 }
 
 function failureNode(id: string, failure: GuardFailure): TreeNode {
