@@ -19,7 +19,7 @@ from pygls.lsp.client import LanguageClient
 from dynamo_dap.record.folders import RECORDS_VARIABLE
 
 T = TypeVar("T")
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 def run(program: Path, records: Path) -> None:

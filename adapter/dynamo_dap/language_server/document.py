@@ -9,7 +9,7 @@ import ast
 import os
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from dynamo_dap.language_server.line_map import LineMap
 from dynamo_dap.record.model import Place
@@ -32,7 +32,7 @@ class Document:
 
     def is_at(self, place: Place | None) -> bool:
         """Whether a place is in this file."""
-        return place is not None and os.path.realpath(place.path) == self.path
+        return place is not None and real_path(place.path) == self.path
 
     def now(self, line: int) -> int | None:
         """Return where a recorded line is; None when it was changed or removed."""
@@ -114,6 +114,12 @@ class Document:
     def column(self, line: int, column_in_bytes: int) -> int:
         """Return a column of the syntax tree, which counts bytes, in characters."""
         return len(self.text(line).encode()[:column_in_bytes].decode(errors="ignore"))
+
+
+@lru_cache(maxsize=4096)
+def real_path(path: str) -> str:
+    """Return the path without symbolic links. Asked for each of the thousands of places in a record."""
+    return os.path.realpath(path)
 
 
 def first_line(node: ast.stmt) -> int:

@@ -5,11 +5,11 @@ Made from a session; lines are those of the files as they were recorded. Pure.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from dynamo_dap.language_server.document import real_path
 from dynamo_dap.record.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
 from dynamo_dap.record.session import Session
 
@@ -73,7 +73,7 @@ def findings_of(session: Session) -> dict[str, list[Finding]]:
             _merge(found, finding)
     by_path: dict[str, list[Finding]] = {}
     for finding in [*found.values(), *_skipped(session), *_never_traced(session)]:
-        by_path.setdefault(os.path.realpath(finding.place.path), []).append(finding)
+        by_path.setdefault(real_path(finding.place.path), []).append(finding)
     return by_path
 
 
