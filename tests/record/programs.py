@@ -5,9 +5,13 @@ Each compiled function stands alone, with the marker ``#@name`` on the line to b
 
 from __future__ import annotations
 
+import importlib.metadata
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+
+IS_REFERENCE = importlib.metadata.version("torch").startswith("2.13.")
+"""Where each program breaks is said of this torch; a newer one may trace it, or break at another line."""
 
 PRELUDE = '''\
 """A program of the tests."""
