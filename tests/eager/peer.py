@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.messages import Event, Request, to_builtins
@@ -105,21 +104,14 @@ class Peer:
             peer.close()
 
     def _next_child(self) -> Peer:
-        while True:
-            configuration = self._sessions_asked_for.get(timeout=DEADLINE)
-            address = configuration["connect"]
-            # debugpy's adapter wants clients of its own; ours, any server that attaches to the child.
-            connect = (address["host"], address["port"]) if self.adapter == "debugpy" else None
-            peer = Peer(self.adapter, self.fixture.path, connect=connect)
-            peer.client.begin("attach", configuration)
-            peer.timeline.expect_event("initialized")
-            process_id = configuration.get("subProcessId")
-            if process_id is None or not any("resource_tracker" in one for one in psutil.Process(process_id).cmdline()):
-                return peer
-            # Only debugpy takes it for a process of the user's. It is left to itself.
-            peer.client.configuration_done()
-            peer.ask("disconnect", {"terminateDebuggee": False})
-            peer.client.close()
+        configuration = self._sessions_asked_for.get(timeout=DEADLINE)
+        address = configuration["connect"]
+        # debugpy's adapter wants clients of its own; ours, any server that attaches to the child.
+        connect = (address["host"], address["port"]) if self.adapter == "debugpy" else None
+        peer = Peer(self.adapter, self.fixture.path, connect=connect)
+        peer.client.begin("attach", configuration)
+        peer.timeline.expect_event("initialized")
+        return peer
 
     def finish(self, *, in_order: bool = True) -> None:
         """Wait for the end of the program, and write down what it printed and its exit code.
