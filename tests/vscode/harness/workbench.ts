@@ -76,8 +76,8 @@ export class Workbench {
             if (!(await this.debug.hasStarted())) {
                 await this.page.keyboard.press("F5");
             }
-            await expect.poll(async () => (await this.debug.hasStarted()) || dialog.isVisible(), { timeout: 8000 }).toBe(true);
-        }, "debugging starts").toPass({ timeout: 30_000 });
+            await expect.poll(async () => (await this.debug.hasStarted()) || dialog.isVisible(), { timeout: 25_000 }).toBe(true);
+        }, "debugging starts").toPass({ timeout: 80_000 });
     }
 
     /** The dialog that is open. */
