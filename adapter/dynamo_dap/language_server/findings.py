@@ -189,10 +189,20 @@ def _never_traced(session: Session) -> Iterator[Finding]:
                 functions.setdefault(key, function)
                 lines.setdefault(key, set()).update(one.lines)
     for (name, place), all_lines in lines.items():
+        if _goes_on(session, functions[name, place]):
+            continue
         # The first line is the function's own.
         for first, last in _runs(sorted(all_lines - {place.line}), traced[name, place]):
             message = f"Dynamo never traced this line of {name}"
             yield Finding(Kind.NEVER_TRACED, Place(place.path, first), message, last, functions[name, place])
+
+
+def _goes_on(session: Session, function: CompiledFunction) -> bool:
+    """Whether more lines of ``function`` may be traced soon: in the compile under way, or in one of its rest."""
+    is_running = session.ended is None
+    return is_running and (
+        any(compiled.state == "tracing" for compiled in function.compiles) or bool(function.compiles[-1].resumes)
+    )
 
 
 def _runs(lines: Iterable[int], leaving_out: set[int]) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,42 @@
+"""What a record in the making has to say: what is still to come is not said to be missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynamo_dap.language_server.findings import Finding, Kind, findings_of
+from dynamo_dap.record.events import Ended
+from dynamo_dap.record.model import Compile, CompiledFunction, Place, TracedFunction
+from dynamo_dap.record.session import Session
+
+PATH = "/somewhere/model.py"
+
+
+def _session(*compiles: Compile) -> Session:
+    session = Session()
+    session.functions = [CompiledFunction("fn", Place(PATH, 1), list(compiles))]
+    return session
+
+
+def _first_part(**facts: object) -> Compile:
+    traced = [TracedFunction("fn", Place(PATH, 1), [1, 2, 3, 4], [2])]
+    return Compile("0/0", "fn", "compiled", Place(PATH, 1), traced=traced, **facts)  # type: ignore[arg-type]
+
+
+def _never_traced(session: Session) -> list[Finding]:
+    return [one for one in findings_of(session).get(PATH, []) if one.kind is Kind.NEVER_TRACED]
+
+
+@pytest.mark.parametrize(
+    "compiles",
+    [
+        (_first_part(), Compile("1/0", "fn (resumed at line 2)", "tracing", Place(PATH, 2))),
+        (_first_part(resumes=[Place(PATH, 3)]),),
+    ],
+    ids=["the rest is being traced", "the rest is to be compiled when it runs"],
+)
+def test_lines_that_may_be_traced_soon_are_not_called_untraced(compiles: tuple[Compile, ...]) -> None:
+    session = _session(*compiles)
+    assert not _never_traced(session)
+    session.apply(Ended(time=1.0))
+    assert [(one.place.line, one.last_line) for one in _never_traced(session)] == [(3, 4)]
