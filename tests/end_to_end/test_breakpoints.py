@@ -113,12 +113,12 @@ def test_log_messages_print_and_do_not_stop(session: Session) -> None:
         session.set_breakpoints(
             "loops",
             SourceBreakpoint(
-                line=Fixture("loops").line("first_line"), log_message="index {index}, shape {x.shape[0]}!"
+                line=Fixture("loops").line("first_line"), log_message="index {index}, shape {x.shape[0]}, x is {x}!"
             ),
         )
     assert session.wait_for_exit() == 0
     logged = session.output("console") or session.output("stdout")
-    assert [f"index {index}, shape 2!" in logged for index in range(6)] == [True] * 6
+    assert [f"index {index}, shape 2, x is Tensor f32[2] cpu!" in logged for index in range(6)] == [True] * 6
 
 
 def test_function_breakpoints(session: Session) -> None:

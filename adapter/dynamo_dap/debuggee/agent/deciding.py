@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
-from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
 from dynamo_dap.debuggee.agent.interruption import Interrupted, Interruptible
 from dynamo_dap.protocol.events import OutputEventBody
 from dynamo_dap.protocol.types import Source
@@ -70,7 +70,7 @@ class Decider:
     def _text_of(self, expression: str, frame: Callable[[], Frame]) -> str:
         try:
             with self._bounded():
-                return frame().evaluate(expression, "repl").text
+                return frame().evaluate(expression, LOG_CONTEXT).text
         except Interrupted:
             return f"<{expression} took longer than {self._agent.options.evaluation_timeout:g} s>"
         except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)

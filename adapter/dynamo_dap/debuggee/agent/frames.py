@@ -31,6 +31,10 @@ class Position:
     end_column: int | None = None
 
 
+LOG_CONTEXT = "log"
+"""The context of an expression in a log message, besides DAP's ``watch``, ``hover``, ``repl`` and ``clipboard``."""
+
+
 class Frame(ABC):
     """One frame. Engines subclass it; only what is abstract has to be given."""
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dynamo_dap.debuggee.agent.engine import Host
-from dynamo_dap.debuggee.agent.frames import Frame, Position
+from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame, Position
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.agent.watched_variable import WatchedVariable
 from dynamo_dap.debuggee.compile_time.completion import completions
 from dynamo_dap.debuggee.compile_time.data_watch import watched_variable
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
 from dynamo_dap.debuggee.compile_time.symbolic_scopes import scopes_of
+from dynamo_dap.debuggee.compile_time.trackers.traced_view import UNREALIZED
 from dynamo_dap.debuggee.torch_internals.translator import (
     Translator,
     chain_of,
@@ -70,7 +72,10 @@ class TranslatorFrame(Frame):
 
     def evaluate(self, expression: str, context: str) -> Value:
         """Evaluate over the symbolic state."""
-        return evaluate(self._translator, expression, context, console=self._host.print, scratch=self._scratch)
+        value = evaluate(self._translator, expression, context, console=self._host.print, scratch=self._scratch)
+        # In a line that is printed it says nothing about the program.
+        text = value.text.removesuffix(UNREALIZED) if context == LOG_CONTEXT else value.text
+        return replace(value, text=text)
 
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""

@@ -35,6 +35,10 @@ _SCALARS: frozenset[type] = frozenset({int, float, complex, bool, str, bytes, ty
 """Types of objects that Dynamo keeps by value: never tracked by identity."""
 
 
+UNREALIZED = " (unrealized)"
+"""Behind the text of a value that the traced code has not used yet."""
+
+
 class TracedView(View):
     """Values as the paused translator sees them."""
 
@@ -78,7 +82,7 @@ class TracedView(View):
             shown = family_of(form.value).present(form.value, expression, self)
             if isinstance(form, Known):
                 return shown
-            text = f"{shown.text} (unrealized)"
+            text = shown.text + UNREALIZED
             return Value(text, shown.type_name, shown.children, shown.kind, location=shown.location)
         return Value(
             text=bounded_text(form_texts.text(form, form_texts.room_of(form), DEPTH_OF_PREVIEW, self)),
