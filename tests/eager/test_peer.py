@@ -394,9 +394,18 @@ def data_loader_workers_left_alone(peer: Peer) -> None:
 
 
 @scenario
-def a_breakpoint_in_a_template(peer: Peer) -> None:
+def a_breakpoint_in_a_template_of_jinja(peer: Peer) -> None:
+    _stop_in_template(peer, "render", jinja=True)
+
+
+@scenario
+def a_breakpoint_in_a_template_of_django(peer: Peer) -> None:
+    _stop_in_template(peer, "render_with_django", django=True)
+
+
+def _stop_in_template(peer: Peer, function: str, **options: bool) -> None:
     template = FIXTURES / "eager" / "template.html"
-    with peer.launching(args=["render"], jinja=True):
+    with peer.launching(args=[function], **options):
         body = peer.ask("setBreakpoints", {"source": {"path": str(template)}, "breakpoints": [{"line": 3}]})
         peer.note("verified", [one["verified"] for one in body["breakpoints"]])
     for _ in range(2):

@@ -264,3 +264,14 @@ def test_a_trace_is_taken_when_asked_for(tmp_path: Path) -> None:
     assert "tlparse" in told.stderr + told.stdout
     launched = LaunchArguments(program=str(program), trace=True, python=[sys.executable])
     assert prepare(launched).environment_changes["TORCH_TRACE"]
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_debug_session_takes_a_trace_when_asked_for(session: Session, tmp_path: Path, eager: bool) -> None:
+    session.launch("graph_break", cwd=str(tmp_path), trace=True, eager=eager)
+    assert session.wait_for_exit() == 0
+    (path,) = tmp_path.rglob(f"*{SUFFIX}")
+    trace = read_record(path).started.trace
+    assert trace is not None
+    (log,) = Path(trace).glob("*.log")
+    assert "graph_break.py" in log.read_text(encoding="utf-8")

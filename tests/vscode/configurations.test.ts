@@ -74,6 +74,32 @@ test("launch.json completes every option with its description", async ({ vscode,
     await picture("launch-json");
 });
 
+test("launch.json offers ready-made configurations as snippets", async ({ vscode, workspace }) => {
+    const { editor, page } = vscode;
+    const empty = JSON.stringify({ version: "0.2.0", configurations: [] }, null, 4).replace("[]", "[\n        \n    ]");
+    await workspace.write(".vscode/launch.json", empty);
+    await vscode.openFile(".vscode/launch.json");
+    await editor.goToLine(4);
+    await page.keyboard.press("End");
+    await page.keyboard.press("Control+Space");
+    await page.keyboard.type("torch");
+    const suggestions = page.locator(".suggest-widget .monaco-list-row");
+    for (const name of ["Current File", "Module", "pytest", "Tracing Only", "Generated Code", "Attach"]) {
+        await expect(suggestions.filter({ hasText: `torch.compile: ${name}` }).first()).toBeVisible();
+    }
+    await suggestions.filter({ hasText: "torch.compile: Tracing Only" }).first().dblclick();
+    await expect.poll(() => editor.text()).toContain('"mode": "compile-time"');
+    await page.keyboard.press("Control+S");
+    await expect(page.locator(".editor-group-container .squiggly-error, .editor-group-container .squiggly-warning")).toHaveCount(0);
+
+    const line = await workspace.line("basic.py", "first");
+    await vscode.openFile("basic.py");
+    await editor.setBreakpoint(line);
+    await vscode.startDebugging();
+    await vscode.debug.waitForStop(at("compute", "basic.py", line));
+    await expect.poll(() => vscode.debug.texts("call-stack")).toContainEqual(expect.stringMatching(/^main basic.py /));
+});
+
 test("a wrong option is told before anything starts", async ({ vscode, workspace }) => {
     await workspace.write(".vscode/launch.json", launchJson({ mode: "tracing", program: "nowhere/at/all.py" }));
     await vscode.openFile("basic.py");

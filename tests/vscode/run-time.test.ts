@@ -69,3 +69,25 @@ test("the mode of a breakpoint is chosen in its box; a restart stops where it sa
     await debug.waitForStop(GENERATED);
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(at("record", FILE, line)));
 });
+
+test("a breakpoint of mode Compile-time stops while Dynamo traces, and not in ordinary Python", async ({ vscode, workspace }) => {
+    const { debug, editor, page } = vscode;
+    const [call, print, first] = await Promise.all(["eager_call", "print", "first"].map((marker) => workspace.line("basic.py", marker)));
+    if (call === undefined || print === undefined || first === undefined) {
+        throw new Error("a marker is missing");
+    }
+    await vscode.openFile("basic.py");
+    await editor.setBreakpoint(call);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("main", "basic.py", call));
+    await editor.editBreakpoint(call, "Mode", "Compile-time");
+    await editor.setBreakpoint(first);
+    await editor.editBreakpoint(first, "Mode", "Compile-time");
+    await editor.setBreakpoint(print);
+    await editor.editBreakpoint(print, "Mode", "Eager");
+    await page.keyboard.press("Control+Shift+F5");
+    await debug.waitForStop(at("compute", "basic.py", first));
+    await expect(debug.headline()).toHaveText("Tracing compute [0/0]");
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("main", "basic.py", print));
+});

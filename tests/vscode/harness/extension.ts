@@ -2,7 +2,7 @@
 
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 
 import { run } from "./commands.js";
 import { cache, extensionRoot } from "./places.js";
@@ -18,4 +18,12 @@ export async function packageExtension(): Promise<string> {
     await mkdir(cache, { recursive: true });
     await run("npm", ["run", "--silent", "package", "--", "--out", packagedExtension], { cwd: extensionRoot });
     return packagedExtension;
+}
+
+/** Makes the .vsix of an extension in plain JavaScript and returns its path. */
+export async function packageOther(folder: string): Promise<string> {
+    const path = join(cache, `${basename(folder)}.vsix`);
+    const options = ["--no-dependencies", "--allow-missing-repository", "--skip-license", "--out", path];
+    await run(join(extensionRoot, "node_modules/.bin/vsce"), ["package", ...options], { cwd: folder });
+    return path;
 }

@@ -28,7 +28,7 @@ async function openInstalled(code: string, vsix: string, workspace: Workspace): 
 
 async function openInBrowser(vsix: string, workspace: Workspace): Promise<void> {
     const port = process.env.PORT === undefined ? undefined : Number(process.env.PORT);
-    const options = { installation: await codeServer(cache), folder: FOLDER, vsix, settings };
+    const options = { installation: await codeServer(cache), folder: FOLDER, extensions: [vsix], settings };
     const server = await Server.start(port === undefined ? options : { ...options, port });
     const stop = (): void => void server.stop();
     process.on("SIGINT", stop);

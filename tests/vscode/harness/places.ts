@@ -16,3 +16,6 @@ export const output = join(repository, "tests", "output", "vscode");
 export const fixtures = join(repository, "fixtures");
 
 export const extensionRoot = join(repository, "vscode-extension");
+
+/** An extension in the place of Python's, which says what interpreter a user chose. */
+export const standInPython = join(repository, "tests", "vscode", "stand-in-python");

@@ -45,8 +45,8 @@ export interface ServerOptions {
     installation: CodeServer;
     /** Profile, extensions, home and logs of this server; made fresh. */
     folder: string;
-    /** A packaged extension to install. */
-    vsix: string;
+    /** Packaged extensions to install. */
+    extensions: string[];
     /** Settings of the machine, such as paths of interpreters. */
     settings: Record<string, unknown>;
     port?: number;
@@ -77,7 +77,8 @@ export class Server {
         const profile = ["--user-data-dir", join(folder, "user"), "--extensions-dir", join(folder, "extensions")];
         const env = environment(folder);
         const logFile = join(folder, "server.log");
-        await run(installation.node, [installation.entry, ...profile, "--install-extension", options.vsix], { env, logFile });
+        const installs = options.extensions.flatMap((vsix) => ["--install-extension", vsix]);
+        await run(installation.node, [installation.entry, ...profile, ...installs], { env, logFile });
         for (let attempt = 1; attempt <= START_ATTEMPTS; attempt += 1) {
             const server = await Server.spawn(options, profile, logFile);
             if (await server.isReady()) {

@@ -10,7 +10,7 @@ import { join } from "node:path";
 
 import { chromium, CHROMIUM_ARGUMENTS } from "./chromium.js";
 import { codeServer } from "./code-server.js";
-import { packagedExtension } from "./extension.js";
+import { packagedExtension, packageOther } from "./extension.js";
 import { cache, output } from "./places.js";
 import { python } from "./python.js";
 import { Server } from "./server.js";
@@ -18,6 +18,8 @@ import { Workbench } from "./workbench.js";
 import { Workspace } from "./workspace.js";
 
 interface PerWorker {
+    /** Folders of extensions that are installed besides the project's own. */
+    otherExtensions: string[];
     server: Server;
     window: Page;
 }
@@ -41,13 +43,14 @@ export const test = base.extend<PerTest, PerWorker>({
         },
         { scope: "worker" },
     ],
+    otherExtensions: [[], { scope: "worker", option: true }],
     server: [
-        async ({}, use, { parallelIndex }): Promise<void> => {
+        async ({ otherExtensions }, use, { parallelIndex }): Promise<void> => {
             await rm(join(cache, `workspaces-${parallelIndex}`), { recursive: true, force: true });
             const server = await Server.start({
                 installation: await codeServer(cache),
                 folder: join(cache, `run-${parallelIndex}`),
-                vsix: packagedExtension,
+                extensions: [packagedExtension, ...(await Promise.all(otherExtensions.map(packageOther)))],
                 settings: { "dynamo.python": python() },
             });
             await use(server);

@@ -1,5 +1,6 @@
 /**
- * What the newest debug session says about compiles, fetched when a view asks for it, and which compile is selected.
+ * What a debug session says about compiles, fetched when a view asks for it, and which compile is selected. The session
+ * is the one that has the focus of the debugger; one that another started, for a child process, has to be given it.
  * Lives as long as the extension: after the session's end the last answer stays.
  */
 
@@ -40,7 +41,14 @@ export class Compiles implements vscode.Disposable {
     constructor() {
         this.registrations = [
             vscode.debug.onDidStartDebugSession((session) => {
-                this.started(session);
+                if (session.parentSession === undefined || this.session === undefined) {
+                    this.follow(session);
+                }
+            }),
+            vscode.debug.onDidChangeActiveDebugSession((session) => {
+                if (session !== undefined && session.id !== this.session?.id) {
+                    this.follow(session);
+                }
             }),
             vscode.debug.onDidTerminateDebugSession((session) => {
                 this.session = session.id === this.session?.id ? undefined : this.session;
@@ -123,7 +131,7 @@ export class Compiles implements vscode.Disposable {
         );
     }
 
-    private started(session: vscode.DebugSession): void {
+    private follow(session: vscode.DebugSession): void {
         if (session.type === DEBUG_TYPE) {
             this.session = session;
             this.functions = [];

@@ -1,14 +1,18 @@
-"""``sys.settrace`` as it was before any other debugger of this process put a warning in its place.
+"""``sys.settrace`` for several debuggers in one process. Acts on the calling thread.
 
-Imported with the agent, which is before debugpy; a program that has debugpy already is asked for what was there.
-Acts on the calling thread.
+``set_trace`` is the function as it was before any other debugger of this process put a warning in its place. Imported
+with the agent, which is before debugpy; a program that has debugpy already is asked for what was there.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
+
+TraceFunction = Callable[[FrameType, str, Any], Any]
+"""As ``sys.settrace`` takes it: of a frame, an event and its argument; returns the frame's local trace function."""
 
 
 def _original() -> Callable[[Any], None]:
@@ -20,3 +24,23 @@ def _original() -> Callable[[Any], None]:
 
 
 set_trace = _original()
+
+
+class ChainingTracer:
+    """Has a method that is a thread's trace function for a while, and passes on to the one that was there before."""
+
+    before: TraceFunction | None = None
+
+
+def trace_beneath(function: TraceFunction, set_it: Callable[[TraceFunction], None]) -> None:
+    """Have the calling thread traced by ``function``: beneath a ``ChainingTracer``, else by ``set_it``.
+
+    Where somebody else traces, nothing changes.
+    """
+    current: Any = sys.gettrace()
+    owner = getattr(current, "__self__", None)
+    if isinstance(owner, ChainingTracer):
+        if owner.before is None:
+            owner.before = function
+    elif current is None:
+        set_it(function)

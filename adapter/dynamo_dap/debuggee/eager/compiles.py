@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.eager.idle_tracing import IdleTracing
 from dynamo_dap.debuggee.torch_internals.compiling import CompileWatcher
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.generated_names import GeneratedNames
@@ -18,8 +19,9 @@ from dynamo_dap.debuggee.torch_internals.generated_names import GeneratedNames
 class Compiles:
     """Both hooks."""
 
-    def __init__(self) -> None:
-        self._watcher = CompileWatcher(_untraced)
+    def __init__(self, tracing: IdleTracing) -> None:
+        self._tracing = tracing
+        self._watcher = CompileWatcher(self._untraced)
         self._names = GeneratedNames(pydevd_internals.never_trace)
 
     def watch(self, on_problem: Callable[[str], None]) -> None:
@@ -35,12 +37,11 @@ class Compiles:
         self._watcher.remove()
         self._names.remove()
 
-
-@contextlib.contextmanager
-def _untraced() -> Iterator[None]:
-    restore = pydevd_internals.suspend_tracing()
-    try:
-        yield
-    finally:
-        if restore is not None and pydevd_internals.debugger() is not None:
-            restore()
+    @contextlib.contextmanager
+    def _untraced(self) -> Iterator[None]:
+        restore = self._tracing.suspend()
+        try:
+            yield
+        finally:
+            if restore is not None and pydevd_internals.debugger() is not None:
+                restore()

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.eager.compiles import Compiles
 from dynamo_dap.debuggee.eager.frames import innermost_user_frame
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
+from dynamo_dap.debuggee.eager.idle_tracing import IdleTracing
 from dynamo_dap.debuggee.torch_internals.generated_names import is_generated
 
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -28,9 +29,9 @@ class DebugpyDebugger:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._compiles = Compiles()
+        self._tracing = IdleTracing()
+        self._compiles = Compiles(self._tracing)
         self._gone = threading.Event()
-        self._restore_tracing: Callable[[], None] | None = None
 
     # -- its life --------------------------------------------------------------------------------------------------
 
@@ -59,7 +60,7 @@ class DebugpyDebugger:
         self._take_up()
 
     def _take_up(self) -> None:
-        handing_over = HandingOver(self._agent)
+        handing_over = HandingOver(self._agent, self._tracing)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
         os.register_at_fork(after_in_child=self._leave_forked_process)
@@ -74,13 +75,12 @@ class DebugpyDebugger:
 
     def pause_until_program_runs(self) -> None:
         """Leave the calling thread untraced until ``trace_program``: what runs until then is the debugger's."""
-        self._restore_tracing = pydevd_internals.suspend_tracing()
+        self._tracing.pause()
 
     def trace_program(self) -> None:
         """The program begins now, on the calling thread."""
-        restore, self._restore_tracing = self._restore_tracing, None
-        if restore is not None and self.is_active:
-            restore()
+        if self.is_active:
+            self._tracing.begin_program()
 
     def wait_until_configured(self) -> None:
         """Block until its client has set its breakpoints, or is gone."""
@@ -113,7 +113,7 @@ class DebugpyDebugger:
     @contextlib.contextmanager
     def kept_out(self) -> Iterator[None]:
         """Leave the calling thread untraced inside."""
-        restore = pydevd_internals.suspend_tracing() if self.is_active else None
+        restore = self._tracing.suspend() if self.is_active else None
         try:
             yield
         finally:
@@ -132,6 +132,7 @@ class DebugpyDebugger:
         if step is None:
             pydevd_internals.give_up_step()
             return
+        self._tracing.want()
         caller, callee = innermost_user_frame(sys._getframe())
         if step.kind is StepKind.IN or callee is None:
             pydevd_internals.step_in(caller)

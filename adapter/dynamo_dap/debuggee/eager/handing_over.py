@@ -12,6 +12,7 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.eager.idle_tracing import IdleTracing
 
 EAGER = "eager"
 _EVERY_THREAD = "*"
@@ -20,14 +21,17 @@ _EVERY_THREAD = "*"
 class HandingOver:
     """Tells the agent what debugpy is asked and what it says."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, tracing: IdleTracing) -> None:
         self._agent = agent
+        self._tracing = tracing
 
     def after_receive(self, message: Any) -> None:
         """Debugpy has received a message, and has not read it yet."""
         try:
             if message.get("type") == "request":
-                self._on_request(message.get("command"), message.get("arguments") or {})
+                command, arguments = message.get("command"), message.get("arguments") or {}
+                self._tracing.on_request(command, arguments)
+                self._on_request(command, arguments)
         except Exception:  # noqa: BLE001  (debugpy must not suffer from us)
             log_exception("looking at a request to debugpy")
 
@@ -58,6 +62,9 @@ class HandingOver:
 
     def _on_event(self, event: str, body: dict[str, Any]) -> None:
         thread_id = body.get("threadId")
+        if event == "stopped":
+            # Where others are to stop along with that thread, the main thread is among them.
+            self._tracing.want()
         has_ended = event == "thread" and body.get("reason") == "exited"
         if (event == "stopped" or has_ended) and isinstance(thread_id, int):
             self._agent.give_up_steps(thread_id)

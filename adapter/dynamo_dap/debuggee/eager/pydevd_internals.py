@@ -151,7 +151,7 @@ def debugger() -> Any:
 
 def forget() -> None:
     """Trace nothing any more, and forget the connection without a word: the calling process has been forked off."""
-    if _uses_monitoring():
+    if uses_monitoring():
         _monitoring().stop_monitoring(all_threads=True)
         _monitoring().reset_thread_local_info()
     else:
@@ -305,7 +305,7 @@ def _begin_step(command: int, stop: types.FrameType | None, traced: types.FrameT
     _set_step(information, command, stop)
     if traced is not None:
         debugger().set_trace_for_frame_and_parents(threading.get_ident(), traced)
-    if _uses_monitoring():
+    if uses_monitoring():
         monitoring = _monitoring()
         monitoring.update_monitor_events(suspend_requested=True)
         monitoring.restart_events()
@@ -344,13 +344,32 @@ def _monitoring() -> Any:
     return importlib.import_module("_pydevd_sys_monitoring.pydevd_sys_monitoring")
 
 
-def _uses_monitoring() -> bool:
+def uses_monitoring() -> bool:
+    """Whether it gets its events by ``sys.monitoring``: Python 3.12 and newer."""
     return bool(importlib.import_module("_pydevd_bundle.pydevd_constants").PYDEVD_USE_SYS_MONITORING)
+
+
+def set_trace(function: Callable[..., Any]) -> None:
+    """Trace the calling thread by ``function``, in the way that it has, which is quicker than ``sys.settrace``."""
+    importlib.import_module("pydevd_tracing").SetTrace(function)
+
+
+def looks_out() -> bool:
+    """Whether it may have to stop the calling thread for more than an exception that nobody catches."""
+    pydb, information = debugger(), _information()
+    return (
+        any(pydb.breakpoints.values())
+        or bool(pydb.function_breakpoint_name_to_breakpoint)
+        or bool(pydb.break_on_caught_exceptions or pydb.break_on_user_uncaught_exceptions)
+        or bool(pydb.has_plugin_line_breaks or pydb.has_plugin_exception_breaks)
+        or information.pydev_step_cmd != _NO_COMMAND
+        or information.pydev_state == _STATE_SUSPEND
+    )
 
 
 def suspend_tracing() -> Callable[[], None] | None:
     """Stop tracing the calling thread; return what puts it back exactly as it was, None when it was not traced."""
-    if _uses_monitoring():
+    if uses_monitoring():
         return _suspend_monitoring()
     set_trace = importlib.import_module("pydevd_tracing").SetTrace
     traced_by = sys.gettrace()

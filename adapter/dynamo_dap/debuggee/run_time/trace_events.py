@@ -15,12 +15,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.tracing import set_trace
+from dynamo_dap.debuggee.agent.tracing import ChainingTracer, TraceFunction, set_trace
 from dynamo_dap.debuggee.run_time.events import Sink
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.torch_internals.skipping import never_compile
-
-TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 class TraceEvents:
@@ -84,13 +82,12 @@ class TraceEvents:
             log_exception(f"looking at a trace event '{event}'")
 
 
-class _ThreadTracer:
+class _ThreadTracer(ChainingTracer):
     """The trace function of one thread, and the one that was there before."""
 
     def __init__(self, tell: Callable[[GeneratedCode, FrameType, str, Any], None], codes: GeneratedCodes) -> None:
         self._tell = tell
         self._codes = codes
-        self._before: TraceFunction | None = None
         self._expected: CodeType | None = None
         self._traced: set[int] = set()
         """``id`` of the frames traced, all of them running."""
@@ -112,16 +109,16 @@ class _ThreadTracer:
         if current is not self._function:
             # Frames traced so far, if any, lost their events to whoever set another function.
             self._traced.clear()
-            self._before = current
+            self.before = current
             set_trace(self._function)
 
     def _take_out_when_done(self) -> None:
         if not self._traced and sys.gettrace() is self._function:
-            set_trace(self._before)
-            self._before = None
+            set_trace(self.before)
+            self.before = None
 
     def on_call(self, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
-        before = self._before
+        before = self.before
         local: TraceFunction | None = before(frame, event, argument) if before is not None else None
         expected = self._expected
         if expected is None or frame.f_code is not expected:

@@ -1,0 +1,103 @@
+"""Leaves the program's main thread untraced until debugpy has something to look out for: Python 3.11 and older.
+
+With ``sys.settrace`` each call and line of a traced thread is slower, breakpoints or not. What debugpy is asked tells
+when it needs the main thread: a breakpoint, an exception filter, a step, a pause. An exception that nobody catches is
+reported to it without tracing. Other threads are traced from their start, as debugpy arranges it.
+
+Made for one session. Asked on debugpy's own threads; what it does to the main thread is done on the main thread, where
+a step that the agent hands over asks as well.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.agent.pending_calls import call_on_main_thread
+from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_beneath
+from dynamo_dap.debuggee.eager import pydevd_internals
+
+_STEPS_AND_PAUSES = {"goto", "next", "pause", "stepIn", "stepOut"}
+_BREAKPOINTS = {"setBreakpoints", "setDataBreakpoints", "setFunctionBreakpoints", "setInstructionBreakpoints"}
+_UNCAUGHT = "uncaught"
+
+
+class IdleTracing:
+    """Whether the main thread is traced. Nothing is ever left untraced in a program that was attached to."""
+
+    def __init__(self) -> None:
+        self._function: TraceFunction | None = None
+        self._restore: Callable[[], None] | None = None
+        self._is_wanted = False
+        self._is_idle = False
+        self._suspensions = 0
+
+    def pause(self) -> None:
+        """Leave the main thread, which calls this, untraced until ``begin_program``."""
+        traced_by: Any = sys.gettrace()
+        self._function = None if pydevd_internals.uses_monitoring() else traced_by
+        self._restore = pydevd_internals.suspend_tracing()
+
+    def begin_program(self) -> None:
+        """The program begins on the main thread, which calls this."""
+        restore, self._restore = self._restore, None
+        if restore is None:
+            return
+        if self._function is None:
+            restore()
+            return
+        self._is_idle = True
+        # What it was asked while it was starting has not been seen here.
+        if self._is_wanted or pydevd_internals.looks_out():
+            self.want()
+
+    def on_request(self, command: str, arguments: dict[str, Any]) -> None:
+        """Debugpy is about to be asked something. Any thread."""
+        if _needs_tracing(command, arguments):
+            self.want()
+
+    def want(self) -> None:
+        """Have the main thread traced from now on. Any thread."""
+        if threading.current_thread() is threading.main_thread():
+            self._is_wanted = True
+            self._trace()
+        elif not self._is_wanted:
+            self._is_wanted = True
+            if self._is_idle:
+                self._is_wanted = call_on_main_thread(self._trace)
+
+    def suspend(self) -> Callable[[], None] | None:
+        """Stop tracing the calling thread; return what ends that, None when nothing needs to be done."""
+        restore = pydevd_internals.suspend_tracing()
+        if not self._is_idle or threading.current_thread() is not threading.main_thread():
+            return restore
+        self._suspensions += 1
+
+        def resume() -> None:
+            if restore is not None:
+                restore()
+            self._suspensions -= 1
+            if self._is_wanted:
+                self._trace()
+
+        return resume
+
+    def _trace(self) -> None:
+        if self._is_idle and not self._suspensions and self._function is not None:
+            self._is_idle = False
+            if pydevd_internals.debugger() is not None:
+                trace_beneath(self._function, pydevd_internals.set_trace)
+
+
+def _needs_tracing(command: str, arguments: dict[str, Any]) -> bool:
+    if command in _STEPS_AND_PAUSES:
+        return True
+    if command in _BREAKPOINTS:
+        return bool(arguments.get("breakpoints"))
+    if command == "setExceptionBreakpoints":
+        options = [one.get("filterId") for one in arguments.get("filterOptions") or ()]
+        filters = {*arguments.get("filters", ()), *options}
+        return bool(filters - {_UNCAUGHT} or arguments.get("exceptionOptions"))
+    return command in ("attach", "launch") and bool(arguments.get("stopOnEntry"))
