@@ -1,87 +1,37 @@
 """What one session over eager code, tracing and generated code costs, beside the plain program and debugpy alone.
 
-Runs everything in one go, in turn, so that a busy machine is busy for all. ``python tests/benchmarks/eager.py`` prints
-medians, least times and ratios to the plain program. With nothing armed: the compile time of a 12-layer encoder, a steady-state call
-of it, and an eager loop. Then the loop with a breakpoint in its function that is never reached, and the latency of a
-step with stack, scopes and variables in eager code, beside debugpy's own adapter. The first compile, in which Dynamo
-itself is imported, and the first calls do not count. The least time leaves out most of what else the machine does.
+``python tests/benchmarks/eager.py`` prints medians of ratios: plain and debugged programs take turns, so that whatever
+else the machine does falls on all alike. With nothing armed: the compile time of a 12-layer encoder, calls of what was
+compiled, and an eager loop; then the loop with a breakpoint in its function that is never reached. And the latency of a
+step with stack, scopes and variables in eager code, beside debugpy's own adapter.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[2] / "adapter")]
 
 from tests.eager.peer import ADAPTERS, Peer
 
+PROGRAM = Path(__file__).with_name("programs") / "session.py"
+TURNS = {"compile_encoder": 10, "calls": 30, "loop": 30}
+"""How often each is done in every program, the first time not counted."""
+AIMS = {"compile_encoder": "1.05", "calls": "1.02", "loop": "debugpy's"}
 STEPS = 100
-
-_PROGRAM = """
-import json, sys, time
-import torch
-
-layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
-model = torch.nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).eval()
-x = torch.randn(2, 16, 64)
-compiled = torch.compile(model, backend="eager")
-
-
-def loop(n):
-    total = 0
-    for i in range(n):
-        total += i % 7
-    return total
-
-
-def measured(work, repeat, before=lambda: None):
-    found = []
-    for _ in range(repeat):
-        before()
-        begin = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - begin)
-    return found
-
-
-torch.set_num_threads(1)
-with torch.no_grad():
-    compiled(x)
-    result = {"compile of an encoder": measured(lambda: compiled(x), 3, before=torch.compiler.reset)}
-    for _ in range(20): compiled(x)
-    result["steady-state call"] = measured(lambda: compiled(x), 1000)
-loop(10)
-result["eager loop"] = measured(lambda: loop(500_000), 10)
-json.dump(result, open(sys.argv[1], "w"))
-"""
-
-_ARMED = """
-import json, sys, time
-
-
-def armed(n):
-    total = 0
-    for i in range(n):
-        if i < 0:
-            total = -1  #@never
-        total += i % 7
-    return total
-
-
-found = []
-for _ in range(3):
-    begin = time.perf_counter()
-    armed(100_000)
-    found.append(time.perf_counter() - begin)
-json.dump({"eager loop, breakpoint near": found}, open(sys.argv[1], "w"))
-"""
 
 _STEPS = """
 def steps(n):
@@ -95,26 +45,62 @@ steps(1000)  #@begin
 """
 
 
-Measured = dict[str, list[float]]
-"""Seconds, by what was measured."""
+class Program:
+    """The benchmark's end of a process that runs ``programs/session.py``."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        """Wait until the program, which was just started, has connected to ``listener``."""
+        listener.settimeout(120)
+        self._connection, _ = listener.accept()
+        self._lines: TextIO = self._connection.makefile("rw")
+
+    def do(self, work: str) -> float:
+        """Have it do something once; return the seconds."""
+        print(work, file=self._lines, flush=True)
+        return float(self._lines.readline())
+
+    def close(self) -> None:
+        """Let it end."""
+        self._lines.close()
+        self._connection.close()
 
 
-def _under(adapter: str, program: Path, result: Path) -> Measured:
-    peer = Peer(adapter, program, is_checked=False)
+@contextlib.contextmanager
+def _debugged(adapter: str, port: str, *, armed: bool) -> Iterator[None]:
+    peer = Peer(adapter, PROGRAM, is_checked=False)
     try:
-        with peer.launching(args=[str(result)], justMyCode=True):
-            peer.ask("setExceptionBreakpoints", {"filters": []})
-            if "never" in peer.fixture.markers:
+        with peer.launching(args=[port], justMyCode=True):
+            peer.ask("setExceptionBreakpoints", {"filters": ["uncaught"]})
+            if armed:
                 peer.breakpoints("never")
-        peer.timeline.expect_event("exited", deadline=600)
+        yield
     finally:
         peer.close()
-    return dict(json.loads(result.read_text()))
 
 
-def _plainly(program: Path, result: Path) -> Measured:
-    subprocess.run([sys.executable, str(program), str(result)], check=True, timeout=600)
-    return dict(json.loads(result.read_text()))
+def measure() -> dict[tuple[str, str], list[float]]:
+    """Seconds of each turn by what was done and by whom: plain, or under an adapter, perhaps with a breakpoint."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = str(listener.getsockname()[1])
+        plain = subprocess.Popen([sys.executable, str(PROGRAM), port])
+        stack.callback(plain.wait)
+        programs = {"plain": Program(listener)}
+        for armed in (False, True):
+            for adapter in ADAPTERS:
+                stack.enter_context(_debugged(adapter, port, armed=armed))
+                programs[f"{adapter}, armed" if armed else adapter] = Program(listener)
+        for program in programs.values():
+            stack.callback(program.close)
+        taken: dict[tuple[str, str], list[float]] = {}
+        for work, turns in TURNS.items():
+            for turn in range(turns + 1):
+                for name, program in programs.items():
+                    # A breakpoint far from a compile or a call of compiled code costs what the loop says.
+                    if work == "loop" or not name.endswith("armed"):
+                        seconds = program.do(work)
+                        taken.setdefault((work, name), []).extend([seconds] if turn else [])
+        return taken
 
 
 def _step_latency(adapter: str, program: Path) -> list[float]:
@@ -136,33 +122,25 @@ def _step_latency(adapter: str, program: Path) -> list[float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often every program is run (3)")
-    rounds = parser.parse_args().rounds
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    console = Console()
+    taken = measure()
+    table = Table("eager code, tracing, generated code", "under", "median", "to plain", "aim at most")
+    for (work, name), seconds in taken.items():
+        ratio = statistics.median(one / plain for one, plain in zip(seconds, taken[work, "plain"], strict=True))
+        aim = AIMS[work] if name == "dynamo" else ""
+        table.add_row(work, name, f"{statistics.median(seconds) * 1000:.1f} ms", f"{ratio:.3f}", aim)
+    console.print(table)
+
+    table = Table("a step, to its variables, in eager code", "p50", "p90", "aim at most")
     with tempfile.TemporaryDirectory() as folder:
-        program, armed, steps = Path(folder, "program.py"), Path(folder, "armed.py"), Path(folder, "steps.py")
-        result = Path(folder, "result.json")
-        for path, text in ((program, _PROGRAM), (armed, _ARMED), (steps, _STEPS)):
-            path.write_text(text, encoding="utf-8")
-        found: dict[str, list[Measured]] = {"plain": [], "dynamo": [], "debugpy": []}
-        for _ in range(rounds):
-            found["plain"].append(_plainly(program, result) | _plainly(armed, result))
-            for adapter in ADAPTERS:
-                found[adapter].append(_under(adapter, program, result) | _under(adapter, armed, result))
-        _tell_ratios(found)
+        steps = Path(folder, "steps.py")
+        steps.write_text(_STEPS, encoding="utf-8")
         for adapter in ADAPTERS:
             latencies = sorted(_step_latency(adapter, steps))
             p50, p90 = latencies[len(latencies) // 2], latencies[len(latencies) * 9 // 10]
-            print(f"step with stack, scopes, variables  {adapter:8} p50 {p50:.1f} ms   p90 {p90:.1f} ms")
-
-
-def _tell_ratios(found: dict[str, list[Measured]]) -> None:
-    for what in found["plain"][0]:
-        for name, summary in (("median", statistics.median), ("least", min)):
-            values = {who: summary(one for result in found[who] for one in result[what]) for who in found}
-            plain = f"{values['plain'] * 1000:.2f} ms plain"
-            ours, alone = (values[who] / values["plain"] for who in ("dynamo", "debugpy"))
-            print(f"{what:28} {name:7} {plain:>18}   ours {ours:.2f}x   debugpy alone {alone:.2f}x")
+            table.add_row(adapter, f"{p50:.1f} ms", f"{p90:.1f} ms", "3 ms" if adapter == "dynamo" else "")
+    console.print(table)
 
 
 if __name__ == "__main__":
