@@ -10,7 +10,7 @@ import torch
 
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.run_time.frames import listing_source
-from dynamo_dap.protocol.types import FunctionBreakpoint, InstructionBreakpoint, Source, SourceBreakpoint
+from dynamo_dap.protocol.types import FunctionBreakpoint, InstructionBreakpoint, SourceBreakpoint
 from tests.run_time.in_process import Recorder, ScriptedHost, SeenStop, debugging
 from tests.run_time.programs import FIXTURE, compiled, line, programs, replay_arguments
 
@@ -292,18 +292,18 @@ def test_lines_of_a_listing() -> None:
         (generated,) = _met(host, function, *replay_arguments())
         record.seen.clear()
         store = next(one.index for one in generated.table if one.name == "STORE_SUBSCR")
-        virtual, source = listing_source(generated), Source(name="listing", source_reference=5)
+        virtual = listing_source(generated)
         answers = host.engine.set_listing_breakpoints(
-            virtual, source, [SourceBreakpoint(line=store + 1), SourceBreakpoint(line=9999)]
+            virtual, [SourceBreakpoint(line=store + 1), SourceBreakpoint(line=9999)]
         )
         host.engine.arm()
         assert answers is not None
         bound, beyond = answers
-        assert (bound.verified, bound.line, bound.source) == (True, store + 1, source)
+        assert (bound.verified, bound.line, bound.source) == (True, store + 1, None)
         assert not beyond.verified
         assert f"has {len(generated.table)} lines" in (beyond.message or "")
         function(*replay_arguments())
-        host.engine.set_listing_breakpoints(virtual, source, [])
+        host.engine.set_listing_breakpoints(virtual, [])
         host.engine.arm()
         function(*replay_arguments())
     assert record.seen == [("breakpoint", store)]

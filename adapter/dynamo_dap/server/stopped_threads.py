@@ -50,6 +50,11 @@ class StoppedThreads:
         return self._owners.get(thread_id) == AGENT
 
     @property
+    def held(self) -> list[int]:
+        """The threads that were reported stopped and have not gone on since."""
+        return sorted(self._owners)
+
+    @property
     def free(self) -> list[int]:
         """Threads that nobody has stopped, as far as is known."""
         return sorted((self._alive | self._ever) - set(self._owners))

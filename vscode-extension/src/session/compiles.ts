@@ -1,7 +1,7 @@
 /**
  * What a debug session says about compiles, fetched when a view asks for it, and which compile is selected. The session
- * is the one that has the focus of the debugger; one that another started, for a child process, has to be given it.
- * Lives as long as the extension: after the session's end the last answer stays.
+ * is the one with the debugger's focus, which one of a child process has to be given. Lives as long as the extension.
+ * After the session's end the last answer stays.
  */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
@@ -75,7 +75,7 @@ export class Compiles implements vscode.Disposable {
         vscode.Disposable.from(...this.registrations, this.changed).dispose();
     }
 
-    /** The running session, if there is one. */
+    /** The session that is followed, if it runs. */
     get activeSession(): vscode.DebugSession | undefined {
         return this.session;
     }

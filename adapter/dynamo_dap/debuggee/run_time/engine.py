@@ -41,7 +41,7 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
 )
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
-from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, Source, SourceBreakpoint
+from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
 
 EXCEPTION_FILTER = "generated-code"
 
@@ -327,7 +327,7 @@ class RunTimeEngine:
         return self._instruction_breakpoints.set_addresses(requested)
 
     def set_listing_breakpoints(
-        self, virtual: VirtualSource, source: Source, requested: Sequence[SourceBreakpoint]
+        self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
     ) -> list[Breakpoint] | None:
         """Replace the breakpoints on lines of a listing; None when ``virtual`` is no listing of generated code.
 
@@ -335,7 +335,7 @@ class RunTimeEngine:
         """
         for generated in self.codes:
             if listing_source(generated).key == virtual.key:
-                return self._instruction_breakpoints.set_listing(generated, source, requested)
+                return self._instruction_breakpoints.set_listing(generated, requested)
         return None
 
     def listing_of(self, code: types.CodeType) -> VirtualSource | None:

@@ -12,7 +12,7 @@ from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, Conditions, LineBreakpoint
 from dynamo_dap.debuggee.run_time.addresses import BadAddress, parsed_address
 from dynamo_dap.debuggee.run_time.generated import ADDRESS_SHIFT, CodeGone, GeneratedCode, GeneratedCodes
-from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, Source, SourceBreakpoint
+from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
 
 _ByIndex = Mapping[int, tuple[LineBreakpoint, ...]]
 
@@ -92,10 +92,11 @@ class InstructionBreakpoints:
             raise BadAddress(f"{hex(address)} is in the middle of {instruction.name}, which begins at {begin}")
         return generated, max(index, generated.entry)
 
-    def set_listing(
-        self, generated: GeneratedCode, source: Source, requested: Sequence[SourceBreakpoint]
-    ) -> list[Breakpoint]:
-        """Replace the breakpoints on lines of the listing of ``generated``; return what became of each, in order."""
+    def set_listing(self, generated: GeneratedCode, requested: Sequence[SourceBreakpoint]) -> list[Breakpoint]:
+        """Replace the breakpoints on lines of the listing of ``generated``; return what became of each, in order.
+
+        The answers name no source: VS Code would make of one without a path another place than that it showed.
+        """
         answers: list[Breakpoint] = []
         by_index: dict[int, tuple[LineBreakpoint, ...]] = {}
         with self._lock:
@@ -117,7 +118,6 @@ class InstructionBreakpoints:
                         verified=problem is None,
                         id=breakpoint.id,
                         message=problem,
-                        source=source,
                         line=index + 1,
                         instruction_reference=reference,
                         reason=None if problem is None else "failed",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.events import BreakpointEventBody, ThreadEventBody
+from dynamo_dap.protocol.events import BreakpointEventBody, ContinuedEventBody, ThreadEventBody
 from dynamo_dap.protocol.types import Capabilities
 from dynamo_dap.server import starting
 from dynamo_dap.server.backend import Backend
@@ -66,6 +66,9 @@ async def _discard(session: Session) -> None:
     assert old is not None
     session.phase = Phase.STARTING
     old.events.is_silent = True
+    for thread_id in old.events.stopped_threads.held:
+        # VS Code would take the first stop that was not continued for the present one.
+        session.client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=False))
     for thread_id in old.events.stopped_threads.ever_stopped:
         session.client.event("thread", ThreadEventBody(reason="exited", thread_id=thread_id))
     await old.leave(kill=True)

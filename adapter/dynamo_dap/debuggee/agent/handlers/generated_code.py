@@ -31,7 +31,7 @@ class InstructionEngine(Protocol):
         """Replace the breakpoints on addresses; one answer for each."""
 
     def set_listing_breakpoints(
-        self, virtual: VirtualSource, source: Source, requested: Sequence[SourceBreakpoint]
+        self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
     ) -> list[Breakpoint] | None:
         """Replace the breakpoints on lines of a listing; None when ``virtual`` is none."""
 
@@ -78,7 +78,7 @@ def set_listing_breakpoints(
     target = referred(agent, source.source_reference, "source reference").target
     if not isinstance(target, VirtualSource):
         return None
-    answers = engine.set_listing_breakpoints(target, source, requested)
+    answers = engine.set_listing_breakpoints(target, requested)
     if answers is not None:
         agent.arm_engines()
     return answers
