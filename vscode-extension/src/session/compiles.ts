@@ -1,7 +1,6 @@
 /**
- * What a debug session says about compiles, fetched when a view asks for it, and which compile is selected. The session
- * is the one with the debugger's focus, which one of a child process has to be given. Lives as long as the extension.
- * After the session's end the last answer stays.
+ * What the debug session with the focus says about compiles, fetched when a view asks for it, and which compile is
+ * selected. Lives as long as the extension: after the session's end the last answer stays.
  */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
