@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dynamo_dap.language_server.findings import Finding, Kind, findings_of
+from dynamo_dap.language_server.lenses import title
 from dynamo_dap.record.events import Ended
 from dynamo_dap.record.model import Compile, CompiledFunction, Place, TracedFunction
 from dynamo_dap.record.session import Session
@@ -40,3 +41,10 @@ def test_lines_that_may_be_traced_soon_are_not_called_untraced(compiles: tuple[C
     assert not _never_traced(session)
     session.apply(Ended(time=1.0))
     assert [(one.place.line, one.last_line) for one in _never_traced(session)] == [(3, 4)]
+
+
+def test_a_lens_says_that_a_compile_is_not_finished() -> None:
+    second = Compile("0/1", "fn", place=Place(PATH, 1))
+    assert title(_session(second).functions[0]) == "not finished"
+    assert title(_session(_first_part(seconds=0.5), second).functions[0]) == "0 graphs, 0.5 s, not finished"
+    assert title(_session(_first_part(seconds=0.5)).functions[0]) == "0 graphs, 0.5 s"

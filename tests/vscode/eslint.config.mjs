@@ -4,6 +4,7 @@ import tseslint from "typescript-eslint";
 export default tseslint.config(
     { ignores: ["node_modules/"] },
     js.configs.recommended,
+    { files: ["**/*.js"], languageOptions: { sourceType: "commonjs" } },
     {
         files: ["**/*.ts"],
         extends: [...tseslint.configs.strictTypeChecked, ...tseslint.configs.stylisticTypeChecked],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from dynamo_dap.language_server.document import real_path
-from dynamo_dap.record.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
+from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
 from dynamo_dap.record.session import Session
 
 
@@ -201,7 +201,7 @@ def _goes_on(session: Session, function: CompiledFunction) -> bool:
     """Whether more lines of ``function`` may be traced soon: in the compile under way, or in one of its rest."""
     is_running = session.ended is None
     return is_running and (
-        any(compiled.state == "tracing" for compiled in function.compiles) or bool(function.compiles[-1].resumes)
+        any(compiled.state == TRACING for compiled in function.compiles) or bool(function.compiles[-1].resumes)
     )
 
 

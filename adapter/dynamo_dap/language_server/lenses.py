@@ -9,13 +9,14 @@ from rich.console import Console
 
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.positions import Positions
-from dynamo_dap.record.model import CompiledFunction
+from dynamo_dap.record.model import TRACING, CompiledFunction
 from dynamo_dap.record.report import print_report
 from dynamo_dap.record.session import Session
 from dynamo_dap.record.summary import counts_of_function
 
 OPEN_RECORD = "dynamo-dap.openRecord"
 _WIDTH = 110
+_UNFINISHED = "not finished"
 
 
 def lenses(session: Session, document: Document, positions: Positions) -> list[CodeLens]:
@@ -30,7 +31,9 @@ def lenses(session: Session, document: Document, positions: Positions) -> list[C
 
 
 def title(function: CompiledFunction) -> str:
-    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``."""
+    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``; it says so when the newest compile is still traced."""
+    if all(one.state == TRACING for one in function.compiles):
+        return _UNFINISHED
     counts = counts_of_function(function)
     parts = [
         _count(counts.graphs, "graph"),
@@ -40,6 +43,8 @@ def title(function: CompiledFunction) -> str:
     ]
     if any(one.limit for one in function.compiles):
         parts.append("limit reached")
+    if function.compiles[-1].state == TRACING:
+        parts.append(_UNFINISHED)
     return ", ".join(parts)
 
 

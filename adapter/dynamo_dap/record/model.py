@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+TRACING = "tracing"
+"""The state of a compile that has not come to an end."""
+
 
 class Place(Struct, rename="camel", omit_defaults=True, frozen=True):
     """A place in the user's code; ``line`` and ``column`` are 1-based."""
@@ -140,8 +143,8 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """Dynamo's compile id, ``0/1``; with ``#2`` appended when the program had it before ``torch.compiler.reset()``."""
     name: str
     """The frame: ``fn``, ``fn (resumed at line 8)``."""
-    state: str = "tracing"
-    """``tracing``, ``compiled``, ``skipped`` or ``failed``."""
+    state: str = TRACING
+    """``TRACING``, ``compiled``, ``skipped`` or ``failed``."""
     place: Place | None = None
     seconds: float | None = None
     recompiled: list[str] = []

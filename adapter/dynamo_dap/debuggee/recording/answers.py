@@ -9,7 +9,7 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.handlers.compiles import NoSuchCompile
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.record.model import Compile, CompiledFunction, Graph, Guard
+from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, Graph, Guard
 from dynamo_dap.record.readable_graph import readable_graph
 from dynamo_dap.record.session import Session
 
@@ -77,7 +77,7 @@ def _graph(session: Session, compile_id: str, index: int) -> tuple[Compile, Grap
     compiled = _found(session, compile_id)
     if not 0 <= index < len(compiled.graphs):
         count = len(compiled.graphs)
-        has = "no graph yet" if compiled.state == "tracing" else "no graph" if count == 0 else f"{count} graph(s)"
+        has = "no graph yet" if compiled.state == TRACING else "no graph" if count == 0 else f"{count} graph(s)"
         raise NoSuchCompile(f"compile {compile_id} has {has}; there is no graph {index}")
     return compiled, compiled.graphs[index]
 
@@ -91,7 +91,7 @@ def guards_body(session: Session, compile_id: str) -> dict[str, object]:
 
     def read(session: Session) -> dict[str, object]:
         compiled = _found(session, compile_id)
-        return guards_answer(compiled.guard_count, compiled.guards, is_final=compiled.state != "tracing")
+        return guards_answer(compiled.guard_count, compiled.guards, is_final=compiled.state != TRACING)
 
     return session.read(read)
 

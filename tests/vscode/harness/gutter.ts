@@ -1,0 +1,94 @@
+/** The left edge of an editor, where breakpoints are set by clicks and shown by icons. Lines are 1-based. */
+
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { expect, type Locator, type Page } from "@playwright/test";
+
+export class Gutter {
+    constructor(
+        private readonly page: Page,
+        private readonly area: () => Locator,
+    ) {}
+
+    /**
+     * Clicks in the gutter until the breakpoint's glyph stays there: a click before the editor is ready is ignored, and
+     * one while a link over a function comes meets another line, where it is taken back.
+     */
+    async setBreakpoint(line: number): Promise<void> {
+        const before = (await this.breakpointLines()).filter((other) => other !== line);
+        await expect(async () => {
+            const lines = await this.breakpointLines();
+            const wrong = lines.filter((other) => other !== line && !before.includes(other));
+            for (const one of lines.includes(line) ? wrong : [...wrong, line]) {
+                const spot = await this.settledSpot(one);
+                await this.page.mouse.click(spot.x, spot.y);
+            }
+            await expect.poll(() => this.breakpointLines(), { timeout: 1500 }).toContain(line);
+            await this.settledSpot(line);
+            expect(await this.breakpointLines()).toEqual([...before, line].sort((one, other) => one - other));
+        }, `a click sets a breakpoint at line ${line}`).toPass({ timeout: 30_000 });
+    }
+
+    /** The lines that show a breakpoint in the gutter. */
+    private async breakpointLines(): Promise<number[]> {
+        return this.area().evaluate((editor) => {
+            const middle = (element: Element): number => {
+                const { top, bottom } = element.getBoundingClientRect();
+                return (top + bottom) / 2;
+            };
+            const icons = [...editor.querySelectorAll('.glyph-margin-widgets > [class*="codicon-debug-breakpoint"]')].map(middle);
+            return [...editor.querySelectorAll(".margin-view-overlays .line-numbers")]
+                .filter((number) => icons.some((icon) => Math.abs(icon - middle(number)) < 4))
+                .map((number) => Number(number.textContent))
+                .sort((one, other) => one - other);
+        });
+    }
+
+    /** Gives the breakpoint at a line a condition ("Expression"), a "Log Message", a "Hit Count" or a "Mode". */
+    async editBreakpoint(line: number, kind: string, value: string): Promise<void> {
+        const box = this.page.locator(".breakpoint-widget");
+        await expect(async () => {
+            const spot = await this.settledSpot(line);
+            await this.page.mouse.click(spot.x, spot.y, { button: "right" });
+            const entry = this.page.locator(".monaco-menu .action-item", { hasText: /^Edit Breakpoint/ });
+            // A menu ignores a click right after it opened: that may be the release of the right button.
+            await entry.hover();
+            await entry.click({ delay: 200 });
+            await expect(box).toBeVisible({ timeout: 2000 });
+        }, "the box that edits a breakpoint opens").toPass({ timeout: 30_000 });
+        const [kinds, modes] = [box.locator("select").nth(0), box.locator("select").nth(1)];
+        if (kind === "Mode") {
+            await modes.selectOption({ label: value });
+            await box.locator(".monaco-editor").click();
+        } else {
+            await kinds.selectOption({ label: kind });
+            await box.locator(".monaco-editor").click();
+            await this.page.keyboard.type(value);
+        }
+        await this.page.keyboard.press("Enter");
+        await expect(box).toBeHidden();
+    }
+
+    /** The gutter of a line once it stays where it is: links over functions come late and move the lines below. */
+    private async settledSpot(line: number): Promise<{ x: number; y: number }> {
+        let spot = await this.spot(line);
+        for (let quiet = 0; quiet < 4; ) {
+            await sleep(150);
+            const next = await this.spot(line);
+            quiet = next.y === spot.y ? quiet + 1 : 0;
+            spot = next;
+        }
+        return spot;
+    }
+
+    /** Where to click at a line that is shown. */
+    async spot(line: number): Promise<{ x: number; y: number }> {
+        const number = this.area().locator(".line-numbers", { hasText: new RegExp(`^${line}$`) }).first();
+        const box = await number.boundingBox({ timeout: 5000 });
+        const margin = await this.area().locator(".glyph-margin").first().boundingBox({ timeout: 5000 });
+        if (box === null || margin === null) {
+            throw new Error(`line ${line} is not visible`);
+        }
+        return { x: margin.x + margin.width / 2, y: box.y + box.height / 2 };
+    }
+}
