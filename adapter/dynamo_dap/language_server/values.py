@@ -97,7 +97,16 @@ def _guards(session: Session, document: Document, name: str, inside: range) -> I
 
 
 def _guard_text(guards: list[tuple[Compile, Guard]]) -> Iterator[str]:
-    rows = list(dict.fromkeys(f"- `{guard.expression}` ({one.name} [{one.id}])" for one, guard in guards))
+    groups: dict[tuple[str, str, str | None], tuple[Compile, list[str]]] = {}
+    for one, guard in guards:
+        groups.setdefault((one.id, guard.type, guard.source), (one, []))[1].append(guard.expression)
+    rows = [_guard_row(one, list(dict.fromkeys(expressions))) for one, expressions in groups.values()]
     if rows:
         more = [f"- … and {len(rows) - _GUARDS} more"] if len(rows) > _GUARDS else []
         yield "\n".join(["Guards:", "", *rows[:_GUARDS], *more])
+
+
+def _guard_row(compiled: Compile, expressions: list[str]) -> str:
+    """Return a row for what is checked of one thing, of which the first says most."""
+    more = f" and {len(expressions) - 1} more" if len(expressions) > 1 else ""
+    return f"- `{expressions[0]}`{more} ({compiled.name} [{compiled.id}])"

@@ -112,12 +112,12 @@ def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
     )
 
 
-def guards(compiling: FrameCompile, output: Any) -> tuple[int, list[Guard]]:
+def guards(compiling: FrameCompile, output: Any, checks: Sequence[str]) -> tuple[int, list[Guard]]:
     """Return how many guards there are, and as many as are kept; their lines are remembered for when one fails."""
     count = 0
     places: dict[str, TorchPlace] = {}
     found: list[Guard] = []
-    for one in built_guards(output):
+    for one in built_guards(output, checks):
         at = place(one.place)
         if one.source and one.place and (one.check == "TENSOR_MATCH" or one.source not in places):
             places[one.source] = one.place

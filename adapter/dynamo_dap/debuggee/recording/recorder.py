@@ -255,10 +255,10 @@ class Recorder(CompileObserver):
         # Torch forgets what the nodes stand for when the trace is over.
         compiling.notes["values"] = values_of(compiling.notes["trace"])
 
-    def guards_made(self, compiling: FrameCompile | None, output: Any) -> None:
+    def guards_made(self, compiling: FrameCompile | None, output: Any, checks: list[str]) -> None:
         """See ``CompileObserver``."""
         if compiling is not None and "id" in compiling.notes:
-            count, guards = facts.guards(compiling, output)
+            count, guards = facts.guards(compiling, output, checks)
             self._take(GuardsMade(compiling.notes["id"], count, guards))
 
     def specialized(self, shape_env: Any, symbol: Any, value: Any, message: str) -> None:

@@ -92,8 +92,8 @@ class CompileObserver:
     def backend_failed(self, compiling: FrameCompile | None, output: Any, module: Any, problem: BaseException) -> None:
         """The backend raised."""
 
-    def guards_made(self, compiling: FrameCompile | None, output: Any) -> None:
-        """The guards are complete, and have their expressions."""
+    def guards_made(self, compiling: FrameCompile | None, output: Any, checks: list[str]) -> None:
+        """The guards are complete, and have their expressions; ``checks`` is all that will be checked."""
 
     def frame_skipped(self, frame: Any, reason: str) -> None:
         """Dynamo will not compile a function."""
@@ -291,7 +291,8 @@ def _wrap_build_guards(hooks: CompileHooks, original: Any) -> Any:
         built = original(self, *arguments, **keywords)
         output = getattr(getattr(self, "tracer_output", None), "output_graph", None)
         if output is not None:
-            hooks.tell("guards_made", hooks.current, output)
+            checks = getattr(getattr(built, "guard_manager", None), "code_parts", None) or ()
+            hooks.tell("guards_made", hooks.current, output, [str(one) for one in checks])
         return built
 
     return build_guards

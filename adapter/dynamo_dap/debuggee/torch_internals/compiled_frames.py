@@ -6,9 +6,10 @@ Compiling thread.
 from __future__ import annotations
 
 import dis
+import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,9 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_
 
 _METRICS = "torch._dynamo.utils:get_compilation_metrics"
 METRICS = Feature("the times of the phases of a compile", _METRICS)
+
+_CHECK_OF_TENSOR = re.compile(r"check_tensor\((?P<name>.+?), [\w.<>]+, DispatchKeySet\(")
+"""As ``torch._dynamo.guards.get_tensor_guard_code_part`` writes it."""
 
 _PHASES = {
     "whole frame": "dynamo_cumulative_compile_time_us",
@@ -38,16 +42,23 @@ class BuiltGuard:
     source: str | None
 
 
-def built_guards(output: Any) -> Iterator[BuiltGuard]:
-    """Yield the guards of a compile whose guards have been built."""
+def built_guards(output: Any, checks: Sequence[str]) -> Iterator[BuiltGuard]:
+    """Yield the guards of a compile whose guards have been built; ``checks`` is what its guard manager will check.
+
+    A tensor's guard has only its lesser checks in its own list: that of dtype and sizes is the guard manager's alone.
+    """
+    of_tensors = {match["name"]: check for check in checks if (match := _CHECK_OF_TENSOR.match(check))}
     for guard in list(output.guards):
         create = guard.create_fn
         function = getattr(create, "func", create)
         check = str(getattr(function, "__name__", function))
         name = source_name(guard.originating_source) or ""
         stack = getattr(guard, "user_stack", None)
+        expressions = [str(one) for one in guard.code_list or ()]
+        if check == "TENSOR_MATCH" and name in of_tensors:
+            expressions.insert(0, of_tensors[name])
         yield BuiltGuard(
-            expressions=tuple(str(one) for one in guard.code_list or ()) or (f"{check} {name}".rstrip(),),
+            expressions=tuple(expressions) or (f"{check} {name}".rstrip(),),
             check=check,
             place=users_frame(stack)[0] if stack else None,
             source=as_the_user_wrote(name) or None,
