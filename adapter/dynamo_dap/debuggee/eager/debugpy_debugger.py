@@ -101,7 +101,9 @@ class DebugpyDebugger:
     def report_uncaught(self, error: BaseException) -> None:
         """The program is about to end by ``error``."""
         if self.is_active:
-            pydevd_internals.report_uncaught(error)
+            # Traced, what debugpy runs between its decision to stop and the stop would stop first (Python 3.12).
+            with self.kept_out():
+                pydevd_internals.report_uncaught(error)
 
     # -- EagerDebugger ---------------------------------------------------------------------------------------------
 
