@@ -60,7 +60,7 @@ class IdleTracing:
 
     def want(self) -> None:
         """Have the main thread traced from now on. Any thread."""
-        if threading.current_thread() is threading.main_thread():
+        if _is_main_thread():
             self._is_wanted = True
             self._trace()
         elif not self._is_wanted:
@@ -71,7 +71,7 @@ class IdleTracing:
     def suspend(self) -> Callable[[], None] | None:
         """Stop tracing the calling thread; return what ends that, None when nothing needs to be done."""
         restore = pydevd_internals.suspend_tracing()
-        if not self._is_idle or threading.current_thread() is not threading.main_thread():
+        if not self._is_idle or not _is_main_thread():
             return restore
         self._suspensions += 1
 
@@ -89,6 +89,11 @@ class IdleTracing:
             self._is_idle = False
             if pydevd_internals.debugger() is not None:
                 trace_beneath(self._function, pydevd_internals.set_trace)
+
+
+def _is_main_thread() -> bool:
+    # ``current_thread`` would make an object for a thread that Python did not start.
+    return threading.get_ident() == threading.main_thread().ident
 
 
 def _needs_tracing(command: str, arguments: dict[str, Any]) -> bool:
