@@ -10,9 +10,17 @@ from pathlib import Path
 
 from tests.client.session import TRACEBACK
 
+_COMPLAINT = (
+    "Exception ignored in: <function _DeleteDummyThreadOnDel",
+    TRACEBACK,
+    "  File ",
+    "TypeError: 'NoneType' object",
+)
+"""What Python 3.13.0 to 3.13.2 say at their end of the thread objects that debugpy makes (CPython issue 130522)."""
+
 
 class FreeProgram:
-    """A running program. ``lines`` are what it has printed so far."""
+    """A running program."""
 
     def __init__(self, path: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -21,9 +29,18 @@ class FreeProgram:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self.lines: list[str] = []
+        self._lines: list[str] = []
         self._arrived = threading.Condition()
         threading.Thread(target=self._read, daemon=True).start()
+
+    @property
+    def lines(self) -> list[str]:
+        """What it has printed so far, without what is Python's own defect."""
+        lines = list(self._lines)
+        begin = len(lines) - len(_COMPLAINT)
+        if begin >= 0 and all(line.startswith(text) for line, text in zip(lines[begin:], _COMPLAINT, strict=True)):
+            del lines[begin:]
+        return lines
 
     def wait_for_line(self, beginning: str, deadline: float = 60.0) -> str:
         """Wait until the program has printed a line that begins so."""
@@ -51,5 +68,5 @@ class FreeProgram:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             with self._arrived:
-                self.lines.append(line.rstrip("\n"))
+                self._lines.append(line.rstrip("\n"))
                 self._arrived.notify_all()
