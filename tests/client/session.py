@@ -26,7 +26,7 @@ from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.protocol.types import Breakpoint, Capabilities, Scope, SourceBreakpoint, StackFrame, Variable
 from dynamo_dap.terminal.client import Client, OnReverseRequest, PendingResponse
 from dynamo_dap.terminal.server_process import ServerProcess
-from tests.client import processes
+from tests.client import processes, thread_events
 from tests.client.fixtures import Fixture
 from tests.client.recorded_stream import RecordedStream
 from tests.client.timeline import Timeline
@@ -420,7 +420,7 @@ class Session:
 
     def problems(self) -> list[str]:
         """What went wrong, apart from the test's own assertions. Call after ``close``."""
-        found = list(self.timeline.problems)
+        found = [*self.timeline.problems, *thread_events.problems_of(self.timeline.entries)]
         found += [f"process left over: {line}" for line in self.processes_left]
         for file in (self._log, self._standard_error):
             text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,6 +46,22 @@ def test_attach_again_with_eager_debugging(new_session: NewSession, start: Start
         assert places == {"again", "compute"}
         session.disconnect()
         assert program.process.poll() is None
+
+
+def test_a_thread_that_stopped_before_the_client_is_configured_is_not_announced_after_its_stop(
+    new_session: NewSession, start: Start
+) -> None:
+    """``Session.problems`` looks at the order. debugpy announces threads a tenth of a second after it is reached."""
+    program = start(FIXTURES / "listening.py")
+    host, port = program.address()
+    for delay in (0.06, 0.09, 0.12, 0.15):
+        session = new_session()
+        with session.configuring("attach", {"connect": {"host": host, "port": port}}):
+            session.set_breakpoints("listening", "compute")
+            # The program compiles every 50 ms: by now it may be held, and nobody was told.
+            time.sleep(delay)
+        session.wait_for_stop("breakpoint", at="compute")
+        session.disconnect()
 
 
 def wait_for_address(session: Session) -> int:

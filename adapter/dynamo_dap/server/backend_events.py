@@ -99,9 +99,10 @@ class BackendEvents:
         body = decode(event.body, ThreadEventBody, "thread event")
         if body.reason == "exited":
             self.stopped_threads.exited(body.thread_id)
-        else:
-            self.stopped_threads.started(body.thread_id)
-        return event.body
+            return event.body
+        self.stopped_threads.started(body.thread_id)
+        # The stop told of the thread. VS Code takes a thread event as the end of its stop: it would show no variables.
+        return None if body.thread_id in self.stopped_threads.held else event.body
 
     def _exited(self, backend: Backend, event: Event) -> object:
         return None if self._owns_end or backend.name == DEBUGPY else event.body
