@@ -1,5 +1,6 @@
-"""Checks that no thread is announced while it is stopped: VS Code takes a thread's event as the end of its stop, and
-then shows its stack, but neither variables nor a way to go on.
+"""Checks that no thread is announced while it is stopped.
+
+VS Code takes a thread's event as the end of its stop: it shows the stack then, but no variables and no way to go on.
 """
 
 from __future__ import annotations
