@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
-import socket
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -25,40 +21,12 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.benchmarks.debugged import DebuggedProgram
+from tests.benchmarks.turns import TurnTakers
 
 PROGRAMS = Path(__file__).with_name("programs")
 ENCODER = PROGRAMS / "encoder.py"
 STEPS = PROGRAMS / "steps.py"
 BREAKPOINTS = 200
-
-
-class Compile(NamedTuple):
-    """What one compile took."""
-
-    seconds: float
-    processor_seconds: float
-
-
-class CompilingProgram:
-    """The benchmark's end of a process that runs ``programs/encoder.py``."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        """Wait until the program, which was just started, has connected to ``listener``."""
-        listener.settimeout(120)
-        self._connection, _ = listener.accept()
-        self._lines: TextIO = self._connection.makefile("rw")
-        self.compiles: list[Compile] = []
-
-    def compile(self) -> Compile:
-        """Have it compile once."""
-        print("compile", file=self._lines, flush=True)
-        seconds, processor_seconds = map(float, self._lines.readline().split())
-        return Compile(seconds, processor_seconds)
-
-    def close(self) -> None:
-        """Let it end."""
-        self._lines.close()
-        self._connection.close()
 
 
 def lines_that_are_not_reached() -> dict[Path, list[int]]:
@@ -84,31 +52,29 @@ def _lines_of_functions(path: Path, names: Sequence[str]) -> list[int]:
     return sorted(lines)
 
 
-def measure_compiles(repeats: int) -> dict[str, list[Compile]]:
-    """Each compile: plain, with the debugger attached, with the record on, and with breakpoints that are not hit."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        port = str(listener.getsockname()[1])
-        plain = subprocess.Popen([sys.executable, str(ENCODER), port])
-        stack.callback(plain.wait)
-        programs = {"plain": CompilingProgram(listener)}
-        attached = stack.enter_context(DebuggedProgram(ENCODER, [port], record=False))
-        programs["attached, nothing armed"] = CompilingProgram(listener)
-        stack.enter_context(DebuggedProgram(ENCODER, [port]))
-        programs["attached, with the record"] = CompilingProgram(listener)
+def measure_compiles(repeats: int) -> dict[str, list[list[float]]]:
+    """Seconds and processor seconds of each compile.
+
+    Plain, with the debugger attached, with the record on, and with breakpoints that are not hit.
+    """
+    with TurnTakers(ENCODER) as takers:
+        programs = {"plain": takers.start_plainly()}
+        attached = DebuggedProgram(ENCODER, [takers.port], record=False)
+        programs["attached, nothing armed"] = takers.start(attached)
+        programs["attached, with the record"] = takers.start(DebuggedProgram(ENCODER, [takers.port]))
         lines = lines_that_are_not_reached()
-        armed = stack.enter_context(DebuggedProgram(ENCODER, [port], lines, justMyCode=False, record=False))
+        armed = DebuggedProgram(ENCODER, [takers.port], lines, justMyCode=False, record=False)
+        programs[f"{BREAKPOINTS} breakpoints, not hit"] = takers.start(armed)
         assert armed.unverified == 0, f"{armed.unverified} breakpoints are not verified"
-        programs[f"{BREAKPOINTS} breakpoints, not hit"] = CompilingProgram(listener)
         for program in programs.values():
-            stack.callback(program.close)
-            program.compile()
+            program.do("compile")
+        taken: dict[str, list[list[float]]] = {name: [] for name in programs}
         for _ in range(repeats):
-            for program in programs.values():
-                program.compiles.append(program.compile())
+            for name, program in programs.items():
+                taken[name].append(program.do("compile"))
         assert not attached.has_stopped, "a program with nothing armed has stopped"
         assert not armed.has_stopped, "a breakpoint was hit that should not have been"
-        return {name: program.compiles for name, program in programs.items()}
+        return taken
 
 
 def measure_steps(repeats: int) -> list[float]:

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[2] / "adapter")]
 
+from tests.benchmarks.turns import TurnTakers
 from tests.eager.peer import ADAPTERS, Peer
 
 PROGRAM = Path(__file__).with_name("programs") / "session.py"
@@ -45,26 +43,6 @@ steps(1000)  #@begin
 """
 
 
-class Program:
-    """The benchmark's end of a process that runs ``programs/session.py``."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        """Wait until the program, which was just started, has connected to ``listener``."""
-        listener.settimeout(120)
-        self._connection, _ = listener.accept()
-        self._lines: TextIO = self._connection.makefile("rw")
-
-    def do(self, work: str) -> float:
-        """Have it do something once; return the seconds."""
-        print(work, file=self._lines, flush=True)
-        return float(self._lines.readline())
-
-    def close(self) -> None:
-        """Let it end."""
-        self._lines.close()
-        self._connection.close()
-
-
 @contextlib.contextmanager
 def _debugged(adapter: str, port: str, *, armed: bool) -> Iterator[None]:
     peer = Peer(adapter, PROGRAM, is_checked=False)
@@ -80,18 +58,12 @@ def _debugged(adapter: str, port: str, *, armed: bool) -> Iterator[None]:
 
 def measure() -> dict[tuple[str, str], list[float]]:
     """Seconds of each turn by what was done and by whom: plain, or under an adapter, perhaps with a breakpoint."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        port = str(listener.getsockname()[1])
-        plain = subprocess.Popen([sys.executable, str(PROGRAM), port])
-        stack.callback(plain.wait)
-        programs = {"plain": Program(listener)}
+    with TurnTakers(PROGRAM) as takers:
+        programs = {"plain": takers.start_plainly()}
         for armed in (False, True):
             for adapter in ADAPTERS:
-                stack.enter_context(_debugged(adapter, port, armed=armed))
-                programs[f"{adapter}, armed" if armed else adapter] = Program(listener)
-        for program in programs.values():
-            stack.callback(program.close)
+                name = f"{adapter}, armed" if armed else adapter
+                programs[name] = takers.start(_debugged(adapter, takers.port, armed=armed))
         taken: dict[tuple[str, str], list[float]] = {}
         for work, turns in TURNS.items():
             for turn in range(turns + 1):
@@ -99,7 +71,7 @@ def measure() -> dict[tuple[str, str], list[float]]:
                     # A breakpoint far from a compile or a call of compiled code costs what the loop says.
                     if work == "loop" or not name.endswith("armed"):
                         seconds = program.do(work)
-                        taken.setdefault((work, name), []).extend([seconds] if turn else [])
+                        taken.setdefault((work, name), []).extend(seconds if turn else [])
         return taken
 
 

@@ -7,13 +7,9 @@ does falls on all alike. Medians of ratios; the thread's processor seconds say t
 from __future__ import annotations
 
 import argparse
-import contextlib
-import socket
 import statistics
-import subprocess
 import sys
 from pathlib import Path
-from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +17,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.benchmarks.debugged import DebuggedProgram
+from tests.benchmarks.turns import TurnTakers
 from tests.client.fixtures import Fixture
 
 PROGRAM = Path(__file__).with_name("programs") / "calls.py"
@@ -29,55 +26,24 @@ TURNS = 10
 """The calls are made in turns, so that plain and debugged ones are as close in time as can be."""
 
 
-class CallingProgram:
-    """The benchmark's end of a process that runs ``programs/calls.py``."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        """Wait until the program, which was just started, has connected to ``listener``."""
-        listener.settimeout(120)
-        self._connection, _ = listener.accept()
-        self._lines: TextIO = self._connection.makefile("rw")
-        self.taken: list[tuple[float, float]] = []
-
-    def call(self) -> None:
-        """Have it make its share of the calls."""
-        print(CALLS // TURNS, file=self._lines, flush=True)
-        seconds, processor_seconds = map(float, self._lines.readline().split())
-        self.taken.append((seconds, processor_seconds))
-
-    def close(self) -> None:
-        """Let it end."""
-        self._lines.close()
-        self._connection.close()
-
-
-def measure(repeats: int) -> dict[str, list[tuple[float, float]]]:
+def measure(repeats: int) -> dict[str, list[list[float]]]:
     """Seconds of each turn: plain, with nothing armed, and with breakpoints that are not hit."""
-    fixture = Fixture(PROGRAM)
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        port = str(listener.getsockname()[1])
-        plain = subprocess.Popen([sys.executable, str(PROGRAM), port])
-        stack.callback(plain.wait)
-        programs: dict[str, CallingProgram] = {}
-
-        def connected(name: str) -> None:
-            programs[name] = program = CallingProgram(listener)
-            stack.callback(program.close)
-            program.call()
-            program.taken.clear()
-
-        connected("plain")
-        debugged = [stack.enter_context(DebuggedProgram(PROGRAM, [port], mode="both"))]
-        connected("attached, nothing armed")
-        armed = {PROGRAM: [fixture.line("never")]}
-        debugged.append(stack.enter_context(DebuggedProgram(PROGRAM, [port], armed, mode="both")))
-        connected("a breakpoint elsewhere")
+    never = Fixture(PROGRAM).line("never")
+    with TurnTakers(PROGRAM) as takers:
+        programs = {"plain": takers.start_plainly()}
+        idle = DebuggedProgram(PROGRAM, [takers.port], mode="both")
+        programs["attached, nothing armed"] = takers.start(idle)
+        armed = DebuggedProgram(PROGRAM, [takers.port], {PROGRAM: [never]}, mode="both")
+        programs["a breakpoint elsewhere"] = takers.start(armed)
+        for program in programs.values():
+            program.do(CALLS // TURNS)
+        taken: dict[str, list[list[float]]] = {name: [] for name in programs}
         for _ in range(repeats * TURNS):
-            for program in programs.values():
-                program.call()
-        assert not any(one.has_stopped for one in debugged), "a program has stopped that should not have"
-        return {name: program.taken for name, program in programs.items()}
+            for name, program in programs.items():
+                taken[name].append(program.do(CALLS // TURNS))
+        assert not idle.has_stopped, "a program with nothing armed has stopped"
+        assert not armed.has_stopped, "a breakpoint was hit that should not have been"
+        return taken
 
 
 def main() -> None:
