@@ -26,6 +26,11 @@ def start_log() -> None:
         _logger.addHandler(handler)
 
 
+def log_problem(text: str) -> None:
+    """Record what went wrong where nobody can be told."""
+    _logger.error("%s", text)
+
+
 def log_exception(doing: str) -> None:
     """Record the exception being handled, which should not have happened, while ``doing`` something."""
     _logger.exception("unexpected error while %s", doing)

@@ -6,9 +6,15 @@ Asked for on any thread. A thread that nobody asks pays nothing. A thread in a l
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 
-from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.log import log_exception, log_problem
+
+_QUEUE_TIMEOUT = 1.0
+"""Seconds to wait for a place in CPython's queue: it holds 32 calls, and empties when the main thread runs Python."""
+_RETRY_INTERVAL = 0.01
+"""Seconds."""
 
 _PendingCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _waiting: list[object] = []
@@ -18,7 +24,8 @@ _waiting: list[object] = []
 def call_on_main_thread(function: Callable[[], None]) -> bool:
     """Have ``function`` called as soon as the main thread runs Python; ``sys._getframe(2)`` there is what it ran.
 
-    Returns False when CPython's queue is full: then it is not called.
+    Returns False when CPython's queue stays full: then it is not called. Not for the main thread itself, which would
+    wait in vain.
     """
 
     def run(_argument: object) -> int:
@@ -31,7 +38,11 @@ def call_on_main_thread(function: Callable[[], None]) -> bool:
 
     callback = _PendingCall(run)
     _waiting.append(callback)
-    if ctypes.pythonapi.Py_AddPendingCall(callback, None) != 0:
-        _waiting.remove(callback)
-        return False
+    deadline = time.monotonic() + _QUEUE_TIMEOUT
+    while ctypes.pythonapi.Py_AddPendingCall(callback, None) != 0:
+        if time.monotonic() > deadline:
+            _waiting.remove(callback)
+            log_problem(f"no place in CPython's queue of pending calls within {_QUEUE_TIMEOUT} s")
+            return False
+        time.sleep(_RETRY_INTERVAL)
     return True

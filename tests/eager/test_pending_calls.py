@@ -1,0 +1,58 @@
+"""Calls on the main thread that are asked for while CPython's queue of them is full."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dynamo_dap.debuggee.agent.pending_calls import call_on_main_thread
+
+FULL = -1
+
+
+def _nothing(_argument: object) -> int:
+    return 0
+
+
+_callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_nothing)
+
+
+@pytest.fixture
+def asked() -> Iterator[list[bool]]:
+    """What the thread was answered that fills the queue and asks for one call more, which notes itself."""
+    answers: list[bool] = []
+
+    def ask() -> None:
+        time.sleep(0.2)  # by now the main thread is in C, and takes nothing out
+        while ctypes.pythonapi.Py_AddPendingCall(_callback, None) != FULL:
+            pass
+        answers.append(call_on_main_thread(lambda: answers.append(True)))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    yield answers
+    thread.join()
+
+
+def _run_python_until(answers: list[bool], length: int) -> None:
+    deadline = time.monotonic() + 20
+    while len(answers) < length:
+        assert time.monotonic() < deadline, f"waited for {length} answers, have {answers}"
+
+
+def test_a_call_waits_for_a_place_in_the_queue(asked: list[bool]) -> None:
+    time.sleep(0.6)
+    assert asked == [], "the queue was not full"
+    _run_python_until(asked, 2)
+    assert asked == [True, True]
+
+
+def test_a_call_that_finds_no_place_is_refused_after_a_while(asked: list[bool]) -> None:
+    time.sleep(3)
+    _run_python_until(asked, 1)
+    time.sleep(0.1)
+    assert asked == [False]
