@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
+from dynamo_dap.language_server.lenses import OPEN_RECORD
 from dynamo_dap.record.folders import RECORDS_VARIABLE
 from tests.client.fixtures import Fixture
 from tests.language_server.editor import Editor, run
@@ -222,10 +223,24 @@ def test_a_lens_counts_and_opens_the_record(editor: Editor, program: Path, lines
     assert limited is not None
     assert limited.title.endswith("limit reached")
     editor.execute(command)
-    editor.wait("the record", lambda: bool(editor.shown))
-    shown = Path(editor.shown[-1].removeprefix("file://").replace("%20", " ")).read_text(encoding="utf-8")
+    shown = shown_file(editor).read_text(encoding="utf-8")
     assert "Graph break fn [0/0]" in shown
     assert "limited" not in shown
+
+
+def shown_file(editor: Editor) -> Path:
+    editor.wait("the record", lambda: bool(editor.shown))
+    return Path(editor.shown[-1].removeprefix("file://").replace("%20", " "))
+
+
+def test_what_was_written_to_be_shown_goes_with_the_server(recorded: tuple[Path, Path]) -> None:
+    program, records = recorded
+    with Editor(program.parent, records) as editor:
+        editor.wait("the findings", lambda: program in editor.diagnostics)
+        editor.execute(types.Command("", OPEN_RECORD, arguments=[-1]))
+        file = shown_file(editor)
+        assert file.exists()
+    editor.wait("its folder to be removed", lambda: not file.parent.exists())
 
 
 def test_what_was_changed_is_cleared_and_what_was_moved_moves(editor: Editor, program: Path, lines: Fixture) -> None:

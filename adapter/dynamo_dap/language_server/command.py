@@ -17,5 +17,9 @@ def main(arguments: list[str]) -> int:
     # Some clients add it by themselves.
     parser.add_argument("--stdio", action="store_true", help="the only way to speak; given or not")
     parser.parse_args(arguments)
-    make_server().start_io()
+    server = make_server()
+    try:
+        server.start_io()
+    finally:
+        server.close()
     return 0

@@ -49,6 +49,8 @@ class RecordServer(LanguageServer):
         """By URI."""
         self._settings: dict[str, bool] = {}
         self._watching: asyncio.Task[None] | None = None
+        self._reports: tempfile.TemporaryDirectory[str] | None = None
+        """Texts that the client was asked to show."""
 
     # -- following the record --------------------------------------------------------------------------------------
 
@@ -216,13 +218,17 @@ class RecordServer(LanguageServer):
             return
         functions = self.session.functions
         name = functions[number].name if 0 <= number < len(functions) else "program"
-        path = self._reports() / f"{name} record.txt".replace("/", "_")
+        if self._reports is None:
+            self._reports = tempfile.TemporaryDirectory(prefix="dynamo-dap-")
+        path = Path(self._reports.name, f"{name} record.txt".replace("/", "_"))
         path.write_text(record_text(self.session, number), encoding="utf-8")
         await self.window_show_document_async(types.ShowDocumentParams(path.as_uri(), take_focus=True))
 
-    def _reports(self) -> Path:
-        """Return a folder for texts to be shown; the system clears it away."""
-        return Path(tempfile.mkdtemp(prefix="dynamo-dap-"))
+    def close(self) -> None:
+        """Clear away what was written to be shown. Harmless when called again."""
+        if self._reports is not None:
+            self._reports.cleanup()
+            self._reports = None
 
 
 def make_server() -> RecordServer:
