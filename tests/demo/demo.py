@@ -19,7 +19,8 @@ def main() -> int:
     for script in sorted(SCRIPTS.glob("*.session")):
         title, arguments = _head_of(script)
         command = [sys.executable, "-m", "dynamo_dap", "debug", *arguments, "-x", str(script.relative_to(ROOT))]
-        print(f"\n\033[1m{title}\033[0m\n\n$ dynamo-dap {' '.join(command[3:])}", flush=True)
+        shown_title = f"\033[1m{title}\033[0m" if sys.stdout.isatty() else title
+        print(f"\n{shown_title}\n\n$ dynamo-dap {' '.join(command[3:])}", flush=True)
         environment = {**os.environ, **({"FORCE_COLOR": "1"} if sys.stdout.isatty() else {})}
         code = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
         if code != 0:

@@ -217,8 +217,9 @@ class BreakpointTable:
     def bind_again(self, options: Options) -> None:
         """Bind every line breakpoint anew: the options changed."""
         with self._write_lock:
-            for breakpoint in (one for group in self._tables.by_path.values() for one in group):
-                breakpoint.binding = bind_line(breakpoint.path, breakpoint.requested.line, breakpoint.mode, options)  # type: ignore[union-attr]
+            for one in itertools.chain.from_iterable(self._tables.by_path.values()):
+                assert isinstance(one.requested, SourceBreakpoint), "by file are those that a line was given for"
+                one.binding = bind_line(one.path, one.requested.line, one.mode, options)
             self._replace()
 
     def clear(self) -> None:

@@ -49,12 +49,6 @@ class EagerDebugger(Protocol):
     def stop_at(self, frame: types.FrameType) -> None:
         """Stop the calling thread as soon as it is back in ``frame``, which called ``breakpoint()``."""
 
-    def thread_id_of(self, ident: int) -> int:
-        """Return its DAP id of the thread with Python's identifier ``ident``. Any thread."""
-
-    def ident_of_thread(self, thread_id: int) -> int | None:
-        """Return Python's identifier of a thread by its DAP id, None when there is no such thread. Any thread."""
-
 
 class NoEagerDebugger:
     """Nobody debugs ordinary Python."""
@@ -81,11 +75,3 @@ class NoEagerDebugger:
 
     def stop_at(self, frame: types.FrameType) -> None:
         """Nobody to stop."""
-
-    def thread_id_of(self, ident: int) -> int:
-        """Never asked: it is not active."""
-        raise NotImplementedError
-
-    def ident_of_thread(self, thread_id: int) -> int | None:
-        """Never asked: it is not active."""
-        raise NotImplementedError

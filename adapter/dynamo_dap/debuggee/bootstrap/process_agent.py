@@ -5,6 +5,7 @@ Any thread; the agent lives as long as the process.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import signal
@@ -70,8 +71,8 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 
         # First, so that whatever stops is in the record already.
-        changed = lambda: agent.send_event(COMPILES_CHANGED)  # noqa: E731  (one word for one thing)
-        agent.add_engine(make_recorder(changed, lambda: agent.options.record, agent.print))
+        tell_change = functools.partial(agent.send_event, COMPILES_CHANGED)
+        agent.add_engine(make_recorder(tell_change, lambda: agent.options.record, agent.print))
         agent.add_engine(CompileTimeEngine(agent))
         agent.add_engine(RunTimeEngine(agent, crash_folder))
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
