@@ -33,8 +33,12 @@ class Combination:
     torch: str
 
 
-COMBINATIONS = (Combination("3.12", "torch==2.13.0"), Combination("3.13", "torch"))
-"""The reference torch on the Python after the reference's, and the newest torch on the newest Python it is tried on."""
+COMBINATIONS = (
+    Combination("3.10", "torch==2.13.0"),
+    Combination("3.12", "torch==2.13.0"),
+    Combination("3.13", "torch"),
+)
+"""The reference torch on the Pythons around the reference, and the newest torch on the newest Python it is tried on."""
 
 
 class Environment:

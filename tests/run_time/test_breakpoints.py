@@ -274,9 +274,9 @@ def test_addresses_that_are_no_instruction(reference: str, problem: str) -> None
     function = compiled(programs.replay)
     with debugging(Recorder()) as host:
         (generated,) = _met(host, function, *replay_arguments())
-        wide = next(one for one in generated.table if one.end - one.start > 2 and one.index > generated.entry)
+        widest = max(generated.table, key=lambda one: one.end - one.start)
         references = {
-            "inside": hex(generated.address(wide.index) + 2),
+            "inside": hex(generated.address(widest.index) + (widest.end - widest.start) - 1),
             "behind": hex(generated.base_address + generated.table.code_size + 2),
         }
         wanted = InstructionBreakpoint(instruction_reference=references.get(reference, reference))

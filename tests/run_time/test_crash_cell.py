@@ -15,6 +15,7 @@ import pytest
 from dynamo_dap.protocol.crash_cell import CellWriter, CodeDescription, read_crash
 from tests.client import Session
 from tests.conftest import NewSession
+from tests.run_time.pythons import CALL
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -129,7 +130,7 @@ def test_the_server_says_where_the_program_died(new_session: NewSession, how: st
 
     line = Fixture("generated_crash").line("crash")
     assert f"The program died of SIGSEGV (signal {int(signal.SIGSEGV)}) in risky (generated #0) at instruction " in told
-    assert f" CALL 1, user line {line}." in told
+    assert f" {CALL} 1, user line {line}." in told
     listing = session.output("console")
     assert "> " in listing
     assert "crash(graph_out_" in next(text for text in listing.splitlines() if text.startswith("> "))

@@ -10,6 +10,7 @@ import pytest
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Session, Stop
 from tests.client.fixtures import Fixture
+from tests.run_time.pythons import FIRST_LINE
 
 FIXTURE = Fixture("generated_code")
 CALLERS = ["main", "<module>"]
@@ -32,8 +33,8 @@ def test_a_generated_frame_with_its_listing_and_its_callers(session: Session) ->
     assert [frame.name for frame in stop.frames] == ["replay (generated #0)", "replay", *CALLERS]
     assert [frame.marker for frame in stop.frames[2:3]] == ["call_replay"]
     lines = _listing(session, stop)
-    assert stop.frame.line == 2
-    assert lines[stop.frame.line - 1].split()[0] == "1"
+    assert stop.frame.line == FIRST_LINE
+    assert lines[stop.frame.line - 1].split()[0] == str(FIRST_LINE - 1)
     assert any("← log.append(3)" in line for line in lines)
     assert stop.frame.data.instruction_pointer_reference
     assert stop.frame["Locals"].texts()["log"] == "[1]"
@@ -44,8 +45,8 @@ def test_a_generated_frame_with_its_listing_and_its_callers(session: Session) ->
 def test_stepping_by_instruction_and_by_statement(session: Session) -> None:
     stop = _enter(session)
     lines = _listing(session, stop)
-    assert session.next("instruction").frame.line == 3
-    assert session.step_in("instruction").frame.line == 4
+    assert session.next("instruction").frame.line == FIRST_LINE + 1
+    assert session.step_in("instruction").frame.line == FIRST_LINE + 2
     titles = []
     for _ in range(40):
         stop = session.next("statement")
@@ -176,7 +177,7 @@ def test_stepping_in_from_the_last_traced_line_lands_in_the_code_made_for_it(ses
         if "generated" in stop.frame.name:
             break
     assert names[-1] == "replay (generated #0)"
-    assert stop.frame.line == 2
+    assert stop.frame.line == FIRST_LINE
     assert [frame.name for frame in stop.frames[1:]] == ["replay", *CALLERS]
 
 

@@ -13,6 +13,7 @@ from dynamo_dap.debuggee.run_time.listing import Listing
 from dynamo_dap.debuggee.run_time.purpose import Kind
 from tests.run_time.in_process import Recorder, debugging
 from tests.run_time.programs import FIXTURE, compiled, line, programs, replay_arguments
+from tests.run_time.pythons import not_on_3_10
 
 
 def _listings(function: Callable[..., Any], *arguments: Any) -> list[Listing]:
@@ -101,6 +102,7 @@ def test_a_branch_has_two_resume_calls() -> None:
     assert users == [("if y.sum() > 0:", line("branch"))]
 
 
+@not_on_3_10
 def test_cells() -> None:
     outer, resumed = _listings(compiled(programs.counting()), torch.ones(2))
     kinds = {group.purpose.kind for group in outer.groups}

@@ -13,6 +13,7 @@ from dynamo_dap.debuggee.torch_internals.frame_value_stack import is_null
 from dynamo_dap.debuggee.values.model import EvaluationError, WriteRefused
 from tests.run_time.in_process import Recorder, SeenStop, debugging
 from tests.run_time.programs import FIXTURE, compiled, line, programs, replay_arguments
+from tests.run_time.pythons import IS_3_10, not_on_3_10, slots_are_written
 
 
 def _at(wanted: Callable[[SeenStop], bool], look: Callable[[SeenStop], Any], function: Any, *arguments: Any) -> Any:
@@ -69,6 +70,7 @@ def test_the_value_stack_is_what_python_has_there() -> None:
     ]
 
 
+@not_on_3_10
 def test_null_slots_are_shown() -> None:
     function = compiled(programs.broken)
     (texts, kinds), _ = _at(
@@ -291,6 +293,7 @@ def test_what_cannot_be_assigned_is_refused(target: str, value: str, problem: st
     assert [id(one) for one in before] == [id(one) for one in after]
 
 
+@slots_are_written
 def test_a_slot_is_written_and_the_program_goes_on_with_it() -> None:
     x, d, log, state = replay_arguments()
 
@@ -304,6 +307,16 @@ def test_a_slot_is_written_and_the_program_goes_on_with_it() -> None:
     assert log == [10, 20, 30]
 
 
+@pytest.mark.skipif(not IS_3_10, reason="newer Pythons' slots are written")
+def test_slots_are_not_written_where_their_layout_is_unknown() -> None:
+    def look(stop: SeenStop) -> Any:
+        with pytest.raises(WriteRefused, match=r"does not know how Python 3\.10"):
+            stop.scope("Value Stack").write(str(len(stop.stack) - 1), "1")
+
+    _at(_replaying("log[:]"), look, compiled(programs.replay), *replay_arguments())
+
+
+@slots_are_written
 def test_reference_counts_are_right_after_a_slot_was_written() -> None:
     marker = object()
     wanted = lambda stop: stop.instruction == "RETURN_VALUE"  # noqa: E731  (the shape that _at takes)
@@ -330,6 +343,7 @@ def _adds_one(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
+@slots_are_written
 @pytest.mark.parametrize("what", ["null", "type", "names"])
 def test_slots_that_the_interpreter_trusts_are_refused(what: str) -> None:
     refusals = {

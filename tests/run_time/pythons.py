@@ -1,0 +1,18 @@
+"""What tests of generated code know of the Python that they run on: Python 3.10's instructions have other names."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+IS_3_10 = sys.version_info < (3, 11)
+
+CALL = "CALL_FUNCTION" if IS_3_10 else "CALL"
+"""The instruction that calls a function with arguments by position."""
+
+FIRST_LINE = 1 if IS_3_10 else 2
+"""Line of a listing where a function is entered; on newer Pythons ``RESUME`` comes before."""
+
+not_on_3_10 = pytest.mark.skipif(IS_3_10, reason="Python 3.10 has neither NULL slots nor instructions that make cells")
+slots_are_written = pytest.mark.skipif(IS_3_10, reason="slots of Python 3.10's value stack are shown, not written")
