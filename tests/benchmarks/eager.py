@@ -56,22 +56,25 @@ def _debugged(adapter: str, port: str, *, armed: bool) -> Iterator[None]:
         peer.close()
 
 
-def measure() -> dict[tuple[str, str], list[float]]:
-    """Seconds of each turn by what was done and by whom: plain, or under an adapter, perhaps with a breakpoint."""
+def measure() -> dict[tuple[str, str], list[list[float]]]:
+    """Seconds and processor seconds of each turn by what was done and by whom.
+
+    That is: plain, or under an adapter, perhaps with a breakpoint.
+    """
     with TurnTakers(PROGRAM) as takers:
         programs = {"plain": takers.start_plainly()}
         for armed in (False, True):
             for adapter in ADAPTERS:
                 name = f"{adapter}, armed" if armed else adapter
                 programs[name] = takers.start(_debugged(adapter, takers.port, armed=armed))
-        taken: dict[tuple[str, str], list[float]] = {}
+        taken: dict[tuple[str, str], list[list[float]]] = {}
         for work, turns in TURNS.items():
             for turn in range(turns + 1):
                 for name, program in programs.items():
                     # A breakpoint far from a compile or a call of compiled code costs what the loop says.
                     if work == "loop" or not name.endswith("armed"):
                         seconds = program.do(work)
-                        taken.setdefault((work, name), []).extend(seconds if turn else [])
+                        taken.setdefault((work, name), []).extend([seconds] if turn else [])
         return taken
 
 
@@ -97,11 +100,14 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     console = Console()
     taken = measure()
-    table = Table("eager code, tracing, generated code", "under", "median", "to plain", "aim at most")
-    for (work, name), seconds in taken.items():
-        ratio = statistics.median(one / plain for one, plain in zip(seconds, taken[work, "plain"], strict=True))
-        aim = AIMS[work] if name == "dynamo" else ""
-        table.add_row(work, name, f"{statistics.median(seconds) * 1000:.1f} ms", f"{ratio:.3f}", aim)
+    table = Table("all at once", "under", "median", "to plain", "processor", "to plain", "aim at most")
+    for (work, name), turns in taken.items():
+        row = [work, name]
+        for field in range(2):
+            row.append(f"{statistics.median(one[field] for one in turns) * 1000:.1f} ms")
+            ratios = [one[field] / plain[field] for one, plain in zip(turns, taken[work, "plain"], strict=True)]
+            row.append(f"{statistics.median(ratios):.3f}")
+        table.add_row(*row, AIMS[work] if name == "dynamo" else "")
     console.print(table)
 
     table = Table("a step, to its variables, in eager code", "p50", "p90", "aim at most")
