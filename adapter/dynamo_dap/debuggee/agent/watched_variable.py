@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
+
 GUARDED = "read"
 """DAP's access type for "when a guard on it is asked for"."""
 CHANGED = "write"
@@ -27,7 +29,7 @@ class WatchedVariable:
     @classmethod
     def of(cls, name: str, code: types.CodeType) -> WatchedVariable:
         """Return the variable ``name`` of the function with ``code``."""
-        return cls(name, getattr(code, "co_qualname", code.co_name), code.co_filename, code.co_firstlineno)
+        return cls(name, qualified_name(code), code.co_filename, code.co_firstlineno)
 
     @classmethod
     def parse(cls, data_id: str) -> WatchedVariable | None:

@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.agent.watched_variable import GUARDED
+from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.compile_stops import CompileStops
 from dynamo_dap.debuggee.compile_time.data_watch import DataWatch
@@ -194,7 +195,7 @@ class CompileTimeEngine:
         if not functions or place.index != place.facts.first_line_start or resume_function(code) is not None:
             return []
         module = place.translator.f_globals.get("__name__")
-        name = getattr(code, "co_qualname", code.co_name)
+        name = qualified_name(code)
         entered = [one for one in functions if one.matches(name, module)]
         if not entered or not place.progress.enters(place.translator):
             return []

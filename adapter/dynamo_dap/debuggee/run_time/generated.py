@@ -15,6 +15,7 @@ from types import CodeType
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
 from dynamo_dap.debuggee.code_analysis.line_table import prologue_end
+from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
 from dynamo_dap.debuggee.run_time.listing import Listing
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, CompileRecorder
@@ -46,7 +47,7 @@ class GeneratedCode:
         user = user_function_of(original) if original is not None else code
         self.function = user.co_name
         """Name of the user's function that it runs (a part of)."""
-        self.qualified_name: str = getattr(user, "co_qualname", user.co_name)
+        self.qualified_name = qualified_name(user)
         self.is_resume_function = user is not (original or code)
         self.path = user.co_filename
         self.first_line = user.co_firstlineno

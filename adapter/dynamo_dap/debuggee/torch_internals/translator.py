@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.torch_internals.features import Feature
 
 Translator = Any
@@ -282,4 +283,4 @@ def user_function_name(code: types.CodeType) -> str:
         inner = resume_function(code.replace(co_name=resumed.function))
         function = inner.function if inner is not None else resumed.function
         return f"{function} (resumed at line {resumed.line})"
-    return getattr(code, "co_qualname", code.co_name)
+    return qualified_name(code)

@@ -7,6 +7,7 @@ import sys
 import types
 from typing import Any
 
+from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.torch_internals.compiled_functions import compiled_original, is_disabled
 from dynamo_dap.debuggee.values.families import Family, View, family_for, family_of
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable
@@ -318,7 +319,7 @@ class Generators(Family):
     def text(self, value: Any, room: int, depth: int, view: View) -> str:
         """Return the kind, the function and the line where it waits."""
         code, frame = _code_and_frame(value)
-        name = f"{qualified_name_of(type(value))} {code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}"
+        name = f"{qualified_name_of(type(value))} {qualified_name(code)}"
         return f"{name} (finished)" if frame is None else f"{name} (at line {frame.f_lineno})"
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
