@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tests.client import Session
@@ -25,6 +26,20 @@ def test_nothing_is_compiled_yet(session: Session) -> None:
     assert _compiles(session) == []
     assert "torch" in session.refusal("dynamoGraph", {"compileId": "0/0", "index": 0})
     assert "compileId" in session.refusal("dynamoGraph", {"index": 0})
+    session.run_to_end()
+
+
+def test_the_time_of_a_compile_leaves_out_what_it_was_held(session: Session) -> None:
+    session.launch("recompiles", "mode", mode="compile-time")
+    session.wait_for_stop("breakpoint", at="mode")
+    # The second compile takes a fraction of a second: all that is imported at the first one is there.
+    session.go_on(at="mode")
+    time.sleep(4)
+    session.go_on(at="mode")
+    (function,) = _compiles(session)
+    assert [one["state"] for one in function["compiles"]] == ["compiled", "compiled", "tracing"]
+    assert 0 < function["compiles"][1]["seconds"] < 3
+    session.set_breakpoints("recompiles")
     session.run_to_end()
 
 

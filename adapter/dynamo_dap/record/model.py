@@ -147,6 +147,7 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """``TRACING``, ``compiled``, ``skipped`` or ``failed``."""
     place: Place | None = None
     seconds: float | None = None
+    """What it took, without the time that a debugger held it."""
     recompiled: list[str] = []
     """Why earlier compiles did not serve, one sentence each."""
     failures: list[GuardFailure] = []
@@ -161,7 +162,7 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """Where the functions go on that run what follows a graph break."""
     backend: str | None = None
     phases: dict[str, float] = {}
-    """Seconds of the phases that torch measures: ``dynamo``, ``aot_autograd``, ``inductor`` ..."""
+    """Seconds of torch's phases: ``dynamo``, ``aot_autograd``, ``inductor`` ...; torch counts a debugger's stops in."""
     specializations: list[Specialization] = []
     artifacts: list[str] = []
     """Files that the backend wrote: Inductor's output code."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 
@@ -275,8 +276,10 @@ class Agent:
         by_function = self.breakpoints.are_functions(stop.hit_breakpoint_ids)
         reason = "function breakpoint" if by_function else stop.reason
         client.send_event("stopped", _stopped_body(stop, reason, pause.thread_id))
+        began = time.perf_counter()
         with self.holding():
             pause.serve()
+        self._local.held_seconds = self._held_seconds + time.perf_counter() - began
         self.eager_debugger.resume(pause.step)
         self._go_on(pause)
 
@@ -303,6 +306,15 @@ class Agent:
     def is_holding(self) -> bool:
         """Whether the calling thread is held, by the agent or by the debugger of ordinary Python."""
         return getattr(self._local, "is_holding", False) or self.eager_debugger.holds_this_thread
+
+    def running_clock(self) -> float:
+        """Return the seconds of a clock that stands still while the agent holds the calling thread."""
+        return time.perf_counter() - self._held_seconds
+
+    @property
+    def _held_seconds(self) -> float:
+        seconds: float = getattr(self._local, "held_seconds", 0.0)
+        return seconds
 
     def current_step(self) -> Step | None:
         """The step in progress on the calling thread."""

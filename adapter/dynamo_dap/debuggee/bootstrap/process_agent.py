@@ -72,7 +72,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
 
         # First, so that whatever stops is in the record already.
         tell_change = functools.partial(agent.send_event, COMPILES_CHANGED)
-        agent.add_engine(make_recorder(tell_change, lambda: agent.options.record, agent.print))
+        agent.add_engine(make_recorder(tell_change, lambda: agent.options.record, agent.print, agent.running_clock))
         agent.add_engine(CompileTimeEngine(agent))
         agent.add_engine(RunTimeEngine(agent, crash_folder))
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)

@@ -28,12 +28,16 @@ COMPILES_CHANGED = "dynamoCompilesChanged"
 
 
 def make_recorder(
-    on_change: Callable[[], None], is_wanted: Callable[[], bool], tell: Callable[[str], None]
+    on_change: Callable[[], None],
+    is_wanted: Callable[[], bool],
+    tell: Callable[[str], None],
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Recorder:
     """Return a recorder.
 
     ``on_change`` hears that something is known that was not; ``is_wanted`` tells whether a file is to be written, once
-    there is something to write; ``tell`` gets problems with the file, as text for the user.
+    there is something to write; ``tell`` gets problems with the file, as text for the user; ``clock`` gives the seconds
+    that compiles are measured by.
     """
     file = _File(is_wanted, tell)
 
@@ -43,7 +47,7 @@ def make_recorder(
         if not isinstance(event, GuardsMade | Traced | SourceRead):
             on_change()
 
-    return Recorder(Session(), Texts(_node_texts, guard_texts), take, is_wanted)
+    return Recorder(Session(), Texts(_node_texts, guard_texts), take, is_wanted, clock)
 
 
 def _node_texts(node: Any) -> tuple[str, str]:

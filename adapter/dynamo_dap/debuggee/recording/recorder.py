@@ -82,10 +82,12 @@ class Recorder(CompileObserver):
         texts: facts.Texts,
         on_event: Callable[[Event], None],
         notes_traces: Callable[[], bool],
+        clock: Callable[[], float],
     ) -> None:
         """Put what is learned into ``session``, and give it to ``on_event``.
 
-        ``texts`` writes nodes and guards; ``notes_traces`` tells whether lines and values are wanted as well.
+        ``texts`` writes nodes and guards; ``notes_traces`` tells whether lines and values are wanted as well;
+        ``clock`` gives the seconds that compiles are measured by.
         """
         self.session = session
         self._texts = texts
@@ -93,6 +95,7 @@ class Recorder(CompileObserver):
         """Python's identifier of the thread of each compile in progress."""
         self._on_event = on_event
         self._notes_traces = notes_traces
+        self._clock = clock
         self._skipped: set[tuple[str, Place]] = set()
         self._sources: set[str] = set()
         self._notes = TraceNotes()
@@ -185,7 +188,7 @@ class Recorder(CompileObserver):
         function, function_place = facts.function_of(code)
         compiling.notes["id"] = identifier = self._unused(compiling.compile_id)
         self._threads[identifier] = threading.get_ident()
-        compiling.notes["began"] = time.perf_counter()
+        compiling.notes["began"] = self._clock()
         compiling.notes["files"] = len(output_files())
         compiling.notes["trace"] = trace = Trace(is_user_file)
         self._notes.begin(trace)
@@ -300,7 +303,7 @@ class Recorder(CompileObserver):
             CompileEnded(
                 id=identifier,
                 state=_state_of(code, problem, is_error=compiling.one_graph),
-                seconds=time.perf_counter() - compiling.notes["began"],
+                seconds=self._clock() - compiling.notes["began"],
                 problem=_problem_text(skip_reason, problem),
                 resumes=[facts.place_of_code(one) for one in resumes],
                 phases=phases_of(compiling.compile_id),
