@@ -5,6 +5,7 @@ Generated code can hold any object as a constant; its ``repr`` may be slow, huge
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import CodeType, EllipsisType, NoneType
 
 _PLAIN = (int, float, complex, bool, NoneType, EllipsisType)
@@ -15,24 +16,28 @@ _MAXIMUM_DEPTH = 3
 
 def constant_text(value: object, depth: int = 0) -> str:
     """Return ``value`` as Python text where it is plain data, else the name of its type in angle brackets."""
+    # The type first: ``isinstance`` alone may ask the object itself, and takes classes derived by the user.
     kind = type(value)
     if kind is CodeType:
         assert isinstance(value, CodeType)
         return f"<code {value.co_name} at line {value.co_firstlineno}>"
     if kind is int:
-        return _bounded(repr(value)) if value.bit_length() < 1000 else "<a huge int>"  # type: ignore[attr-defined]
+        assert isinstance(value, int)
+        return _bounded(repr(value)) if value.bit_length() < 1000 else "<a huge int>"
     if kind in _PLAIN:
         return repr(value)
     if kind is str or kind is bytes:
-        return _bounded(repr(value[: MAXIMUM_LENGTH + 1]))  # type: ignore[index]
+        assert isinstance(value, (str, bytes))
+        return _bounded(repr(value[: MAXIMUM_LENGTH + 1]))
     if kind in (tuple, list, frozenset, set):
+        assert isinstance(value, (tuple, list, frozenset, set))
         return _bounded(_items_text(kind, value, depth))
     return f"<{kind.__module__}.{kind.__qualname__}>" if kind.__module__ != "builtins" else f"<{kind.__qualname__}>"
 
 
-def _items_text(kind: type, values: object, depth: int) -> str:
+def _items_text(kind: type, values: Iterable[object], depth: int) -> str:
     opening, closing = ("(", ")") if kind is tuple else ("[", "]") if kind is list else ("{", "}")
-    items = list(values)  # type: ignore[call-overload]
+    items = list(values)
     if depth >= _MAXIMUM_DEPTH and items:
         return f"{opening}…{closing}"
     shown = [constant_text(item, depth + 1) for item in items[:_MAXIMUM_ITEMS]]
