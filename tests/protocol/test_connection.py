@@ -11,7 +11,7 @@ import pytest
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.framing import frame
-from dynamo_dap.protocol.messages import Event, Request, to_builtins
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response, decode, to_builtins
 from dynamo_dap.protocol.streams import SocketStream
 
 
@@ -130,3 +130,42 @@ def test_a_truncated_end_is_told(pair: Pair) -> None:
     pair.raw.sendall(b"Content-Length: 100\r\n\r\n{")
     pair.raw.shutdown(socket.SHUT_WR)
     assert "middle" in (pair.far_side.ends.get(timeout=5) or "")
+
+
+DEEP = b"[" * 2000 + b"]" * 2000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"seq": 7, "type": "request", "command": "evaluate", "arguments": ' + DEEP + b"}",
+        b'{"arguments": {"seq": 1, "a": [' + DEEP + b']}, "type": "request", "command": "evaluate", "seq": 7}',
+        b'{"seq": 7, "type": "request", "command": "evaluate", "arguments": {"expression": "a',
+        b'{"seq": 7, "type": "request", "command": "evaluate", "arguments": {]}',
+        b'{"seq": 7, "type": "request", "command": "evaluate", "success": "no"}',
+        b'{"seq": 7, "type": "request", "command": 5}',
+        b'{"seq": 7, "type": "request"}',
+    ],
+    ids=["deep", "deep, seq last", "cut", "brackets", "wrong type", "command", "no command"],
+)
+def test_a_request_that_cannot_be_read_is_answered(pair: Pair, body: bytes) -> None:
+    answers: queue.SimpleQueue[Response] = queue.SimpleQueue()
+    pair.near._next_seq = 7
+    pair.near._pending[7] = ("evaluate", answers.put)
+    pair.raw.sendall(frame(body))
+    answer = answers.get(timeout=5)
+    assert not answer.success
+    assert answer.error_text
+    assert pair.far_side.problems.get(timeout=5) == answer.error_text
+    pair.near.send_event("next")
+    assert pair.far_side.events.get(timeout=5).event == "next"
+
+
+def test_half_a_character_is_sent_escaped_and_refused_where_it_comes_in(pair: Pair) -> None:
+    pair.near.send_event("output", {"output": "half \ud83d", "\udc80": ["\ud83d"]})
+    assert to_builtins(pair.far_side.events.get(timeout=5).body) == {"output": "half \\ud83d", "\\udc80": ["\\ud83d"]}
+    pair.raw.sendall(frame(b'{"seq": 2, "type": "request", "command": "x", "arguments": {"a": "\\ud83d"}}'))
+    assert "JSON" in pair.far_side.problems.get(timeout=5)
+    pair.raw.sendall(frame(b'{"seq": 3, "type": "request", "command": "x", "arguments": {"a": "\xed\xa0\xbd"}}'))
+    with pytest.raises(ProtocolError, match="arguments"):
+        decode(pair.far_side.requests.get(timeout=5).arguments, dict, "arguments")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dynamo_dap.protocol.framing import MAXIMUM_BODY_BYTES, FrameParser, FramingError, frame
+from dynamo_dap.protocol.framing import MAXIMUM_BODY_BYTES, FrameParser, FramingError, MessageTooLarge, frame
 
 BODIES = [b"{}", b"", b'{"text": "\xc3\xa4"}', b"x" * 5000, b"Content-Length: 3\r\n\r\nabc"]
 
@@ -42,7 +42,6 @@ def test_a_stream_that_ends_here_is_truncated(cut: bytes) -> None:
         b'{"seq": 1}\n',
         b"Content-Length: -1\r\n\r\n",
         b"Content-Length: 1e3\r\n\r\n",
-        b"Content-Length: %d\r\n\r\n" % (MAXIMUM_BODY_BYTES + 1),
         b"Other: 1\r\n\r\n",
         b"a" * 10000,
         b"A: " + b"b" * 10000 + b"\r\n\r\n",
@@ -52,6 +51,29 @@ def test_what_is_no_header_is_refused_at_once(garbage: bytes) -> None:
     with pytest.raises(FramingError) as refused:
         FrameParser().feed(garbage)
     assert str(refused.value)
+
+
+@pytest.mark.parametrize("length", [b"%d" % (MAXIMUM_BODY_BYTES + 1), b"1" * 5000])
+def test_a_message_that_is_too_large_is_skipped(length: bytes) -> None:
+    """Its size is told, nothing of it is kept, and the next message is read, however the stream is cut."""
+    body = b'{"text": "Content-Length: 2\\r\\n\\r\\n"}' * 100
+    stream = b"Content-Length: " + length + b"\r\n\r\n" + body + frame(b"{}") + frame(b"[]")
+    for size in (1, 3, 1000, len(stream)):
+        parser = FrameParser()
+        found = [one for at in range(0, len(stream), size) for one in parser.feed(stream[at : at + size])]
+        assert [type(one) for one in found] == [MessageTooLarge, bytes, bytes]
+        assert "accepted" in str(found[0])
+        assert found[1:] == [b"{}", b"[]"]
+        assert not parser.is_mid_message
+
+
+def test_strangers_may_send_little() -> None:
+    parser = FrameParser(100)
+    assert isinstance(parser.feed(b"Content-Length: 101\r\n\r\n")[0], MessageTooLarge)
+    parser.feed(b"x" * 1_000_000)
+    assert len(parser._buffer) < 100
+    parser.maximum_body_bytes = 200
+    assert parser.feed(frame(b" " * 150)) == [b" " * 150]
 
 
 def test_random_bytes_never_do_anything_else() -> None:

@@ -16,7 +16,14 @@ from typing import Protocol
 
 import msgspec
 
-from dynamo_dap.protocol.framing import FrameParser, FramingError, frame
+from dynamo_dap.protocol.framing import (
+    MAXIMUM_BODY_BYTES,
+    MAXIMUM_STRANGER_BYTES,
+    FrameParser,
+    FramingError,
+    MessageTooLarge,
+    frame,
+)
 from dynamo_dap.protocol.messages import (
     Envelope,
     ErrorBody,
@@ -57,7 +64,10 @@ class Receiver(Protocol):
         """An event came in."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """A message that could not be read came in; the connection goes on."""
+        """A message that could not be read came in; the connection goes on.
+
+        If it was a request, it has been answered.
+        """
 
     def on_closed(self, problem: str | None) -> None:
         """The connection has ended. ``problem`` says what was wrong with its end, None for a clean one."""
@@ -66,8 +76,11 @@ class Receiver(Protocol):
 class Connection:
     """One end of a DAP connection."""
 
-    def __init__(self, stream: ByteStream, name: str) -> None:
-        """``name`` appears in the reader thread's name and in error texts: ``"agent"``, ``"IDE"``."""
+    def __init__(self, stream: ByteStream, name: str, *, is_trusted: bool = True) -> None:
+        """``name`` appears in the reader thread's name and in error texts: ``"agent"``, ``"IDE"``.
+
+        Only small messages are taken while the other end ``is_trusted`` not, see ``trust``.
+        """
         self.name = name
         self._stream = stream
         self._write_lock = threading.Lock()
@@ -77,6 +90,11 @@ class Connection:
         self._closed = False
         self._reading_ended = False
         self._reader: threading.Thread | None = None
+        self._parser = FrameParser(MAXIMUM_BODY_BYTES if is_trusted else MAXIMUM_STRANGER_BYTES)
+
+    def trust(self) -> None:
+        """The other end has shown that it may send: take large messages, too."""
+        self._parser.maximum_body_bytes = MAXIMUM_BODY_BYTES
 
     def start(self, receiver: Receiver) -> threading.Thread:
         """Start reading; ``receiver`` is called on the returned daemon thread."""
@@ -199,12 +217,14 @@ class Connection:
 
     def _read(self, receiver: Receiver) -> None:
         problem: str | None = None
-        parser = FrameParser()
         try:
             while data := self._stream.read():
-                for body in parser.feed(data):
-                    self._dispatch(body, receiver)
-            if parser.is_mid_message and not self._closed:
+                for body in self._parser.feed(data):
+                    if isinstance(body, MessageTooLarge):
+                        receiver.on_invalid_message(str(body))
+                    else:
+                        self._dispatch(body, receiver)
+            if self._parser.is_mid_message and not self._closed:
                 problem = "the stream ended in the middle of a message"
         except FramingError as error:
             problem = str(error)
@@ -217,6 +237,8 @@ class Connection:
         try:
             message = parse(body)
         except ProtocolError as error:
+            if error.request is not None:
+                self.respond_error(error.request, str(error), error_id=3)
             receiver.on_invalid_message(str(error))
             return
         if isinstance(message, Request):

@@ -6,14 +6,26 @@ belongs to one reader and lives as long as its connection.
 
 from __future__ import annotations
 
+import re
+
 MAXIMUM_HEADER_BYTES = 8 * 1024
 MAXIMUM_BODY_BYTES = 256 * 1024 * 1024
+MAXIMUM_STRANGER_BYTES = 64 * 1024
+"""How large a message may be before its sender has shown that it may send any."""
 
 _SEPARATOR = b"\r\n\r\n"
+_MAXIMUM_DIGITS = 18
+_HEADER = re.compile(rb"Content-Length: *\d{1,%d}\r\n\r\n" % _MAXIMUM_DIGITS, re.IGNORECASE)
+_HEADER_BYTES = 64
+"""More than such a header has."""
 
 
 class FramingError(Exception):
     """The byte stream is not the DAP base protocol; it cannot be resynchronised and has to be closed."""
+
+
+class MessageTooLarge(FramingError):
+    """A message announces more bytes than are accepted; the text is for a person. The next ones can be read."""
 
 
 def frame(body: bytes) -> bytes:
@@ -24,29 +36,40 @@ def frame(body: bytes) -> bytes:
 class FrameParser:
     """Cuts a stream of bytes into message bodies.
 
-    Bytes go in by ``feed`` in pieces of any size; complete bodies come out in order.
+    Bytes go in by ``feed`` in pieces of any size; complete bodies come out in order. A message that announces too large
+    a body is skipped: the next header is found, since no JSON can look like one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, maximum_body_bytes: int = MAXIMUM_BODY_BYTES) -> None:
+        """``maximum_body_bytes`` bounds what is ever kept in memory; it may be changed between two ``feed``."""
+        self.maximum_body_bytes = maximum_body_bytes
         self._buffer = bytearray()
         self._expected: int | None = None
+        self._is_skipping = False
 
     @property
     def is_mid_message(self) -> bool:
         """Whether bytes of an unfinished message are waiting: a stream that ends now was truncated."""
-        return self._expected is not None or bool(self._buffer)
+        return self._expected is not None or self._is_skipping or bool(self._buffer)
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Take in ``data`` and return the bodies that are complete now.
+    def feed(self, data: bytes) -> list[bytes | MessageTooLarge]:
+        """Take in ``data`` and return the bodies that are complete now, and in their place those that are skipped.
 
         Raises:
-            FramingError: a header is not of the base protocol, is too long, or announces too large a body.
+            FramingError: a header is not of the base protocol, or is too long.
         """
         self._buffer += data
-        bodies: list[bytes] = []
+        bodies: list[bytes | MessageTooLarge] = []
         while True:
+            if self._is_skipping and not self._skip():
+                return bodies
             if self._expected is None:
-                self._expected = self._take_header()
+                try:
+                    self._expected = self._take_header()
+                except MessageTooLarge as error:
+                    self._is_skipping = True
+                    bodies.append(error)
+                    continue
                 if self._expected is None:
                     return bodies
             if len(self._buffer) < self._expected:
@@ -54,6 +77,13 @@ class FrameParser:
             bodies.append(bytes(self._buffer[: self._expected]))
             del self._buffer[: self._expected]
             self._expected = None
+
+    def _skip(self) -> bool:
+        """Drop bytes up to the next header; False when it has not come yet."""
+        found = _HEADER.search(self._buffer)
+        self._is_skipping = found is None
+        del self._buffer[: found.start() if found is not None else max(0, len(self._buffer) - _HEADER_BYTES)]
+        return found is not None
 
     def _take_header(self) -> int | None:
         end = self._buffer.find(_SEPARATOR)
@@ -64,7 +94,7 @@ class FrameParser:
             raise FramingError(f"header longer than {MAXIMUM_HEADER_BYTES} bytes")
         header = bytes(self._buffer[:end])
         del self._buffer[: end + len(_SEPARATOR)]
-        return _content_length(header)
+        return _content_length(header, self.maximum_body_bytes)
 
     def _check_partial_header(self) -> None:
         if len(self._buffer) > MAXIMUM_HEADER_BYTES:
@@ -76,7 +106,7 @@ class FrameParser:
             raise FramingError(f"expected a header such as 'Content-Length: 119', got {_preview(first_line)}")
 
 
-def _content_length(header: bytes) -> int:
+def _content_length(header: bytes, maximum: int) -> int:
     length: int | None = None
     for line in header.split(b"\r\n"):
         name, value = _split_field(line)
@@ -84,11 +114,13 @@ def _content_length(header: bytes) -> int:
             continue
         if not value.isdigit():
             raise FramingError(f"Content-Length is not a number: {_preview(value)}")
-        length = int(value)
+        # Python refuses to read numbers of some thousand digits.
+        significant = value.lstrip(b"0") or b"0"
+        length = int(significant) if len(significant) <= _MAXIMUM_DIGITS else maximum + 1
+        if length > maximum:
+            raise MessageTooLarge(f"Content-Length {_preview(value)} is more than the {maximum} bytes accepted")
     if length is None:
         raise FramingError(f"header without Content-Length: {_preview(header)}")
-    if length > MAXIMUM_BODY_BYTES:
-        raise FramingError(f"Content-Length {length} is more than the {MAXIMUM_BODY_BYTES} bytes accepted")
     return length
 
 

@@ -6,6 +6,8 @@ them into the structs of ``types``, ``requests`` and ``events``. Used by every t
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,10 +16,16 @@ T = TypeVar("T")
 
 EMPTY = msgspec.Raw(b"{}")
 _ABSENT = msgspec.Raw(b"")
+MAXIMUM_NESTING = 200
+"""How deep the values of a message may be in one another: far deeper than any of DAP's, and no depth for a stack."""
+_TOO_DEEP = f"message is nested more than {MAXIMUM_NESTING} deep"
 
 
 class ProtocolError(Exception):
     """A message that is not DAP, or arguments of the wrong type; the text says where, for a person."""
+
+    request: Request | None = None
+    """The request that it was meant to be, when that can be made out: it can be answered. Its arguments are missing."""
 
 
 class Envelope(msgspec.Struct, omit_defaults=True):
@@ -96,7 +104,23 @@ _encoder = msgspec.json.Encoder()
 
 def encode(envelope: Envelope) -> bytes:
     """Return the JSON of ``envelope``."""
-    return _encoder.encode(envelope)
+    return _encoded(envelope)
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        # A program's texts may hold halves of characters, which no UTF-8 can have: they are shown escaped.
+        return _encoder.encode(_encodable(msgspec.to_builtins(value)))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(item) for name, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def encode_body(body: object) -> msgspec.Raw:
@@ -105,7 +129,7 @@ def encode_body(body: object) -> msgspec.Raw:
         return _ABSENT
     if isinstance(body, msgspec.Raw):
         return body
-    return msgspec.Raw(_encoder.encode(body))
+    return msgspec.Raw(_encoded(body))
 
 
 def parse(data: bytes) -> Request | Response | Event:
@@ -115,7 +139,17 @@ def parse(data: bytes) -> Request | Response | Event:
         ProtocolError: not JSON, or JSON that is no DAP message.
     """
     try:
+        return _parse(data)
+    except ProtocolError as error:
+        error.request = _request_in(data)
+        raise
+
+
+def _parse(data: bytes) -> Request | Response | Event:
+    try:
         envelope = _envelope_decoder.decode(data)
+    except RecursionError:
+        raise ProtocolError(_TOO_DEEP) from None
     except msgspec.ValidationError as error:
         raise ProtocolError(f"not a DAP message: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -123,6 +157,8 @@ def parse(data: bytes) -> Request | Response | Event:
     if envelope.type == "request":
         if not envelope.command:
             raise ProtocolError("request without a 'command'")
+        if data.count(b"[") + data.count(b"{") > MAXIMUM_NESTING and _nesting_of(data) > MAXIMUM_NESTING:
+            raise ProtocolError(_TOO_DEEP)
         return Request(envelope.seq, envelope.command, _or_empty(envelope.arguments))
     if envelope.type == "response":
         if envelope.success is None or not envelope.request_seq:
@@ -142,6 +178,39 @@ def parse(data: bytes) -> Request | Response | Event:
     raise ProtocolError(f"message of unknown type {envelope.type!r}")
 
 
+_STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]', re.DOTALL)
+_MEMBER = re.compile(rb'\s*:\s*(?:(\d{1,18})\b|"([^"\\]*)")')
+
+
+def _structure_of(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
+    """Yield the strings and brackets of JSON that may be broken, each with the depth it is in."""
+    depth = 0
+    for found in _STRUCTURE.finditer(data):
+        token = found[0]
+        if token in b"]}":
+            depth -= 1
+        yield depth, found
+        if token in b"[{":
+            depth += 1
+
+
+def _nesting_of(data: bytes) -> int:
+    return max((depth for depth, _ in _structure_of(data)), default=0) + 1
+
+
+def _request_in(data: bytes) -> Request | None:
+    """Return the request that an unreadable message was meant to be; None when that cannot be made out."""
+    members: dict[bytes, re.Match[bytes]] = {}
+    for depth, found in _structure_of(data):
+        if depth == 1 and (member := _MEMBER.match(data, found.end())) is not None:
+            members[found[0].strip(b'"')] = member
+    seq, kind, command = (members.get(name) for name in (b"seq", b"type", b"command"))
+    if seq is None or seq[1] is None or kind is None or kind[2] != b"request":
+        return None
+    name = (command[2] or b"").decode(errors="replace") if command is not None else ""
+    return Request(int(seq[1]), name or "unknown", EMPTY)
+
+
 def _or_empty(raw: msgspec.Raw) -> msgspec.Raw:
     return EMPTY if raw is _ABSENT or bytes(raw) == b"null" else raw
 
@@ -154,10 +223,12 @@ def decode(raw: msgspec.Raw, into: type[T], what: str) -> T:
     """
     try:
         return msgspec.json.decode(bytes(raw), type=into)
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # some broken JSON is seen only now
         raise ProtocolError(f"{what}: {error}") from None
+    except RecursionError:
+        raise ProtocolError(f"{what}: nested too deep") from None
 
 
 def to_builtins(raw: msgspec.Raw) -> Any:
-    """Return raw JSON as plain Python values."""
-    return msgspec.json.decode(bytes(raw))
+    """Return raw JSON as plain Python values. Raises ``ProtocolError`` when it is none."""
+    return decode(raw, Any, "message")
