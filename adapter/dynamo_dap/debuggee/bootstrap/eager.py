@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
 from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
-from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing
+from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing, has_breakpoint_hook
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
 
 EAGER_EVENT = "dynamoEager"
@@ -30,7 +31,7 @@ def adopt_eager(agent: Agent) -> None:
     except DebugpyMissing as missing:
         agent.print(f"dynamo-dap: {missing}\n", "important")
     else:
-        when_dynamo_is_imported(debugger.watch_compiles)
+        _take_up(agent, debugger)
 
 
 def start_eager(agent: Agent, address: str, token: str) -> DebugpyDebugger | None:
@@ -47,5 +48,12 @@ def start_eager(agent: Agent, address: str, token: str) -> DebugpyDebugger | Non
     agent.send_event(EAGER_EVENT, _EagerEventBody(problem))
     if problem is not None:
         return None
-    when_dynamo_is_imported(debugger.watch_compiles)
+    _take_up(agent, debugger)
     return debugger
+
+
+def _take_up(agent: Agent, debugger: DebugpyDebugger) -> None:
+    if has_breakpoint_hook():
+        # Ours knows of traces and generated code, and passes on to debugpy what is its own.
+        install_breakpoint_hook(agent)
+    when_dynamo_is_imported(debugger.watch_compiles)

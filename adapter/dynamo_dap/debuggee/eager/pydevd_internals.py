@@ -45,7 +45,7 @@ def load() -> None:
     Raises:
         DebugpyMissing: it is not installed for this Python, or cannot be imported.
     """
-    with _settings():
+    with _settings(), _breakpoint_hook_kept():
         try:
             importlib.import_module("debugpy.server")
             importlib.import_module("pydevd")
@@ -71,6 +71,22 @@ def _settings() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _breakpoint_hook_kept() -> Iterator[None]:
+    """Keep what ``breakpoint()`` calls: importing pydevd replaces it."""
+    before = sys.breakpointhook
+    try:
+        yield
+    finally:
+        sys.breakpointhook = before
+
+
+def has_breakpoint_hook() -> bool:
+    """Whether ``breakpoint()`` calls debugpy: the program has imported it."""
+    module = getattr(sys.breakpointhook, "__module__", None) or ""
+    return module.partition(".")[0] in ("debugpy", "pydevd")
 
 
 def connect(host: str, port: int, token: str, *, own_package: str) -> None:

@@ -274,6 +274,7 @@ class RunTimeEngine:
         hit: list[int] | None = None,
         why: str | None = None,
         exception: RaisedException | None = None,
+        is_written_by_user: bool = False,
     ) -> None:
         step = self._host.current_step()
         if step is not None and isinstance(step.origin, Origin):
@@ -283,7 +284,7 @@ class RunTimeEngine:
             Stop(
                 engine=self.name,
                 reason=reason,
-                frames=lambda: self._stack(place),
+                frames=lambda: self._stack(place, user_first=is_written_by_user),
                 description=_headline(place, exception),
                 text=f"Paused on {why or _where(place, reason)}" if exception is None else exception.description,
                 hit_breakpoint_ids=hit or [],
@@ -292,9 +293,11 @@ class RunTimeEngine:
             )
         )
 
-    def _stack(self, place: Place) -> list[Frame]:
+    def _stack(self, place: Place, *, user_first: bool) -> list[Frame]:
         host = self._host
         top: list[Frame] = [GeneratedFrame(place, host.print), UserFrame(place, host.print)]
+        if user_first:
+            top.reverse()
         return top + list(host.python_stack(place.frame.f_back))
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
@@ -306,8 +309,14 @@ class RunTimeEngine:
         return GeneratedFrame(Place(generated, frame, index, Moment.INSIDE), self._host.print)
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
-        """No call of ``breakpoint()`` is of this engine's kind."""
-        return False
+        """Stop at the user's line when generated code called ``breakpoint()``; debugpy leaves it alone."""
+        generated = self.codes.recognise(frame.f_code)
+        index = generated.table.index_at(frame.f_lasti) if generated is not None else None
+        if generated is None or index is None:
+            return False
+        place = Place(generated, frame, index, Moment.INSIDE)
+        self._stop(place, "breakpoint", why="breakpoint()", is_written_by_user=True)
+        return True
 
     # -- requests: the agent's reader thread -----------------------------------------------------------------------
 
