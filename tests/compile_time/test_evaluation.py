@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import random
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +18,7 @@ from dynamo_dap.debuggee.compile_time.completion import completions
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
 from dynamo_dap.debuggee.torch_internals.trace_state import TraceState
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
+from dynamo_dap.debuggee.values.python_values import present
 from tests.compile_time.stopping import at, below
 
 Compiled = Callable[[Any], Any]
@@ -215,6 +219,110 @@ def test_refusal(expression: str, error: str) -> None:
     (text,) = values_of(expression)
     assert text.startswith("EvaluationError: ")
     assert error in text
+
+
+def iterating(x: torch.Tensor) -> torch.Tensor:
+    """Holds what exists in a trace only as Dynamo models it."""
+    generator = (v for v in [1, 2, 3])
+    next(generator)
+    pairs, numbered, counted = zip([1], [2], strict=False), enumerate([5]), itertools.count(2)
+    items, values = iter({"a": 1}.items()), {"a": 1}.values()
+    listed = iter([1, 2])
+    storage = x.untyped_storage()
+    held = [generator, 1]
+    grad = torch.no_grad()
+    with grad:
+        y = x + 1  # @iterating
+    kept = (pairs, numbered, counted, items, values, storage)
+    return y + next(generator) + len(list(listed)) + len(held) + len(kept)
+
+
+def iterating_program(compiled: Compiled) -> list[Any]:
+    return [compiled(iterating)(torch.ones(3))]
+
+
+iterating_program.__wrapped__ = iterating  # type: ignore[attr-defined]
+
+MODELLED = {
+    "generator": types.GeneratorType,
+    "pairs": zip,
+    "numbered": enumerate,
+    "counted": itertools.count,
+    "items": type(iter({}.items())),
+    "values": type({}.values()),
+    "listed": type(iter([])),
+    "storage": torch.UntypedStorage,
+    "grad": torch.autograd.grad_mode.set_grad_enabled,
+}
+"""Names of ``iterating`` and the classes that traced code finds them to have."""
+
+
+def while_iterating(look: Callable[[Any], Any]) -> Any:
+    def checked(tx: Any) -> Any:
+        before = TraceState(tx)
+        result = look(tx)
+        assert before.changes() == []
+        return result
+
+    return at("iterating", iterating_program, checked)
+
+
+def test_what_cannot_be_used_up_is_computed_with_iterators_storages_and_context_managers() -> None:
+    def look(tx: Any) -> None:
+        for name, cls in MODELLED.items():
+            shown = text_of(tx, name)
+            for expression, expected in {
+                f"{name} is None": "False",
+                f"type({name})": present(cls).text,
+                f"{name}.__class__": present(cls).text,
+                f"isinstance({name}, type(None))": "False",
+                f"isinstance({name}, (int, type({name})))": "True",
+                f"hasattr({name}, '__next__')": str(hasattr(cls, "__next__")),
+                f"len([{name}])": "1",
+                f"helper.__name__ if {name} is not x else 0": "'helper'",
+                f"(lambda v: v is {name})({name})": "True",
+                f"{name} in [{name}]": "True",
+                f"[v for v in ({name},) if v is not None] == [{name}]": "True",
+            }.items():
+                assert text_of(tx, expression) == expected, expression
+                assert evaluate_to_python(tx, f"({expression}) == 3") is False
+            if name != "listed":  # a copy of what is left, which can be used up
+                assert text_of(tx, f"({name}, 1)") == f"({shown}, 1)"
+            if name not in ("listed", "values"):
+                assert text_of(tx, f"f'<{{{name}}}>'") == repr(f"<{shown}>")
+        assert text_of(tx, "len(held)") == "2"
+        assert text_of(tx, "held[1] + len(values)") == "2"
+        assert text_of(tx, "list(listed)") == "[1, 2]"
+        below_pair = evaluate(tx, "(generator, 1)", "watch", console=lambda text: None).children
+        assert below_pair is not None
+        assert "yielded so far" in below(below_pair.indexed(0, 1)[0].value)
+
+    while_iterating(look)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "next(generator)",
+        "list(generator)",
+        "sum(pairs)",
+        "next(items)",
+        "[v for v in numbered]",
+        "generator.send(1)",
+        "generator.close()",
+        "storage.resize_(0)",
+        "storage[0]",
+        "grad.__enter__()",
+        "setattr(grad, 'prev', 1)",
+        "copy.copy(generator)",
+    ],
+)
+def test_what_would_advance_or_change_them_is_refused(expression: str) -> None:
+    def look(tx: Any) -> None:
+        with pytest.raises(EvaluationError, match="while tracing"):
+            evaluate(tx, expression, "watch", lambda text: None, {"copy": copy})
+
+    while_iterating(look)
 
 
 def test_errors_of_the_expression_are_its_own() -> None:

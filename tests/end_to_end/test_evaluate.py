@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.client import Session
+from pathlib import Path
+
+from tests.client import Fixture, Session
 
 
 def test_expressions_over_symbolic_values(session: Session) -> None:
@@ -40,6 +42,49 @@ def test_expressions_over_symbolic_values(session: Session) -> None:
     assert main.evaluate("config['unused']['never'][1]").text == "'at'"
     assert session.run_to_end() == 0
     assert "total 1366.5 balance 12.0 ['deposit']" in session.output("stdout")
+
+
+ITERATORS = """
+import torch
+
+def consume(x, times):
+    left = (x * i for i in range(times))
+    grad = torch.no_grad()
+    total = next(left)
+    with grad:
+        total = total + next(left)  # @taken
+    return total
+
+compiled = torch.compile(consume, backend="eager")
+for times in (3, 4):
+    print(compiled(torch.ones(2), times).sum().item())
+"""
+
+
+def test_expressions_and_conditions_over_iterators_and_context_managers(session: Session, tmp_path: Path) -> None:
+    """They exist in a trace as Dynamo models them; only what would use them up is refused."""
+    path = tmp_path / "iterators.py"
+    path.write_text(ITERATORS, encoding="utf-8")
+    program = Fixture(path)
+    with session.launching(program):
+        session.set_breakpoints(
+            program, "taken", condition="left is not None and isinstance(grad, torch.no_grad | object) and times == 4"
+        )
+    frame = session.wait_for_stop("breakpoint", at="taken").frame
+    for expression, text in {
+        "left is None": "False",
+        "type(left)": "<class 'generator'>",
+        "hasattr(left, 'send')": "True",
+        "len([left, grad])": "2",
+        "grad is left": "False",
+        "times": "4",
+    }.items():
+        assert frame.evaluate(expression).text == text, expression
+    assert frame.evaluate("(left, 1)").text.startswith("(generator <genexpr> (at line")
+    assert "advance it" in frame.refusal("next(left)")
+    assert "entering" in frame.refusal("exec('with grad: pass')", context="repl")
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "2.0\n2.0\n", "nothing was taken from the generator"
 
 
 def test_the_debug_console_has_the_comptime_api(session: Session) -> None:

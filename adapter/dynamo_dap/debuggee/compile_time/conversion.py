@@ -1,8 +1,9 @@
 """Trackers as Python values that an expression can compute with.
 
 Constants are themselves; tensors are their FakeTensors; symbols are SymInts; containers are copies. An object of a
-user's class is itself, unless the traced code changed it or something it holds: then a copy with the changes. Tracing
-thread; a converter lives as long as one evaluation.
+user's class is itself, unless the traced code changed it or something it holds: then a copy with the changes. What
+Dynamo only models (an iterator, a context manager) has a stand-in that cannot be used up. Tracing thread; a converter
+lives as long as one evaluation.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamo_dap.debuggee.compile_time.overlay import Overlay
+from dynamo_dap.debuggee.compile_time.trackers.stand_ins import stand_in
 from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.trackers import form_of
 from dynamo_dap.debuggee.torch_internals.trackers.containers import constant_of
@@ -30,7 +32,7 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     TensorForm,
     Unrealized,
 )
-from dynamo_dap.debuggee.torch_internals.variable_trackers import field, is_tracker, unwrapped
+from dynamo_dap.debuggee.torch_internals.variable_trackers import class_of, field, is_tracker, unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError
 
 _COPIED: tuple[type, ...] = (list, dict, set, tuple, collections.deque)
@@ -157,7 +159,8 @@ class Converter:
         converted = tuple(self.convert(item) for item in form.items)
         if form.cls is not None:
             return tuple.__new__(form.cls, converted)
-        return list(converted) if form.type_name.startswith("dict_") else converted
+        make_view = _VIEWS.get(form.type_name)
+        return converted if make_view is None else make_view(converted)
 
     def _set(self, form: SetForm, tracker: Any) -> Any:
         items = {self.convert(item) for item in form.items}
@@ -207,13 +210,23 @@ class Converter:
         return self.convert(form.contents)
 
     def _composite(self, form: Composite, tracker: Any) -> Any:
-        if form.rebuild is None:
+        if form.rebuild is not None:
+            return form.rebuild(self.convert)
+        cls = form.cls or (None if tracker is None else class_of(tracker))
+        if cls is None:
             raise EvaluationError(f"{self._view.text(form, 80)} cannot be computed with while tracing")
-        return form.rebuild(self.convert)
+        return stand_in(form, cls, self._view.text(form, 80))
 
 
 _MOST_ITEMS = 10_000
 """Items beyond which a real container of the program is used as it is, not copied."""
+
+_VIEWS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
+    "dict_keys": lambda items: dict.fromkeys(items).keys(),
+    "dict_values": lambda items: dict(enumerate(items)).values(),
+    "dict_items": lambda items: dict(items).items(),
+}
+"""Make a view of a dictionary of what it shows."""
 
 _CONVERSIONS: dict[type, Callable[[Converter, Any, Any], Any]] = {
     Known: Converter._known,

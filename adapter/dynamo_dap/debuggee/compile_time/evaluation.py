@@ -21,10 +21,12 @@ from dynamo_dap.debuggee.compile_time.expressions import (
     check_assignments,
     names_used,
     parse,
+    rename_calls,
     take_paths_out,
 )
 from dynamo_dap.debuggee.compile_time.names import MISSING, is_declared, lookup
 from dynamo_dap.debuggee.compile_time.paths import NOT_A_PATH, Paths
+from dynamo_dap.debuggee.compile_time.trackers.stand_ins import has_attribute, type_of
 from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.comptime_access import comptime_context
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import (
@@ -42,6 +44,11 @@ _NOTHING = object()
 _NATIVE_FRAMES = "\nException raised from "
 """Where torch appends the C++ frames to an error's text."""
 _INTERPRETER_NAMES = frozenset({"ctx", "tx"})
+_ASKED_OF_STAND_INS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "type": ("__type_of__", type_of),
+    "hasattr": ("__has_attribute__", has_attribute),
+}
+"""Builtins that tell of the object itself: what an expression calls instead, under which name."""
 _CLIPBOARD_ROOM = 100_000
 """Characters that are copied at most: a clipboard takes the whole value, a pane its beginning."""
 
@@ -156,6 +163,7 @@ class _Evaluation:
         interpreter = self._interpreter_names(parsed)
         check_assignments(parsed, self._is_of_program)
         take_paths_out(parsed, self.paths.follow, NOT_A_PATH)
+        rename_calls(parsed, {name: new for name, (new, _) in _ASKED_OF_STAND_INS.items() if not self._is_known(name)})
         names = _Names(self._name, self._converter.convert, parsed.paths, self._scratch)
         undo = _Undo(self._tx, whole_trace=bool(interpreter))
         try:
@@ -208,6 +216,9 @@ class _Evaluation:
     def _is_of_program(self, name: str) -> bool:
         return name not in self._scratch and (is_declared(self._tx, name) or name in self._tx.f_globals)
 
+    def _is_known(self, name: str) -> bool:
+        return name in self._scratch or self._is_of_program(name)
+
     def _name(self, name: str) -> Any:
         """Return the converted value of a name, for the running expression."""
         found = lookup(self._tx, name)
@@ -234,6 +245,8 @@ class _Names(dict[str, Any]):
     ) -> None:
         super().__init__(scratch)
         dict.__setitem__(self, "__builtins__", builtins)
+        for new_name, function in _ASKED_OF_STAND_INS.values():
+            dict.__setitem__(self, new_name, function)
         self._name = name
         self._convert = convert
         self._paths = paths

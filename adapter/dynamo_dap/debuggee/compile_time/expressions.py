@@ -106,6 +106,17 @@ def take_paths_out(parsed: Parsed, follow: Callable[[ast.AST], Any], missing: ob
         parsed.expression = replacer.visit(parsed.expression)
 
 
+def rename_calls(parsed: Parsed, names: dict[str, str]) -> None:
+    """Have calls of the builtins that ``names`` tells of made under another name; nothing where it is bound anew."""
+    trees: list[Any] = [*parsed.statements, *([parsed.expression] if parsed.expression is not None else ())]
+    bound = {name for tree in trees for name in names_bound(tree)}
+    for node in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        function = node.func
+        if isinstance(function, ast.Name) and function.id in names.keys() - bound:
+            one_type = function.id != "type" or (len(node.args) == 1 and not node.keywords)
+            function.id = names[function.id] if one_type else function.id
+
+
 class _Replacer(ast.NodeTransformer):
     def __init__(
         self, paths: dict[str, Any], follow: Callable[[ast.AST], Any], missing: object, bound: set[str]

@@ -138,6 +138,25 @@ def node_of(tracker: object) -> Any:
     return getattr(fields_of(tracker).get("proxy"), "node", None)
 
 
+def class_of(tracker: Any) -> type | None:
+    """Return the class that traced code finds the value to have; None where Dynamo does not say, or would have to look.
+
+    Asked of classes of trackers that know it by themselves: the others make the value to tell its class.
+    """
+    base: Any = sys.modules["torch._dynamo.variables.base"].VariableTracker
+    asked: Any = getattr(type(tracker), "python_type", None)
+    try:
+        found = _class_by_name(tracker) if asked is base.python_type else asked(tracker)
+    except (AttributeError, KeyError, NotImplementedError, TypeError):
+        return None
+    return found if isinstance(found, type) else None
+
+
+def _class_by_name(tracker: Any) -> object:
+    """Return what a context manager's tracker says to call when the graph has run, to make it again."""
+    return getattr(sys.modules[type(tracker).module_name(tracker)], type(tracker).fn_name(tracker))
+
+
 def held_trackers(tracker: object) -> list[tuple[str, Any]]:
     """Return every tracker that ``tracker`` holds, with the field's name: what an unknown class is made of."""
     own = fields_of(tracker)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.compile_time.trackers import form_children, form_texts
+from dynamo_dap.debuggee.compile_time.trackers.stand_ins import form_behind, is_stand_in
 from dynamo_dap.debuggee.compile_time.trackers.tracker_facts import tracker_facts
 from dynamo_dap.debuggee.torch_internals.side_effects import tracker_of_object
 from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic
@@ -147,9 +148,11 @@ class Followed(Children):
 
 
 def symbolic_form(value: object) -> Form | None:
-    """Return the form of a SymInt or FakeTensor that an expression computed; None for other objects."""
+    """Return the form of a SymInt or FakeTensor that an expression computed, or of a stand-in; None for others."""
     if is_symbolic(value):
         return NumberForm(value, None)
+    if is_stand_in(value):
+        return form_behind(value)
     return TensorForm(value, None, kind_of(value)) if is_fake_tensor(value) else None
 
 

@@ -127,6 +127,8 @@ class Composite:
     """Whether the title is followed by parentheses even when nothing is in them: ``ValueError()``."""
     rebuild: Callable[[Callable[[Any], Any]], Any] | None = None
     """Makes the Python value, given a function that converts a part; None for what cannot be computed with."""
+    cls: type | None = None
+    """The class that the value has in ordinary Python, where Dynamo's stand-in for it has another."""
 
 
 Form = (

@@ -5,6 +5,10 @@ Importing this module registers the readers. They run on the tracing thread.
 
 from __future__ import annotations
 
+import builtins
+import itertools
+import sys
+import types
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.trackers.containers import key_of
@@ -23,18 +27,31 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import (
 def _generator(_tx: Any, tracker: Any) -> Form:
     fields = fields_of(tracker)
     code, inner = fields["code"], fields.get("inline_tracer")
-    name = f"generator {code.co_name}"
+    builtin = _builtin_iterator(code)
+    name = code.co_name if builtin is not None else f"generator {code.co_name}"
+    type_name = "generator" if builtin is None else builtin.__name__
     if inner is None:
-        return Composite(name, (), "generator", code)
+        return Composite(name, (), type_name, code, cls=builtin)
     if getattr(inner, "generator_exhausted", False):
-        return Composite(f"{name} (finished)", (), "generator", code)
+        return Composite(f"{name} (finished)", (), type_name, code, cls=builtin)
     line = inner.lineno if inner.lineno and inner.lineno > 0 else None
     where = "not started" if line is None else f"at line {line}"
     yielded = getattr(inner, "generated_items", None) or []
     parts: list[tuple[str, Any]] = list(inner.symbolic_locals.items())
     if yielded:
         parts.append(("yielded so far", SequenceForm(list(yielded))))
-    return Composite(f"{name} ({where})", tuple(parts), "generator", code)
+    if builtin is not None:
+        return Composite(name, tuple(parts), type_name, code, cls=builtin)
+    return Composite(f"{name} ({where})", tuple(parts), type_name, code)
+
+
+def _builtin_iterator(code: types.CodeType) -> type | None:
+    """Return the iterator type that torch's generator stands in for: ``enumerate``, ``itertools.chain``."""
+    polyfills: Any = sys.modules.get("torch._dynamo.polyfills")
+    if polyfills is None or not code.co_filename.startswith(tuple(polyfills.__path__)):
+        return None
+    found = getattr(builtins, code.co_name, None) or getattr(itertools, code.co_name, None)
+    return found if isinstance(found, type) else None
 
 
 @reads("ListIteratorVariable")
@@ -72,8 +89,10 @@ def _view_iterator(_tx: Any, tracker: Any) -> Form:
         left = [_view_item(item) for item in copy.copy(inner)]
     except (TypeError, RuntimeError):
         return Composite(f"iterator of {kind}", ())
-    what = "set" if type(tracker).__name__ == "SetIterator" else f"dictionary {kind}"
-    return Composite(f"iterator of {what}, {len(left)} left", (("left", SequenceForm(left)),))
+    of_set = type(tracker).__name__ == "SetIterator"
+    what = "set" if of_set else f"dictionary {kind}"
+    cls: type | None = type(iter(set())) if of_set else None  # of the others, Dynamo says the right one
+    return Composite(f"iterator of {what}, {len(left)} left", (("left", SequenceForm(left)),), cls=cls)
 
 
 def _view_item(item: Any) -> Any:
