@@ -14,6 +14,7 @@ import pytest
 from dynamo_dap.protocol.connection import RequestFailed
 from tests.client import FIXTURES, Session
 from tests.client.free_program import FreeProgram
+from tests.client.session import free_port
 from tests.conftest import NewSession
 
 
@@ -108,6 +109,28 @@ def test_disconnect_can_end_the_program(new_session: NewSession, program: Listen
     session.wait_for_stop("breakpoint", at="compute")
     session.disconnect(terminateDebuggee=True)
     assert program.process.wait(20) != 0
+
+
+def test_a_program_can_be_attached_to_from_its_first_moment_on(new_session: NewSession, tmp_path: Path) -> None:
+    """What it needs for that is there before it can be connected to."""
+    path = tmp_path / "program.py"
+    port = free_port()
+    path.write_text(f"import dynamo_dap\ndynamo_dap.listen({port})\ndynamo_dap.wait_for_client()\nprint('done')\n")
+    for _ in range(5):
+        session = new_session()
+        session.initialize()
+        program = FreeProgram(path)
+        refusals: list[str] = []
+        while True:
+            try:
+                session.attach("127.0.0.1", port)
+                break
+            except RequestFailed as failed:
+                refusals.append(str(failed))
+        assert not [text for text in refusals if "no program listens" not in text]
+        assert refusals, "it was tried before the program listened"
+        program.wait_for_line("done")
+        assert program.process.wait(20) == 0
 
 
 def test_one_debugger_at_a_time(new_session: NewSession, program: ListeningProgram) -> None:

@@ -11,7 +11,17 @@ import pytest
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.framing import frame
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response, decode, to_builtins
+from dynamo_dap.protocol.messages import (
+    Envelope,
+    Event,
+    ProtocolError,
+    Request,
+    Response,
+    decode,
+    encode,
+    parse,
+    to_builtins,
+)
 from dynamo_dap.protocol.streams import SocketStream
 
 
@@ -169,3 +179,14 @@ def test_half_a_character_is_sent_escaped_and_refused_where_it_comes_in(pair: Pa
     pair.raw.sendall(frame(b'{"seq": 3, "type": "request", "command": "x", "arguments": {"a": "\xed\xa0\xbd"}}'))
     with pytest.raises(ProtocolError, match="arguments"):
         decode(pair.far_side.requests.get(timeout=5).arguments, dict, "arguments")
+
+
+def test_numbers_may_be_zero_and_those_that_nobody_answers_may_be_left_out(pair: Pair) -> None:
+    pair.raw.sendall(frame(b'{"seq": 0, "type": "request", "command": "next"}'))
+    assert pair.far_side.requests.get(timeout=5).seq == 0
+    assert b'"request_seq":0' in encode(Envelope("response", request_seq=0, command="next", success=True))
+    response = parse(b'{"type": "response", "request_seq": 0, "success": true, "command": "runInTerminal"}')
+    assert isinstance(response, Response)
+    assert response.request_seq == 0
+    pair.raw.sendall(frame(b'{"type": "request", "command": "next"}'))
+    assert "'seq'" in pair.far_side.problems.get(timeout=5)

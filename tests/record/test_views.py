@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from dynamo_dap.protocol.requests import InitializeArguments
 from tests.client import Session
 from tests.client.fixtures import Fixture
 
@@ -135,10 +136,41 @@ def test_recompiles_name_the_guard_that_failed(session: Session) -> None:
     session.run_to_end()
 
 
-def test_changes_are_told(session: Session) -> None:
-    session.launch("graph_break", "after_break")
-    session.wait_for_stop("breakpoint", at="after_break")
-    told = [event for event in session.timeline.events if event["event"] == "dynamoCompilesChanged"]
-    assert told
+def test_changes_are_told_once_compiles_were_asked_for(session: Session) -> None:
+    with session.configuring("launch", {"program": str(Fixture("graph_break").path)}):
+        session.set_breakpoints("graph_break", "loop", "after_break")
+    session.wait_for_stop("breakpoint", at="loop")
+    # Clients that do not know the event may end the session at it.
+    assert "dynamoCompilesChanged" not in [event["event"] for event in session.timeline.events]
+    _compiles(session)
+    session.set_breakpoints("graph_break", "after_break")
+    session.go_on(at="after_break")
+    assert "dynamoCompilesChanged" in [event["event"] for event in session.timeline.events]
     session.set_breakpoints("graph_break")
+    session.run_to_end()
+
+
+def test_places_are_written_as_the_client_writes_them(session: Session) -> None:
+    session.initialize(InitializeArguments("dynamo", lines_start_at1=False, columns_start_at1=False, path_format="uri"))
+    fixture = Fixture("graph_break")
+    source = {"path": fixture.path.as_uri()}
+
+    def line_of(place: dict[str, Any]) -> str | None:
+        assert place["path"] == fixture.path.as_uri()
+        return fixture.marker_at(place["line"] + 1)
+
+    with session.configuring("launch", {"program": str(fixture.path)}):
+        breakpoints = [{"line": fixture.line("after_break") - 1}]
+        answer = session.request("setBreakpoints", {"source": source, "breakpoints": breakpoints})
+        assert answer["breakpoints"][0]["verified"]
+    stop = session.wait_for_stop("breakpoint")
+    frame = session.request("stackTrace", {"threadId": stop.thread_id})["stackFrames"][0]
+    assert line_of({"path": frame["source"]["path"], "line": frame["line"]}) == "after_break"
+    compiled = _compiles(session)[0]["compiles"][0]
+    assert line_of(compiled["breaks"][0]["place"]) == "break"
+    graph = session.request("dynamoGraph", {"compileId": compiled["id"], "index": 0})
+    assert "before_break" in {line_of(node["place"]) for node in graph["nodes"] if "place" in node}
+    guards = session.request("dynamoGuards", {"compileId": compiled["id"]})["guards"]
+    assert "before_loop" in {line_of(guard["place"]) for guard in guards if "place" in guard}
+    session.request("setBreakpoints", {"source": source, "breakpoints": []})
     session.run_to_end()

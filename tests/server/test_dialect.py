@@ -62,3 +62,19 @@ def test_answers_count_from_zero_and_name_uris() -> None:
 def test_there_and_back() -> None:
     place = {"location": {"path": "file:///tmp/x%23y.py"}, "line": 11, "column": 0}
     assert _client(_backend(place)) == place
+
+
+def test_what_has_no_line_stays_at_zero() -> None:
+    assert _client({"stackFrames": [{"id": 1, "line": 0, "column": 0}]}) == {
+        "stackFrames": [{"id": 1, "line": 0, "column": 0}]
+    }
+
+
+def test_modules_and_places_of_our_own_requests() -> None:
+    assert (
+        _client({"reason": "new", "module": {"id": 1, "path": "/a b/c.py"}})["module"]["path"] == "file:///a%20b/c.py"
+    )
+    assert _client({"modules": [{"id": 1, "path": "/c.py"}]}) == {"modules": [{"id": 1, "path": "file:///c.py"}]}
+    place = {"path": "/a b/c.py", "line": 3, "column": 2}
+    theirs = {"path": "file:///a%20b/c.py", "line": 2, "column": 1}
+    assert _client({"place": place, "resumes": [place]}) == {"place": theirs, "resumes": [theirs]}

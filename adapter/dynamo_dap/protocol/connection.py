@@ -25,6 +25,7 @@ from dynamo_dap.protocol.framing import (
     frame,
 )
 from dynamo_dap.protocol.messages import (
+    EMPTY,
     Envelope,
     ErrorBody,
     ErrorMessage,
@@ -112,7 +113,7 @@ class Connection:
 
     def send_event(self, event: str, body: object = None) -> None:
         """Send an event; silently dropped when the other end is gone (its ``on_closed`` tells)."""
-        self._send(Envelope(seq=0, type="event", event=event, body=encode_body(body)))
+        self._send(Envelope("event", event=event, body=encode_body(body)))
 
     def send_request(
         self,
@@ -124,7 +125,7 @@ class Connection:
 
         When the connection ends before the answer, ``on_response`` gets a failure that says so.
         """
-        envelope = Envelope(seq=0, type="request", command=command, arguments=encode_body(arguments))
+        envelope = Envelope("request", command=command, arguments=encode_body(arguments))
         return self._send(envelope, on_response or (lambda response: None))
 
     def request(self, command: str, arguments: object = None, *, timeout: float) -> msgspec.Raw:
@@ -148,7 +149,7 @@ class Connection:
         return response.body
 
     def respond(self, request: Request, body: object = None) -> None:
-        """Answer ``request`` with success."""
+        """Answer ``request`` with success; an empty ``body`` is left out, as DAP has it for what only acknowledges."""
         self._respond(request, success=True, body=encode_body(body), message=None)
 
     def respond_error(
@@ -184,10 +185,11 @@ class Connection:
         self._stream.abandon()
 
     def _respond(self, request: Request, success: bool, body: msgspec.Raw, message: str | None) -> None:
+        if bytes(body) == bytes(EMPTY):  # strict clients take an empty body for a broken message
+            body = encode_body(None)
         self._send(
             Envelope(
-                seq=0,
-                type="response",
+                "response",
                 request_seq=request.seq,
                 command=request.command,
                 success=success,
@@ -198,20 +200,20 @@ class Connection:
 
     def _send(self, envelope: Envelope, on_response: OnResponse | None = None) -> int:
         with self._write_lock:
-            envelope.seq = self._next_seq
+            envelope.seq = seq = self._next_seq
             self._next_seq += 1
             if on_response is not None:
                 with self._pending_lock:
-                    self._pending[envelope.seq] = (envelope.command, on_response)
+                    self._pending[seq] = (envelope.command, on_response)
             try:
                 if self._closed or (on_response is not None and self._reading_ended):
                     raise OSError("closed")
                 self._stream.write(frame(encode(envelope)))
-                return envelope.seq
+                return seq
             except OSError:
                 pass
-        self._fail_pending(only=envelope.seq)
-        return envelope.seq
+        self._fail_pending(only=seq)
+        return seq
 
     # -- receiving -------------------------------------------------------------------------------------------------
 

@@ -29,13 +29,16 @@ class ProtocolError(Exception):
 
 
 class Envelope(msgspec.Struct, omit_defaults=True):
-    """Any DAP message as it is on the wire; which fields are there depends on ``type``."""
+    """Any DAP message as it is on the wire; which fields are there depends on ``type``.
 
-    seq: int
+    A ``seq`` may be 0, and clients leave it out of what nobody answers: so None stands for a number that is not there.
+    """
+
     type: str
+    seq: int | None = None
     command: str = ""
     event: str = ""
-    request_seq: int = 0
+    request_seq: int | None = None
     success: bool | None = None
     message: str | None = None
     arguments: msgspec.Raw = _ABSENT
@@ -155,13 +158,13 @@ def _parse(data: bytes) -> Request | Response | Event:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProtocolError(f"message is not valid JSON: {error}") from None
     if envelope.type == "request":
-        if not envelope.command:
-            raise ProtocolError("request without a 'command'")
+        if not envelope.command or envelope.seq is None:
+            raise ProtocolError("request without a 'command' or a 'seq'")
         if data.count(b"[") + data.count(b"{") > MAXIMUM_NESTING and _nesting_of(data) > MAXIMUM_NESTING:
             raise ProtocolError(_TOO_DEEP)
         return Request(envelope.seq, envelope.command, _or_empty(envelope.arguments))
     if envelope.type == "response":
-        if envelope.success is None or not envelope.request_seq:
+        if envelope.success is None or envelope.request_seq is None:
             raise ProtocolError("response without 'success' or 'request_seq'")
         body = _or_empty(envelope.body)
         return Response(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
@@ -20,10 +21,33 @@ from dynamo_dap.server.dialect import Dialect
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.loop_connection import LoopConnection
 
+_log = logging.getLogger(__name__)
+
 _TERMINAL_TIMEOUT = 60.0
 """Seconds for the IDE to open a terminal; some ask the user first."""
 _SESSION_TIMEOUT = 60.0
 """Seconds for the IDE to start a session for a child process."""
+
+_EVENTS = frozenset(
+    {
+        "breakpoint",
+        "capabilities",
+        "continued",
+        "exited",
+        "initialized",
+        "loadedSource",
+        "module",
+        "output",
+        "process",
+        "stopped",
+        "terminated",
+        "thread",
+    }
+)
+"""Events that every client knows. Some end the session at one that they do not know."""
+_PROGRESS_EVENTS = frozenset({"progressStart", "progressUpdate", "progressEnd"})
+_COMPILES = "dynamoCompiles"
+_COMPILES_CHANGED = "dynamoCompilesChanged"
 
 
 class Client:
@@ -33,6 +57,8 @@ class Client:
         self._connection = LoopConnection(stream, "IDE", receiver)
         self._information: InitializeArguments | None = None
         self._dialect = Dialect()
+        self._follows_compiles = False
+        """Whether it has asked for compiles, and so knows the event that tells of more."""
 
     def introduce(self, arguments: InitializeArguments) -> None:
         """Remember what the client said of itself."""
@@ -47,8 +73,9 @@ class Client:
             self._information, lines_start_at1=True, columns_start_at1=True, path_format="path"
         )
 
-    def normalise(self, request: Request) -> Request:
-        """Return ``request`` with places as backends write them."""
+    def take(self, request: Request) -> Request:
+        """Note what ``request`` tells of the client, and return it with places as backends write them."""
+        self._follows_compiles = self._follows_compiles or request.command == _COMPILES
         if self._dialect.is_common:
             return request
         return Request(request.seq, request.command, self._dialect.to_backend(request.arguments))
@@ -88,8 +115,23 @@ class Client:
         self._connection.send_event("output", OutputEventBody(output=text, category=category), is_private=True)
 
     def event(self, name: str, body: object = None) -> None:
-        """Send an event."""
+        """Send an event, if the client is one that knows it."""
+        if not self._knows(name):
+            _log.debug("the client does not know the event %s", name)
+            return
         self._connection.send_event(name, self._dialect.to_client(body))
+
+    def _knows(self, event: str) -> bool:
+        if event == _COMPILES_CHANGED:
+            return self._follows_compiles
+        said = self._information
+        if event in _PROGRESS_EVENTS:
+            return said is not None and bool(said.supports_progress_reporting)
+        if event == "invalidated":
+            return said is not None and bool(said.supports_invalidated_event)
+        if event == "memory":
+            return said is not None and bool(said.supports_memory_event)
+        return event in _EVENTS
 
     def exited(self, exit_code: int) -> None:
         """Tell the program's exit code."""

@@ -18,8 +18,9 @@ from dynamo_dap.protocol.requests import InitializeArguments
 
 _LINES = frozenset({"line", "endLine"})
 _COLUMNS = frozenset({"column", "endColumn"})
-_SOURCES = frozenset({"source", "location"})
-"""Where DAP keeps a ``Source``; lists of them are called ``sources``."""
+_FILES = frozenset({"source", "location", "module"})
+"""Where DAP has a ``path``: that of a ``Source`` or a ``Module``. In our own requests it stands beside a ``line``."""
+_LISTS_OF_FILES = frozenset({"sources", "modules"})
 _OPAQUE = frozenset({"adapterData", "data", "variables", "env"})
 """What has members of other meanings under these names."""
 
@@ -80,29 +81,34 @@ class _Translation:
         if isinstance(value, list):
             return [self._value(item) for item in value]
         if isinstance(value, dict):
-            return {name: self._member(name, item) for name, item in value.items()}
+            members = {name: self._member(name, item) for name, item in value.items()}
+            return self._with_path(members) if "line" in members else members
         return value
 
     def _member(self, name: str, value: Any) -> Any:
         if name in _OPAQUE:
             return value
-        if name in _LINES and isinstance(value, int):
-            return value + self.lines
-        if name in _COLUMNS and isinstance(value, int):
-            return value + self.columns
+        if name in _LINES:
+            return _counted(value, self.lines)
+        if name in _COLUMNS:
+            return _counted(value, self.columns)
         if name == "lines" and isinstance(value, list):
-            return [line + self.lines if isinstance(line, int) else line for line in value]
-        if name in _SOURCES and isinstance(value, dict):
-            return self._source(value)
-        if name == "sources" and isinstance(value, list):
-            return [self._source(source) for source in value]
+            return [_counted(line, self.lines) for line in value]
+        if name in _FILES and isinstance(value, dict):
+            return self._with_path(self._value(value))
+        if name in _LISTS_OF_FILES and isinstance(value, list):
+            return [self._with_path(self._value(one)) for one in value]
         return self._value(value)
 
-    def _source(self, source: Any) -> Any:
-        if self.path is None or not isinstance(source, dict):
-            return source
-        path = source.get("path")
-        return {**source, "path": self.path(path)} if isinstance(path, str) else source
+    def _with_path(self, value: Any) -> Any:
+        if self.path is None or not isinstance(value, dict) or not isinstance(value.get("path"), str):
+            return value
+        return {**value, "path": self.path(value["path"])}
+
+
+def _counted(number: Any, difference: int) -> Any:
+    """Count from elsewhere. What has no place is at 0 in DAP, from wherever one counts."""
+    return max(number + difference, 0) if isinstance(number, int) else number
 
 
 def _path_of_uri(uri: str) -> str:

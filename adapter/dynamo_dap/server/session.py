@@ -65,7 +65,7 @@ class Session:
     def on_request(self, request: Request) -> None:
         """Serve, route or refuse a request of the IDE."""
         try:
-            self._dispatch(self.client.normalise(request))
+            self._dispatch(self.client.take(request))
         except Exception as error:  # noqa: BLE001 - turned into the response
             self.client.refuse(request, _refusal(request, error))
 

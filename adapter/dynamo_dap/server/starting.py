@@ -68,12 +68,14 @@ async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None
         await _await_program(debuggee, target)
         _expect_eager(debuggee, options, given)
     else:
+        connected = await _connect(target)
+        # Only now: a program that is starting has written its token when it can be connected to.
         token = token or read_token_file(target.host, target.port)
         if token is not None:
-            await _connect_to_agent(debuggee, target, token, options.launch_timeout)
+            await _connect_to_agent(debuggee, target, connected, token, options.launch_timeout)
             _expect_eager(debuggee, options, given)
         else:
-            await _connect_to_debugpy(debuggee, target, options, given)
+            await _connect_to_debugpy(debuggee, target, connected, options, given)
     await debuggee.introduce(options)
 
 
@@ -90,8 +92,10 @@ def _expect_eager(debuggee: Debuggee, options: AttachArguments, given: dict[str,
     debuggee.expect_children(options, given)
 
 
-async def _connect_to_agent(debuggee: Debuggee, target: ConnectTarget, token: str, timeout: float) -> None:
-    connection = LoopConnection(SocketStream(await _connect(target)), "agent", _Unexpected())
+async def _connect_to_agent(
+    debuggee: Debuggee, target: ConnectTarget, connected: socket.socket, token: str, timeout: float
+) -> None:
+    connection = LoopConnection(SocketStream(connected), "agent", _Unexpected())
     try:
         information = await connection.request(AUTHORIZE, {"token": token}, timeout=timeout)
     except (RequestFailed, TimeoutError) as error:
@@ -129,11 +133,15 @@ async def _await_program(debuggee: Debuggee, target: ListenTarget) -> None:
 
 
 async def _connect_to_debugpy(
-    debuggee: Debuggee, target: ConnectTarget, options: AttachArguments, given: dict[str, Any]
+    debuggee: Debuggee,
+    target: ConnectTarget,
+    connected: socket.socket,
+    options: AttachArguments,
+    given: dict[str, Any],
 ) -> None:
     """Without a token of ours, the program may be listening for debugpy, which wants none."""
     greeted = Greeted()
-    connection = LoopConnection(SocketStream(await _connect(target)), "debugpy", greeted)
+    connection = LoopConnection(SocketStream(connected), "debugpy", greeted)
     if not debuggee.is_local or not options.eager or not await is_greeted_by_debugpy(connection, greeted):
         connection.close()
         text = (

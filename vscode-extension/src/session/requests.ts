@@ -3,7 +3,7 @@
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import type { DebugSession } from "vscode";
 
-/** Sent by the server when an answer to `dynamoCompiles` would be another one than before. */
+/** Sent by the server, once it was asked for `dynamoCompiles`, when the answer would be another one than before. */
 export const COMPILES_CHANGED = "dynamoCompilesChanged";
 
 /** A place in the user's code, 1-based. */

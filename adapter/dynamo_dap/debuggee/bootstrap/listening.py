@@ -11,6 +11,7 @@ import secrets
 import socket
 import sys
 import threading
+from pathlib import Path
 
 import msgspec
 
@@ -41,7 +42,7 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
     Raises:
         ValueError: an address beyond this machine without an ``access_token``.
         RuntimeError: this process is listening already.
-        OSError: the address cannot be bound.
+        OSError: the address cannot be bound, or the token cannot be written.
     """
     global _listening, _listener
     host, port = ("127.0.0.1", address) if isinstance(address, int) else address
@@ -50,11 +51,17 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
     with _lock:
         if _listening is not None:
             raise RuntimeError(f"dynamo_dap is listening already, on {_listening[0]}:{_listening[1]}")
-        _listener = listener = _bind(host, port)
+        listener = _bind(host, port)
+        token = access_token or secrets.token_urlsafe(32)
         bound = listener.getsockname()
-        _listening = (bound[0], bound[1])
-    token = access_token or secrets.token_urlsafe(32)
-    write_token_file(_listening[0], _listening[1], token)
+        try:
+            # Before anyone can connect: whoever does then looks for the token.
+            token_file = write_token_file(bound[0], bound[1], token)
+            _begin_to_listen(listener, token_file)
+        except OSError:
+            listener.close()
+            raise
+        _listener, _listening = listener, (bound[0], bound[1])
     acceptor = _Acceptor(listener, token, process_agent())
     own_thread("acceptor", acceptor.run).start()
     return _listening
@@ -64,6 +71,7 @@ def listen_privately(agent: Agent) -> tuple[str, int, str]:
     """Let whoever is told of it attach: return a host and port of this machine, and the token needed there."""
     global _private_listener
     _private_listener = listener = _bind("127.0.0.1", 0)
+    listener.listen()
     token = secrets.token_urlsafe(32)
     own_thread("acceptor", _Acceptor(listener, token, agent).run).start()
     host, port = listener.getsockname()
@@ -74,11 +82,28 @@ _has_bound = False
 
 
 def _bind(host: str, port: int) -> socket.socket:
+    """Return a socket that has the address, and does not listen yet."""
     global _has_bound
     if not _has_bound:
         _has_bound = True
         os.register_at_fork(after_in_child=_forget_listeners)
-    return socket.create_server((host, port))
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if port:  # one that another program used a moment ago; a free one is to be free altogether
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def _begin_to_listen(listener: socket.socket, token_file: Path) -> None:
+    try:
+        listener.listen()
+    except OSError:
+        token_file.unlink(missing_ok=True)
+        raise
 
 
 def _forget_listeners() -> None:

@@ -1,0 +1,104 @@
+"""The strictest client there is, as one finds them in editors: what DAP does not say is an error, and ends the test.
+
+It counts its requests from 0, sends no optional field, has one request on its way at a time, leaves ``seq`` out of its
+responses, and knows no event but those that every client knows. Driven by the test's thread; one thread reads. Lives as
+long as its server, which ``end`` ends.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dynamo_dap.protocol.framing import FrameParser, frame
+from dynamo_dap.terminal.server_process import ServerProcess
+from tests.client.schema import problems_of
+from tests.client.timeline import DEADLINE
+
+ACKNOWLEDGEMENTS = frozenset({"launch", "attach", "configurationDone", "next", "stepIn", "stepOut", "pause"})
+ACKNOWLEDGEMENTS |= {"disconnect", "terminate", "restart", "cancel"}
+"""Requests whose response has no body in DAP."""
+
+KNOWN_EVENTS = frozenset({"initialized", "stopped", "continued", "exited", "terminated", "thread", "output"})
+KNOWN_EVENTS |= {"breakpoint", "module", "loadedSource", "process", "capabilities"}
+"""What a client knows that announced nothing in ``initialize``."""
+
+_END = object()
+
+
+class StrictClient:
+    """See the module. Every broken message is an ``AssertionError`` in the next call."""
+
+    def __init__(self, environment: Mapping[str, str], serve: Mapping[str, Callable[[Any], Any]] | None = None) -> None:
+        """Start a server. ``serve`` answers its requests, by command, with the body of a response, or None."""
+        self._server = ServerProcess(environment=environment, standard_error=subprocess.DEVNULL)
+        self._serve = serve or {}
+        self._next_seq = 0
+        self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._events: list[dict[str, Any]] = []
+        self.transcript: list[dict[str, Any]] = []
+        self.known_events = KNOWN_EVENTS
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def request(self, command: str, arguments: Any = None) -> Any:
+        """Send a request and wait for its response, the only one that may come; return its body, or None."""
+        seq, self._next_seq = self._next_seq, self._next_seq + 1
+        message = {"seq": seq, "type": "request", "command": command}
+        self._write(message if arguments is None else {**message, "arguments": arguments})
+        while True:
+            response = self._take()
+            if response["type"] == "response":
+                break
+        assert (response["request_seq"], response["command"]) == (seq, command)
+        assert response["success"] is True, response
+        return response.get("body")
+
+    def event(self, name: str) -> dict[str, Any]:
+        """Wait for the next event ``name``, which may have come already, and return its body."""
+        while True:
+            for position, event in enumerate(self._events):
+                if event["event"] == name:
+                    del self._events[: position + 1]
+                    return event.get("body", {})
+                assert event["event"] != "terminated", f"the session has ended, and no '{name}' came"
+            self._take()
+
+    def end(self) -> None:
+        """Close the connection; the server ends."""
+        self._server.end(DEADLINE)
+
+    def _take(self) -> dict[str, Any]:
+        """Take the next message in; an event is kept, a request answered."""
+        message = self._received.get(timeout=DEADLINE)
+        assert message is not _END, "the server closed the connection"
+        self.transcript.append(message)
+        assert not problems_of(message), problems_of(message)
+        assert type(message["seq"]) is int
+        if message["type"] == "event":
+            assert message["event"] in self.known_events, f"a plain client does not know the event: {message}"
+            self._events.append(message)
+        elif message["type"] == "request":
+            self._answer(message)
+        elif message["success"] and message["command"] in ACKNOWLEDGEMENTS:
+            assert "body" not in message, f"an acknowledgement has no body: {message}"
+        return message
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        assert request["command"] in self._serve, f"this client announced nothing of the kind: {request}"
+        body = self._serve[request["command"]](request["arguments"])
+        answer = {"type": "response", "request_seq": request["seq"], "success": True, "command": request["command"]}
+        self._write(answer if body is None else {**answer, "body": body})
+
+    def _write(self, message: dict[str, Any]) -> None:
+        self._server.stream.write(frame(json.dumps(message).encode()))
+
+    def _read(self) -> None:
+        parser = FrameParser()
+        while data := self._server.stream.read():
+            for body in parser.feed(data):
+                self._received.put(json.loads(body))
+        self._received.put(_END)
