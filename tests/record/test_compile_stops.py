@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dynamo_dap.record.file import read_record
+from dynamo_dap.record.folders import SUFFIX
 from tests.client import Session
 from tests.record.programs import Case, write
 from tests.record.test_graph_break_stops import info_of, launch
@@ -46,6 +48,38 @@ def test_a_condition_on_recompiles(session: Session) -> None:
     assert info_of(session, stop)["exceptionId"] == "Recompile: select [0/3]"
     session.request("setExceptionBreakpoints", {"filters": []})
     assert session.run_to_end() == 0
+
+
+def test_recompiles_that_are_errors_stop_and_are_recorded(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        '"""Recompiles that torch refuses."""\nimport torch\nimport torch._dynamo.config\n\n'
+        "@torch.compile\ndef fn(x, mode):\n    if mode == 1:\n        return x + 1\n    return x - 1\n\n"
+        "def refused(mode):\n    try:\n        fn(torch.ones(3), mode)\n"
+        "    except Exception as error:\n        print(type(error).__name__)\n\n"
+        "fn(torch.ones(3), 1)\n"
+        "with torch._dynamo.config.patch(error_on_recompile=True):\n    refused(2)\n"
+        'with torch.compiler.set_stance("fail_on_recompile"):\n    refused(3)\n'
+        "fn(torch.ones(3), 4)\n",
+        encoding="utf-8",
+    )
+    launch(session, program, "recompile")
+    for value, callers in ((2, ["refused", "<module>"]), (3, ["refused", "<module>"]), (4, ["<module>"])):
+        stop = session.wait_for_stop("exception")
+        info = info_of(session, stop)
+        assert info["exceptionId"].startswith("Recompile: fn [0/"), info
+        assert "value then: 1" in info["description"], info
+        assert f"value now: {value}" in info["description"], info
+        assert f"{program}:7" in info["description"], info
+        assert [frame.name for frame in stop.user_frames] == ["fn", *callers]
+        session.resume()
+    # Two of them were refused, and the program lives on.
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout").split() == ["RecompileError", "RuntimeError"]
+    record = read_record(next(tmp_path.rglob(f"*{SUFFIX}")))
+    compiles = record.functions[0].compiles
+    assert [len(one.failures) for one in compiles] == [0, 1, 1, 1]
+    assert [one.state for one in compiles] == ["compiled", "failed", "failed", "compiled"]
 
 
 def test_a_failing_backend(session: Session, tmp_path: Path) -> None:

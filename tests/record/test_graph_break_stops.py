@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from tests.record.programs import BREAKS, IS_REFERENCE, Case, write
 
 
 def launch(session: Session, program: Path, *filters: str, **conditions: str) -> None:
-    """Launch with exception filters; ``conditions`` are by filter, with ``_`` for ``-``."""
+    """Launch with default options and exception filters; ``conditions`` are by filter, with ``_`` for ``-``."""
     options = [{"filterId": name.replace("_", "-"), "condition": text} for name, text in conditions.items()]
-    with session.launching(program):
+    with session.configuring("launch", {"program": str(Fixture(program).path), "python": [sys.executable]}):
         session.request("setExceptionBreakpoints", {"filters": list(filters), "filterOptions": options})
 
 

@@ -22,6 +22,7 @@ _COMPILE = "torch._dynamo.convert_frame:_compile"
 _TRANSFORM = "torch._dynamo.convert_frame:transform_code_object"
 _RESTART = "torch._dynamo.exc:RestartAnalysis"
 _REASONS = "torch._dynamo.convert_frame:get_and_maybe_log_recompilation_reasons"
+_REASONS_OF_STANCE = "torch._dynamo.guards:get_and_maybe_log_recompilation_reasons"
 _LIMIT = "torch._dynamo.convert_frame:exceeds_recompile_limit"
 _LOG_BREAK = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.log_graph_break"
 _UNSUPPORTED = "torch._dynamo.exc:Unsupported.__init__"
@@ -34,6 +35,7 @@ _ADD_GUARD = "torch._guards:GuardsSet.add"
 COMPILES = Feature("the record of compiles", _COMPILE)
 ATTEMPTS = Feature("the record of restarted analyses", _TRANSFORM, _RESTART)
 RECOMPILES = Feature("why functions are recompiled", _REASONS)
+REFUSED_RECOMPILES = Feature("calls that set_stance('fail_on_recompile') refuses", _REASONS_OF_STANCE)
 LIMITS = Feature("stopping at the recompile limit", _LIMIT)
 BREAKS = Feature("the record of graph breaks", _LOG_BREAK)
 UNSUPPORTED = Feature("stopping at graph breaks", _UNSUPPORTED)
@@ -121,10 +123,10 @@ class CompileHooks:
     def want(self, observer: CompileObserver, events: Collection[str]) -> None:
         """Tell ``observer`` of exactly ``events``, methods of ``CompileObserver``, from now on. Any thread."""
         with self._lock:
-            for event in _HOOK_OF_EVENT:
+            for event in _HOOKS_OF_EVENT:
                 others = tuple(one for one in self._wanted.get(event, ()) if one is not observer)
                 self._wanted[event] = (*others, observer) if event in events else others
-            needed = {_HOOK_OF_EVENT[event] for event, observers in self._wanted.items() if observers}
+            needed = {hook for event, wanted in self._wanted.items() if wanted for hook in _HOOKS_OF_EVENT[event]}
             if needed:
                 # Whatever is told is told of a compile.
                 needed.add("compile")
@@ -138,7 +140,7 @@ class CompileHooks:
 
     def problems(self, events: Collection[str]) -> list[str]:
         """Return a sentence for each of ``events`` that this torch cannot tell."""
-        features = dict.fromkeys(_HOOKS[_HOOK_OF_EVENT[event]].feature for event in events)
+        features = dict.fromkeys(_HOOKS[hook].feature for event in events for hook in _HOOKS_OF_EVENT[event])
         return [feature.problem for feature in features if feature.problem is not None]
 
     @property
@@ -238,10 +240,46 @@ def _wrap_transform(hooks: CompileHooks, original: Any) -> Any:
 
 def _wrap_reasons(hooks: CompileHooks, original: Any) -> Any:
     def get_and_maybe_log_recompilation_reasons(cache_entries: Any, *arguments: Any, **keywords: Any) -> Any:
-        reasons = original(cache_entries, *arguments, **keywords)
-        compiling = hooks.current
-        if compiling is not None:
-            hooks.tell("recompiles", compiling, list(cache_entries), [str(reason) for reason in reasons])
+        try:
+            reasons = original(cache_entries, *arguments, **keywords)
+        except Exception:
+            # ``error_on_recompile``: torch keeps the reasons to itself. Asked again so, it does nothing but tell.
+            try:
+                reasons = original(cache_entries, *arguments[:2], **{**keywords, "skip_logging": True})
+                _tell_recompiles(hooks, cache_entries, reasons)
+            except Exception:  # noqa: BLE001  (the program is to get torch's exception, and no other)
+                hooks.on_problem("asking why a function is recompiled")
+            raise
+        _tell_recompiles(hooks, cache_entries, reasons)
+        return reasons
+
+    return get_and_maybe_log_recompilation_reasons
+
+
+def _tell_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) -> None:
+    compiling = hooks.current
+    if compiling is not None:
+        hooks.tell("recompiles", compiling, list(cache_entries), [str(reason) for reason in reasons])
+
+
+def _wrap_reasons_of_stance(hooks: CompileHooks, original: Any) -> Any:
+    def get_and_maybe_log_recompilation_reasons(cache_entries: Any, frame: Any, *rest: Any, **keywords: Any) -> Any:
+        reasons = original(cache_entries, frame, *rest, **keywords)
+        if not keywords.get("skip_logging"):
+            return reasons
+        # ``set_stance("fail_on_recompile")``: the compile that this call wants is refused before it begins.
+        entries = list(cache_entries)
+        earlier = str(getattr(entries[0], "compile_id", "?")).partition("/")[0]
+        backend = rest[0] if rest else keywords.get("backend")
+        compiling = FrameCompile(f"{earlier}/{len(entries)}", frame.f_code, frame, one_graph=False, backend=backend)
+        hooks.enter(compiling)
+        try:
+            hooks.tell("compile_began", compiling)
+            _tell_recompiles(hooks, entries, reasons)
+            refused = RuntimeError("Detected recompile when torch.compile stance is 'fail_on_recompile'.")
+            hooks.tell("compile_ended", compiling, None, refused)
+        finally:
+            hooks.leave()
         return reasons
 
     return get_and_maybe_log_recompilation_reasons
@@ -342,6 +380,7 @@ _HOOKS = {
     "compile": _Hook(COMPILES, _COMPILE, _wrap_compile),
     "attempts": _Hook(ATTEMPTS, _TRANSFORM, _wrap_transform),
     "recompiles": _Hook(RECOMPILES, _REASONS, _wrap_reasons),
+    "refused recompiles": _Hook(REFUSED_RECOMPILES, _REASONS_OF_STANCE, _wrap_reasons_of_stance),
     "limit": _Hook(LIMITS, _LIMIT, _wrap_limit),
     "breaks": _Hook(BREAKS, _LOG_BREAK, _wrap_log_break),
     "unsupported": _Hook(UNSUPPORTED, _UNSUPPORTED, _wrap_unsupported),
@@ -352,20 +391,20 @@ _HOOKS = {
     "guard requests": _Hook(GUARD_REQUESTS, _ADD_GUARD, _wrap_add_guard),
 }
 
-_HOOK_OF_EVENT = {
-    "compile_began": "compile",
-    "compile_ended": "compile",
-    "attempt_restarted": "attempts",
-    "recompiles": "recompiles",
-    "limit_checked": "limit",
-    "graph_broke": "breaks",
-    "unsupported": "unsupported",
-    "graph_made": "graphs",
-    "backend_failed": "graphs",
-    "guards_made": "guards",
-    "frame_skipped": "skips",
-    "specialized": "specializations",
-    "guard_added": "guard requests",
+_HOOKS_OF_EVENT = {
+    "compile_began": ("compile",),
+    "compile_ended": ("compile",),
+    "attempt_restarted": ("attempts",),
+    "recompiles": ("recompiles", "refused recompiles"),
+    "limit_checked": ("limit",),
+    "graph_broke": ("breaks",),
+    "unsupported": ("unsupported",),
+    "graph_made": ("graphs",),
+    "backend_failed": ("graphs",),
+    "guards_made": ("guards",),
+    "frame_skipped": ("skips",),
+    "specialized": ("specializations",),
+    "guard_added": ("guard requests",),
 }
 
 

@@ -250,8 +250,10 @@ def frame_below_trace(top: types.FrameType) -> types.FrameType | None:
     if frame is not None:
         return frame.f_back
     frame = top
-    while frame is not None and frame.f_code.co_filename.startswith(torch_directory):
-        frame = frame.f_back
+    # The debugger's own frames come first.
+    for is_torch in (False, True):
+        while frame is not None and frame.f_code.co_filename.startswith(torch_directory) == is_torch:
+            frame = frame.f_back
     return frame
 
 
