@@ -10,6 +10,7 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 _MARKER = re.compile(r"# ?@(\w+)\s*$")
 """The formatter puts the blank in, where it is let."""
+_TORCH = re.compile(r"^\s*(import|from) torch\b", re.MULTILINE)
 
 
 class Fixture:
@@ -30,6 +31,11 @@ class Fixture:
                 assert match[1] not in found, f"{self.path.name} has the marker #@{match[1]} twice"
                 found[match[1]] = number
         return found
+
+    @cached_property
+    def imports_torch(self) -> bool:
+        """Whether torch is mentioned where modules are imported."""
+        return self.path.is_file() and bool(_TORCH.search(self.path.read_text(encoding="utf-8", errors="replace")))
 
     def line(self, place: str | int) -> int:
         """The line of a marker; a number is a line already."""

@@ -9,7 +9,7 @@ import contextlib
 
 import psutil
 
-MARK = "DYNAMO_DAP_TEST_SESSION"
+from tests.client.zygote import MARK
 
 
 def marked_with(mark: str) -> list[psutil.Process]:

@@ -26,7 +26,7 @@ from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.protocol.types import Breakpoint, Capabilities, Scope, SourceBreakpoint, StackFrame, Variable
 from dynamo_dap.terminal.client import Client, OnReverseRequest, PendingResponse
 from dynamo_dap.terminal.server_process import ServerProcess
-from tests.client import processes, thread_events
+from tests.client import processes, thread_events, zygote
 from tests.client.fixtures import Fixture
 from tests.client.recorded_stream import RecordedStream
 from tests.client.timeline import Timeline
@@ -496,9 +496,14 @@ class Session:
 
 
 def launch_configuration(fixture: str | Path | Fixture, **options: Any) -> dict[str, Any]:
-    """Launch arguments for a program of ``fixtures/``; ``eager`` is off, as debugpy has tests of its own."""
-    program = str(_as_fixture(fixture).path)
-    return {"program": program, "python": [sys.executable], "mode": "compile-time", "eager": False, **options}
+    """Launch arguments for a program of ``fixtures/``; ``eager`` is off, as debugpy has tests of its own.
+
+    A program that imports torch is forked from a process that has done so; see ``zygote``. A test about the start
+    itself gives ``python=[sys.executable]``.
+    """
+    fixture = _as_fixture(fixture)
+    python = zygote.python() if fixture.imports_torch else [sys.executable]
+    return {"program": str(fixture.path), "python": python, "mode": "compile-time", "eager": False, **options}
 
 
 def _from_traceback_on(text: str, length: int = 4000) -> str:

@@ -1,0 +1,82 @@
+"""Takes the place of a Python that would have to import torch: has a zygote fork one that has (``zygote.py``).
+
+A script of its own, ``python -I -S -E stand_in.py SOCKET REAL_PYTHON ARGUMENTS...``, that starts in 10 ms: it imports
+nothing but built-in modules. It hands over its arguments, its environment and its descriptors, passes on the signals
+that it gets, and ends as the forked process ends. What the zygote will not do, and everything when there is none, the
+real interpreter does in this very process.
+"""
+
+import _signal
+import _socket
+import marshal
+import posix
+import sys
+
+_FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
+_NUMBER = 8
+"""Bytes of a number in an answer: the process id first, then how it ended."""
+
+
+def main() -> None:
+    """Be that Python."""
+    address, python, *arguments = sys.argv[1:]
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        connection.connect(address)
+        _ask(connection, arguments)
+        process = _receive(connection)
+    except OSError:
+        process = 0
+    if process <= 0:
+        posix.execve(python, [python, *arguments], posix.environ)
+    _forward_signals_to(process)
+    status = _receive(connection)
+    if posix.WIFSIGNALED(status):
+        _die_of(posix.WTERMSIG(status))
+    posix._exit(posix.WEXITSTATUS(status))
+
+
+def _ask(connection: _socket.socket, arguments: list[str]) -> None:
+    mask = posix.umask(0)
+    posix.umask(mask)
+    request = marshal.dumps((arguments, posix.environ, posix.getcwd(), mask))
+    descriptors = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+    connection.sendmsg([len(request).to_bytes(_NUMBER, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)])
+    connection.sendall(request)
+
+
+def _receive(connection: _socket.socket) -> int:
+    """Return the next number; 0 when the zygote is gone."""
+    data = b""
+    while len(data) < _NUMBER:
+        piece = connection.recv(_NUMBER - len(data))
+        if not piece:
+            return 0
+        data += piece
+    return int.from_bytes(data, "big")
+
+
+def _forward_signals_to(process: int) -> None:
+    """The forked process leads a group of its own, as this one does where a debugger started it."""
+
+    def forward(number: int, _frame: object) -> None:
+        try:  # noqa: SIM105  (contextlib takes longer to import than all of this)
+            posix.killpg(process, number)
+        except ProcessLookupError:
+            pass
+
+    for name in _FORWARDED:
+        _signal.signal(getattr(_signal, name), forward)
+
+
+def _die_of(number: int) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if number not in (_signal.SIGKILL, _signal.SIGSTOP):
+        _signal.signal(number, _signal.SIG_DFL)
+    posix.kill(posix.getpid(), number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,368 @@
+"""A process that has imported torch and Dynamo, and forks one for each program under test: the import takes seconds.
+
+``python()`` is the command to launch programs with: a stand-in (``stand_in.py``) that a server starts as it would any
+interpreter, and whose place the forked process takes: same arguments, environment, working directory and standard
+descriptors, ``__main__`` anew, nothing compiled before. The bootstrap, the agent and debugpy start in it as they
+always do, in a program that has torch in ``sys.modules``, as one has that is attached to. The forked process leads a
+session of its own, like whatever a server starts; it is killed with its stand-in, and its death is the stand-in's. At
+its end it does not take the modules of torch apart, which takes longer than most programs.
+
+What a fork could not do faithfully runs in the real interpreter: other options of Python, another environment for
+Python or torch to start with (``_READ_AT_THE_START``). A test about the start or the very end gives
+``python=[sys.executable]``.
+
+One zygote for a process that runs tests, made when first asked for; it ends when that process does, as its stdin does.
+It has one thread, with its loop in ``serve``, and so have the processes that it forks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib.util
+import marshal
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+from pathlib import Path
+
+MARK = "DYNAMO_DAP_TEST_SESSION"
+"""The environment variable by which ``processes`` finds what belongs to a session."""
+_MARK_LENGTH = 32
+_READ_AT_THE_START = ("PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "LD_", "LC_", "LANG", "TZ")
+_IMPORTED = (
+    "torch._dynamo.convert_frame",
+    "torch._dynamo.backends.inductor",
+    "torch._functorch.aot_autograd",
+    "torch._inductor.compile_fx",
+    "torch._inductor.compiler_bisector",
+    "torch._inductor.codegen.cpp_wrapper_gpu",
+    "torch._inductor.codegen.cuda_combined_scheduling",
+    "torch.fx.experimental.validator",
+    "networkx",
+    "functorch.compile",
+)
+"""What a program imports that compiles something. Some are there in some versions of torch only."""
+_NUMBER = 8
+
+Request = tuple[list[str], dict[bytes, bytes], str, int]
+"""Arguments of the interpreter, environment, working directory, file mode mask."""
+
+_python: list[str] | None = None
+
+
+def python() -> list[str]:
+    """The command that starts Python for a program under test; starts the zygote when there is none yet."""
+    global _python
+    if _python is None:
+        _python = [str(_start())]
+    return _python
+
+
+def _start() -> Path:
+    """Start a zygote and return the stand-in for it."""
+    folder = Path(tempfile.mkdtemp(prefix="dynamo-dap-zygote-"))
+    address = folder / "socket"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(address))
+    listener.listen(64)
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-X", "frozen_modules=off", str(_compiled(folder)), str(listener.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            pass_fds=[listener.fileno()],
+            # Room for the mark of the session that a forked process will belong to.
+            env={**os.environ, MARK: "-" * _MARK_LENGTH},
+            start_new_session=True,
+        )
+    listener.close()
+    atexit.register(_end, process, folder)
+    stand_in = folder / "python"
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-E",
+        str(Path(__file__).with_name("stand_in.py")),
+        str(address),
+        sys.executable,
+    ]
+    quoted = " ".join("'" + part.replace("'", "'\\''") + "'" for part in command)
+    stand_in.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n', encoding="utf-8")
+    stand_in.chmod(0o755)
+    return stand_in
+
+
+def _compiled(folder: Path) -> Path:
+    """Write this file as bytecode that calls itself a file of the debugger's, and return where.
+
+    The zygote's own frames are below those of every program. A debugger shows none of its own, and so not these.
+    """
+    import dynamo_dap
+
+    package = Path(dynamo_dap.__file__).parent
+    code = compile(
+        Path(__file__).read_bytes(), str(package / "debuggee" / "bootstrap" / "entry.py"), "exec", dont_inherit=True
+    )
+    path = folder / "zygote.pyc"
+    path.write_bytes(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
+    return path
+
+
+def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# -- in the zygote -----------------------------------------------------------------------------------------------------
+
+
+class _Forked(Exception):
+    """Leaves the loop, in a forked process."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+
+class _Zygote:
+    """Forks one process for each stand-in that asks for one, and tells it how that ended."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._stand_ins: dict[socket.socket, int] = {}
+        """The process that was forked for each."""
+        self._environment = dict(os.environb)
+        self._mark_address = _address_of_mark()
+        self._woken, waker = socket.socketpair()
+        self._waker = waker
+        waker.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Fork until stdin ends. Raises ``_Forked`` in the forked processes."""
+        while True:
+            ready, _, _ = select.select([0, self._woken, self._listener, *self._stand_ins], [], [])
+            if self._woken in ready:
+                self._woken.recv(4096)
+                self._tell_ends()
+            for stand_in in [one for one in self._stand_ins if one in ready]:
+                self._kill_for(stand_in)
+            if self._listener in ready:
+                self._fork_for(self._listener.accept()[0])
+            if 0 in ready:
+                for stand_in in list(self._stand_ins):
+                    self._kill_for(stand_in)
+                return
+
+    def _fork_for(self, stand_in: socket.socket) -> None:
+        stand_in.settimeout(10.0)
+        try:
+            request, descriptors = _receive(stand_in)
+        except (OSError, EOFError):
+            stand_in.close()
+            return
+        if self._cannot(request):
+            process = 0
+        else:
+            process = os.fork()
+            if process == 0:
+                self._become(request, descriptors)
+                raise _Forked(request)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._stand_ins[stand_in] = process
+        self._answer(stand_in, process)
+        if process == 0:
+            self._forget(stand_in)
+
+    def _cannot(self, request: Request) -> bool:
+        arguments, environment, cwd, _ = request
+        options, program = _split(arguments)
+        is_unbuffered = "-u" in options or environment.get(b"PYTHONUNBUFFERED")
+        return (
+            not is_unbuffered
+            or not set(options) <= {"-u", "-Xfrozen_modules=off"}
+            or not program
+            or not Path(cwd, program[0]).is_file()
+            or _read_at_the_start(environment) != _read_at_the_start(self._environment)
+        )
+
+    def _become(self, request: Request, descriptors: list[int]) -> None:
+        """In the forked process: take on what the stand-in has."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        for one in (self._listener, self._woken, self._waker, *self._stand_ins):
+            one.close()
+        arguments, environment, cwd, mask = request
+        os.umask(mask)
+        os.chdir(cwd)
+        os.environb.clear()
+        os.environb.update(environment)
+        _write_mark(self._mark_address, environment.get(MARK.encode(), b""))
+        sys.orig_argv = [sys.executable, *arguments]
+        sys.argv = _split(arguments)[1]
+        sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
+
+    def _tell_ends(self) -> None:
+        for stand_in, process in list(self._stand_ins.items()):
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                self._answer(stand_in, status)
+                self._forget(stand_in)
+
+    def _kill_for(self, stand_in: socket.socket) -> None:
+        """A stand-in has ended before its process, or all is over."""
+        process = self._forget(stand_in)
+        for kill in (os.kill, os.killpg):  # it may have had no time to lead a group
+            with contextlib.suppress(ProcessLookupError):
+                kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+    @staticmethod
+    def _answer(stand_in: socket.socket, number: int) -> None:
+        with contextlib.suppress(OSError):  # it is gone, which the loop will see
+            stand_in.sendall(number.to_bytes(_NUMBER, "big"))
+
+    def _forget(self, stand_in: socket.socket) -> int:
+        stand_in.close()
+        return self._stand_ins.pop(stand_in)
+
+
+def _receive(stand_in: socket.socket) -> tuple[Request, list[int]]:
+    data, descriptors, _, _ = socket.recv_fds(stand_in, _NUMBER, 3)
+    length = int.from_bytes(_received(stand_in, data, _NUMBER), "big")
+    return marshal.loads(_received(stand_in, b"", length)), descriptors
+
+
+def _received(stand_in: socket.socket, data: bytes, length: int) -> bytes:
+    while len(data) < length:
+        piece = stand_in.recv(length - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data
+
+
+def _read_at_the_start(environment: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    beginnings = tuple(map(str.encode, _READ_AT_THE_START))
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(beginnings) and name != b"PYTHONUNBUFFERED"
+    }
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The interpreter's options, ``-X`` in one piece, and the program with its arguments; none for ``-c``, ``-m``."""
+    options: list[str] = []
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        options.append(rest.pop(0))
+        if options[-1] == "-X" and rest:
+            options[-1] += rest.pop(0)
+    return options, rest
+
+
+def _address_of_mark() -> int | None:
+    """Where the mark is in the environment that the kernel shows of this process; None where that is not to be had."""
+    try:
+        start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47])
+        environment = Path("/proc/self/environ").read_bytes()
+    except (OSError, ValueError, IndexError):
+        return None
+    return start + environment.index(MARK.encode() + b"=") + len(MARK) + 1
+
+
+def _write_mark(address: int | None, mark: bytes) -> None:
+    """Have the kernel show this mark: what it shows is the memory that the process began with."""
+    if address is None or len(mark) != _MARK_LENGTH:
+        return
+    with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+        memory.seek(address)
+        memory.write(mark)
+
+
+def _import_all() -> None:
+    # Made for one's own use by numpy's mathematics; a process that forks has one thread.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    for name in _IMPORTED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    del os.environ["OPENBLAS_NUM_THREADS"]
+
+
+def _serve() -> Request:
+    """Serve until a forked process, or the end, comes back."""
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    zygote = _Zygote(listener)
+    _import_all()
+    gc.collect()
+    gc.freeze()
+    try:
+        zygote.serve()
+    except _Forked as forked:
+        return forked.request
+    sys.exit()
+
+
+def _run_program() -> None:
+    """Run what the stand-in was to run, as ``__main__``, and end as Python does."""
+    try:
+        _run_as_main(Path(sys.argv[0]))
+    except SystemExit as ending:
+        status = _status_of(ending.code)
+    except Exception as error:  # noqa: BLE001  (as the interpreter does, without the frames of this file)
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_frame.f_code.co_filename == _run_program.__code__.co_filename:
+            traceback = traceback.tb_next
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+        status = 1
+    else:
+        status = 0
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status)
+
+
+def _run_as_main(path: Path) -> None:
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=sys.argv[0], __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = main
+    exec(compile(path.read_bytes(), sys.argv[0], "exec", dont_inherit=True), main.__dict__)
+
+
+def _status_of(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    print(code, file=sys.stderr)  # noqa: T201  (as the interpreter does)
+    return 1
+
+
+if __name__ == "__main__":
+    _serve()
+    _run_program()
