@@ -103,6 +103,20 @@ class Timeline:
         Looks at what came after the event that the last expectation found. An event of a name in ``unless`` that comes
         first ends the wait as a failure.
         """
+        return self._expect((name,), predicate, deadline, unless)[1]
+
+    def expect_first(self, *names: str, deadline: float = DEADLINE) -> tuple[str, dict[str, Any]]:
+        """Wait for the next event of one of the ``names``, and return its name and body."""
+        return self._expect(names, lambda body: True, deadline, ())
+
+    def _expect(
+        self,
+        names: tuple[str, ...],
+        predicate: Callable[[dict[str, Any]], bool],
+        deadline: float,
+        unless: tuple[str, ...],
+    ) -> tuple[str, dict[str, Any]]:
+        awaited = " or ".join(f"'{name}'" for name in names)
         until = time.monotonic() + deadline
         with self._changed:
             position = self._consumed
@@ -112,17 +126,17 @@ class Timeline:
                     position += 1
                     if not entry.is_event:
                         continue
-                    body = entry.message.get("body") or {}
-                    if entry.message["event"] == name and predicate(body):
+                    name, body = entry.message["event"], entry.message.get("body") or {}
+                    if name in names and predicate(body):
                         self._consumed = position
-                        return body
-                    if entry.message["event"] in unless:
-                        raise ExpectationError(f"waited for '{name}', but '{entry.message['event']}' came: {body}")
+                        return name, body
+                    if name in unless:
+                        raise ExpectationError(f"waited for {awaited}, but '{name}' came: {body}")
                 left = until - time.monotonic()
                 if self.ended:
-                    raise ExpectationError(f"waited for '{name}', but the connection has ended")
+                    raise ExpectationError(f"waited for {awaited}, but the connection has ended")
                 if left <= 0 or not self._changed.wait(left):
-                    raise ExpectationError(f"no '{name}' event as expected within {deadline:g} s")
+                    raise ExpectationError(f"no {awaited} event as expected within {deadline:g} s")
 
     def wait_until(self, condition: Callable[[], bool], what: str, *, deadline: float = DEADLINE) -> None:
         """Wait until ``condition``, looked at after every message, holds; ``what`` is for the failure."""

@@ -21,6 +21,7 @@ AGENT_CAPABILITIES = Capabilities(
     supports_breakpoint_locations_request=True,
     supports_delayed_stack_trace_loading=True,
     supports_exception_info_request=True,
+    supports_single_thread_execution_requests=True,
     supports_exception_filter_options=True,
     exception_breakpoint_filters=[
         ExceptionBreakpointsFilter(
@@ -98,9 +99,6 @@ AGENT_CAPABILITIES = Capabilities(
         ),
     ],
 )
-
-CAPABILITIES_ALONE = Capabilities(supports_single_thread_execution_requests=True)
-"""What it can do besides where there is no debugpy, which lets all threads go on or none."""
 
 FORWARDED_REQUESTS = frozenset(
     {

@@ -67,15 +67,27 @@ class BackendEvents:
             return
         if event.event == "stopped" and self._early_stops is not None:
             self._early_stops.append(body)
-        elif body is not None and not self.is_silent:
-            self._client.event(event.event, body)
+        elif event.event == "stopped":
+            self._tell_after_answer(_thread_of(event), body)
+        elif body is not None:
+            self._tell(event.event, body)
+
+    def _tell(self, event: str, body: object) -> None:
+        if not self.is_silent:
+            self._client.event(event, body)
+
+    def _tell_after_answer(self, thread_id: int | None, body: object) -> None:
+        """Tell a stop, after the answer to the request that let the thread go on before."""
+        if thread_id is None:
+            self._tell("stopped", body)
+        else:
+            self.stopped_threads.after_answer(thread_id, lambda: self._tell("stopped", body))
 
     def tell_early_stops(self) -> None:
         """The client is configured: tell the stops so far, and from now on each at once."""
         stops, self._early_stops = self._early_stops or (), None
         for body in stops:
-            if not self.is_silent:
-                self._client.event("stopped", body)
+            self._tell("stopped", body)
 
     def _initialized(self, backend: Backend, event: Event) -> None:
         """Keep it: the session tells the client itself, once."""
@@ -100,7 +112,6 @@ class BackendEvents:
         if body.reason == "exited":
             self.stopped_threads.exited(body.thread_id)
             return event.body
-        self.stopped_threads.started(body.thread_id)
         # The stop told of the thread. VS Code takes a thread event as the end of its stop: it would show no variables.
         return None if body.thread_id in self.stopped_threads.held else event.body
 
@@ -115,20 +126,13 @@ class BackendEvents:
 
     def _continued(self, backend: Backend, event: Event) -> object:
         body = decode(event.body, ContinuedEventBody, "continued event")
+        if backend.name == DEBUGPY and self.stopped_threads.is_agents(body.thread_id):
+            # It went on before the agent stopped it, which was told on another connection.
+            return None
         if body.all_threads_continued:
             self.stopped_threads.resumed_by(backend.name)
-            if self.stopped_threads.of(AGENT):
-                # debugpy knows nothing of these: all go on but them.
-                self._tell_continued(self.stopped_threads.free)
-                return None
-        elif not (backend.name == DEBUGPY and self.stopped_threads.is_agents(body.thread_id)):
-            self.stopped_threads.resumed(body.thread_id)
+        self.stopped_threads.resumed(body.thread_id)
         return event.body
-
-    def _tell_continued(self, thread_ids: list[int]) -> None:
-        if not self.is_silent:
-            for thread_id in thread_ids:
-                self._client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=False))
 
     def _process(self, backend: Backend, event: Event) -> object:
         """The server tells of the process itself."""
@@ -138,6 +142,10 @@ class BackendEvents:
         if not self.eager_problem.done():
             self.eager_problem.set_result(decode(event.body, _EagerBody, "eager event").problem)
         return None
+
+
+def _thread_of(event: Event) -> int | None:
+    return decode(event.body, StoppedEventBody, "stopped event").thread_id
 
 
 class _EagerBody(msgspec.Struct):

@@ -55,6 +55,8 @@ def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[st
     """Return the arguments of debugpy's ``launch`` or ``attach``."""
     arguments = {name: value for name, value in given.items() if name not in _OURS and not name.startswith("__")}
     arguments["justMyCode"] = options.just_my_code
+    # As the agent does it. Where all stop at once, a thread that reaches a breakpoint beside another is never told of.
+    arguments["stopAllThreadsOnSuspend"] = arguments["steppingResumesAllThreads"] = False
     if isinstance(options, LaunchArguments):
         # What the program prints is read from its pipes, or goes to a terminal.
         arguments.pop("redirectOutput", None)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from dynamo_dap.protocol.messages import Request, Response, decode
+from dynamo_dap.protocol.messages import Request, Response, decode, encode_body
 from dynamo_dap.server.agent_capabilities import CUSTOM_REQUEST_PREFIX
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.client import Client
@@ -21,21 +21,18 @@ from dynamo_dap.server.errors import ErrorId, RequestRefused
 from dynamo_dap.server.generated_frames import label
 from dynamo_dap.server.handling import Merge, Plan
 from dynamo_dap.server.ids import References
-from dynamo_dap.server.stopped_threads import AGENT, StoppedThreads
+from dynamo_dap.server.stopped_threads import StoppedThreads
 
 _log = logging.getLogger(__name__)
 
 
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble"})
-_ALL_THREADS = msgspec.Raw(b'{"threadId": "*"}')
-"""debugpy pauses all threads or none."""
 _NOT_WATCHED = {
     "dataId": None,
     "description": "only local variables of a function that Dynamo is tracing can be watched",
 }
 _NOTHING = msgspec.Raw(b"{}")
-_ALL_CONTINUED = msgspec.Raw(b'{"allThreadsContinued": true}')
 _ONE_CONTINUED = msgspec.Raw(b'{"allThreadsContinued": false}')
 
 
@@ -67,43 +64,29 @@ class Router:
             self._client.respond(request, _NOT_WATCHED)
             return
 
+        threads, resuming = self._stopped_threads(), None
+        if request.command in _RESUMING:
+            resuming = references.thread_id
+        owner = None if resuming is None else threads.begin_resuming(resuming)
+
         def answered(response: Response) -> None:
             self._in_flight.pop(request.seq, None)
             if not response.success and request.command in _RESUMING and response.message == "disconnected":
                 # The thread went on, and the program ended before that could be said.
                 response = msgspec.structs.replace(response, success=True, message=None, body=_NOTHING)
-            if response.success and request.command in _RESUMING:
-                self._resumed(request.command, backend, references)
-                if request.command == "continue":
-                    response = msgspec.structs.replace(response, body=self._continued(backend))
+            if response.success and request.command == "continue":
+                response = msgspec.structs.replace(response, body=_ONE_CONTINUED)
             if response.success and request.command == "stackTrace" and backend.name == DEBUGPY:
                 response = msgspec.structs.replace(response, body=label(response.body))
             self._client.forward_response(request, response)
+            if resuming is not None:
+                threads.end_resuming(resuming, None if response.success else owner)
 
-        arguments = _ALL_THREADS if request.command == "pause" and backend.name == DEBUGPY else request.arguments
+        arguments = request.arguments
+        if request.command == "continue" and backend.name == DEBUGPY:
+            arguments = encode_body({"threadId": resuming, "singleThread": True})
         seq = backend.forward(request.command, arguments, answered)
         self._in_flight[request.seq] = [(backend, seq)]
-
-    def _resumed(self, command: str, backend: Backend, references: References) -> None:
-        """A thread of ``backend``'s goes on. debugpy lets all that it stopped go on, or none.
-
-        A thread that the agent lets go on would soon be stopped by debugpy, if that has stopped all, and nobody told.
-        """
-        threads = self._stopped_threads()
-        if backend.name == DEBUGPY:
-            threads.resumed_by(DEBUGPY)
-        elif references.thread_id is not None:
-            threads.resumed(references.thread_id)
-            held = threads.of(DEBUGPY)
-            debugpy = next((one for one in self._backends() if one.name == DEBUGPY), None)
-            if command == "continue" and held and debugpy is not None:
-                threads.resumed_by(DEBUGPY)
-                debugpy.send("continue", {"threadId": held[0]}, _ignore)
-
-    def _continued(self, backend: Backend) -> msgspec.Raw:
-        """Return the body of a response to ``continue``: the agent holds each of its threads by itself."""
-        goes_on = backend.name == DEBUGPY and not self._stopped_threads().of(AGENT)
-        return _ALL_CONTINUED if goes_on else _ONE_CONTINUED
 
     def _answer_without_debugpy(self, request: Request) -> None:
         body = EAGER_REQUESTS[request.command]

@@ -15,12 +15,11 @@ from typing import Any
 
 import msgspec
 
-from dynamo_dap.protocol.events import CapabilitiesEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.streams import ByteStream
 from dynamo_dap.server import handlers as _handlers  # noqa: F401 - registers the handlers
 from dynamo_dap.server.access import Access
-from dynamo_dap.server.agent_capabilities import CAPABILITIES_ALONE, CUSTOM_REQUEST_PREFIX, FORWARDED_REQUESTS
+from dynamo_dap.server.agent_capabilities import CUSTOM_REQUEST_PREFIX, FORWARDED_REQUESTS
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
 from dynamo_dap.server.client import Client
@@ -154,8 +153,6 @@ class Session:
             raise
         self.phase = Phase.RUNNING
         debuggee.announce()
-        if debuggee.eager is None or debuggee.eager.backend is None:
-            self.client.event("capabilities", CapabilitiesEventBody(capabilities=CAPABILITIES_ALONE))
         debuggee.watch()
 
     def refuse_second_start(self) -> None:

@@ -1,10 +1,13 @@
 """Which backend has stopped which thread. Used on the loop; one per life of the debugged program.
 
-Exactly one backend owns a stopped thread: whoever reported it stopped. debugpy stops all threads at once and reports
-one of them, so it owns every thread that the agent does not hold.
+Exactly one backend owns a stopped thread: whoever reported it stopped. Both stop each thread by itself. A thread that
+was let go on may be stopped by the other backend, on another connection, before the first has answered the request:
+what is to be told of such a thread waits for the answer.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 AGENT = "agent"
 
@@ -14,8 +17,9 @@ class StoppedThreads:
 
     def __init__(self) -> None:
         self._ever: set[int] = set()
-        self._alive: set[int] = set()
         self._owners: dict[int, str] = {}
+        self._unanswered: dict[int, list[Callable[[], None]]] = {}
+        """What waits for the answer to a request that lets the thread go on, by the thread."""
 
     def stopped(self, thread_id: int, backend: str) -> None:
         """``backend`` reported the thread stopped."""
@@ -26,13 +30,27 @@ class StoppedThreads:
         """The thread runs on."""
         self._owners.pop(thread_id, None)
 
-    def started(self, thread_id: int) -> None:
-        """There is a new thread."""
-        self._alive.add(thread_id)
+    def begin_resuming(self, thread_id: int) -> str | None:
+        """A request that lets the thread go on is being sent; return who holds it, None when nobody does."""
+        self._unanswered.setdefault(thread_id, [])
+        return self._owners.pop(thread_id, None)
+
+    def end_resuming(self, thread_id: int, owner: str | None) -> None:
+        """The request has been answered, and the answer passed on; ``owner`` is who holds the thread in spite of it."""
+        if owner is not None:
+            self._owners.setdefault(thread_id, owner)
+        for action in self._unanswered.pop(thread_id, ()):
+            action()
+
+    def after_answer(self, thread_id: int, action: Callable[[], None]) -> None:
+        """Do ``action`` when no request that lets the thread go on is without an answer: now, or then."""
+        if thread_id in self._unanswered:
+            self._unanswered[thread_id].append(action)
+        else:
+            action()
 
     def exited(self, thread_id: int) -> None:
         """The thread is no more."""
-        self._alive.discard(thread_id)
         self._ever.discard(thread_id)
         self._owners.pop(thread_id, None)
 
@@ -53,11 +71,6 @@ class StoppedThreads:
     def held(self) -> list[int]:
         """The threads that were reported stopped and have not gone on since."""
         return sorted(self._owners)
-
-    @property
-    def free(self) -> list[int]:
-        """Threads that nobody has stopped, as far as is known."""
-        return sorted((self._alive | self._ever) - set(self._owners))
 
     @property
     def ever_stopped(self) -> list[int]:

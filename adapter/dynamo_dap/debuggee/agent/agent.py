@@ -51,6 +51,8 @@ class Agent:
         self.pause_eager: Callable[[int], bool] = lambda ident: False
         """Pauses a thread (Python's identifier) that runs ordinary Python; False when it cannot be reached there.
         Called on the reader thread."""
+        self.on_pause_taken: Callable[[], None] = lambda: None
+        """Called when a thread that was asked to pause is about to; on that thread."""
         self.eager_debugger: EagerDebugger = NoEagerDebugger()
         """Who debugs ordinary Python in this process."""
         self.start_eager: Callable[[Options], None] = lambda options: None
@@ -363,7 +365,14 @@ class Agent:
             return False
         with self._lock:
             self._pause_requests.discard(ident)
+        self.on_pause_taken()
         return True
+
+    def give_up_pauses(self) -> None:
+        """Give up every request to pause. Any thread."""
+        with self._lock:
+            self._pause_requests.clear()
+        self.arm_engines()
 
     @property
     def has_pause_requests(self) -> bool:

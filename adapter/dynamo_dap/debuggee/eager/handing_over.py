@@ -6,16 +6,24 @@ thread first ends it, and the other forgets about it.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.eager.idle_tracing import IdleTracing
+from dynamo_dap.protocol.own_threads import own_thread
 
 EAGER = "eager"
-_EVERY_THREAD = "*"
+_ALL = 0
+"""In place of a thread's id: all threads."""
+_PATIENCE_SECONDS = 0.5
+"""How long a thread that is asked to pause may take before another one is asked."""
+_NEXT_SECONDS = 0.1
+"""How long that one may take before the next is asked."""
 
 
 class HandingOver:
@@ -24,6 +32,9 @@ class HandingOver:
     def __init__(self, agent: Agent, tracing: IdleTracing) -> None:
         self._agent = agent
         self._tracing = tracing
+        self._pause_taken = threading.Event()
+        """Set when some thread has paused, as the user asked last."""
+        agent.on_pause_taken = self._on_pause_taken
 
     def after_receive(self, message: Any) -> None:
         """Debugpy has received a message, and has not read it yet."""
@@ -48,23 +59,49 @@ class HandingOver:
         if command == "stepIn" and isinstance(thread_id, int):
             step = Step(StepKind.IN, arguments.get("granularity") or "statement", EAGER)
             self._agent.begin_foreign_step(thread_id, step)
-        elif command == "continue":
-            self._agent.give_up_steps()
+        elif command == "continue" and isinstance(thread_id, int):
+            self._agent.give_up_steps(thread_id)
         elif command == "pause":
             self._request_pause(thread_id)
 
     def _request_pause(self, thread_id: object) -> None:
-        number = thread_id if isinstance(thread_id, int) else 0
+        number = thread_id if isinstance(thread_id, int) else _ALL
         try:
             self._agent.request_pause(number)
         except RequestError:
             return  # debugpy says itself that there is no such thread
+        if number != _ALL:
+            self._pause_taken = taken = threading.Event()
+            own_thread("pause", self._widen_pause, number, taken).start()
+
+    def _widen_pause(self, asked: int, taken: threading.Event) -> None:
+        """Ask the other threads, one after the other, when the one that was asked waits in C, perhaps for them.
+
+        On a thread of its own, until some thread has paused.
+        """
+        if taken.wait(_PATIENCE_SECONDS):
+            return
+        self._tracing.want()
+        for thread in self._agent.threads.alive(set()):
+            ident = self._agent.threads.ident_of(thread.id)
+            if thread.id == asked or ident is None or self._agent.pause_on(ident) is not None:
+                continue
+            self._agent.request_pause(thread.id)
+            pydevd_internals.request_pause(ident)
+            if taken.wait(_NEXT_SECONDS):
+                break
+        # Whoever has not come to a line would otherwise stop when nobody expects it any more.
+        if taken.is_set():
+            pydevd_internals.give_up_pauses()
+            self._agent.give_up_pauses()
+
+    def _on_pause_taken(self) -> None:
+        self._pause_taken.set()
 
     def _on_event(self, event: str, body: dict[str, Any]) -> None:
         thread_id = body.get("threadId")
-        if event == "stopped":
-            # Where others are to stop along with that thread, the main thread is among them.
-            self._tracing.want()
+        if event == "stopped" and body.get("reason") == "pause":
+            self._on_pause_taken()
         has_ended = event == "thread" and body.get("reason") == "exited"
         if (event == "stopped" or has_ended) and isinstance(thread_id, int):
             self._agent.give_up_steps(thread_id)

@@ -49,6 +49,7 @@ def load() -> None:
         try:
             importlib.import_module("debugpy.server")
             importlib.import_module("pydevd")
+            _look_at_started_threads_only()
         except ModuleNotFoundError as error:
             if error.name != "debugpy":
                 raise DebugpyMissing(f"debugpy cannot be imported: {error}") from None
@@ -279,6 +280,52 @@ def ident_of_thread(thread_id: int) -> int | None:
         if getattr(thread, "__pydevd_id__", None) == key:
             return int(ident)
     return None
+
+
+def request_pause(ident: int) -> None:
+    """Ask the thread with Python's identifier ``ident`` to pause, unless it is stopped. Any thread."""
+    thread = _thread(ident)
+    if thread is not None and not _information(thread).is_in_wait_loop:
+        reason = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
+        debugger().set_suspend(thread, reason, is_pause=True)
+
+
+def give_up_pauses() -> None:
+    """Forget the requests to pause that no thread has come to yet. Any thread."""
+    lifecycle = importlib.import_module("_pydevd_bundle.pydevd_thread_lifecycle")
+    suspended_for = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
+    for thread in _started_threads():
+        information = getattr(thread, "additional_info", None)
+        if (
+            information is not None
+            and information.pydev_state == _STATE_SUSPEND
+            and not information.is_in_wait_loop
+            and getattr(thread, "stop_reason", None) == suspended_for
+        ):
+            lifecycle.internal_run_thread(thread, _information)
+
+
+def _started_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.ident is not None]
+
+
+def _look_at_started_threads_only() -> None:
+    """A thread that is being started has no identifier: pydevd would complain on stderr, and forget the thread.
+
+    It would then take no notice of steps and pauses of that thread.
+    """
+    pydevd: Any = sys.modules["pydevd"]
+    if getattr(pydevd, "threadingEnumerate", None) is _started_threads:
+        return
+    pydevd.threadingEnumerate = _started_threads
+    utilities: Any = importlib.import_module("_pydevd_bundle.pydevd_utils")
+    messages: Any = importlib.import_module("_pydevd_bundle.pydevd_net_command_factory_json")
+    program_threads = utilities.get_non_pydevd_threads
+
+    def started_program_threads() -> list[threading.Thread]:
+        return [thread for thread in program_threads() if thread.ident is not None]
+
+    utilities.get_non_pydevd_threads = messages.get_non_pydevd_threads = started_program_threads
 
 
 def _information(thread: threading.Thread | None = None) -> Any:

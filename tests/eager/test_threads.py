@@ -1,0 +1,115 @@
+"""Many threads in one compiled function, breakpoints in its eager caller and in its body, with the default options.
+
+Every hit is told once, at its own place, with its values, and every request is answered in time. In the ordinary suite
+a few rounds; ``DYNAMO_DAP_STRESS_ROUNDS=200`` for as many as one has the time for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.client import Fixture, Session
+
+PROGRAM = Fixture("eager/many_threads")
+THREADS = 8
+ROUNDS = int(os.environ.get("DYNAMO_DAP_STRESS_ROUNDS", "5"))
+COMPILES = 3
+ANSWER_SECONDS = 10.0
+"""Seconds in which each request has to be answered: a lost answer takes for ever, a busy machine a second."""
+
+
+class _Hits:
+    """Stops as they come, each looked at and let go on, by one client."""
+
+    def __init__(self, session: Session, numbers: dict[int, str]) -> None:
+        self.session = session
+        self.places = numbers
+        """The places of breakpoints, by their numbers."""
+        self.counted: Counter[str] = Counter()
+        self.slowest = 0.0
+
+    def ask(self, command: str, arguments: dict[str, Any]) -> Any:
+        began = time.monotonic()
+        body = self.session.request(command, arguments)
+        self.slowest = max(self.slowest, time.monotonic() - began)
+        return body
+
+    def take(self, stop: dict[str, Any]) -> None:
+        """Look at a stop as an IDE does, and let its thread go on."""
+        thread = stop["threadId"]
+        frames = self.ask("stackTrace", {"threadId": thread})["stackFrames"]
+        where = next(frame for frame in frames if frame["source"].get("path") == str(PROGRAM.path))
+        place = PROGRAM.marker_at(where["line"])
+        assert place in [self.places[number] for number in stop["hitBreakpointIds"]], (stop, frames)
+        scope = self.ask("scopes", {"frameId": frames[0]["id"]})["scopes"][0]
+        variables = self.ask("variables", {"variablesReference": scope["variablesReference"]})["variables"]
+        names = {one["name"] for one in variables}
+        assert "x" in names, (place, stop, names)
+        self.counted[place if where is frames[0] else f"{place} generated"] += 1
+        self.ask("continue", {"threadId": thread})
+
+
+def test_every_hit_of_many_threads_is_told(session: Session) -> None:
+    places = ("eager", "traced", "broken")
+    arguments = [str(THREADS), str(ROUNDS), str(COMPILES)]
+    with session.configuring("launch", {"program": str(PROGRAM.path), "args": arguments}):
+        breakpoints = session.set_breakpoints(PROGRAM, *places)
+    assert all(one.verified for one in breakpoints)
+    numbers = {one.id: place for one, place in zip(breakpoints, places, strict=True) if one.id is not None}
+    session.client.timeout = ANSWER_SECONDS
+    hits = _Hits(session, numbers)
+    while (told := session.timeline.expect_first("stopped", "terminated"))[0] == "stopped":
+        hits.take(told[1])
+    executed = json.loads(session.output("stdout"))
+    assert hits.slowest < ANSWER_SECONDS
+    assert executed["eager"] == THREADS * ROUNDS == executed["broken"] - 1
+    assert hits.counted.pop("broken") >= 1, "the main thread's call stops while Dynamo traces the line, too"
+    assert hits.counted == {
+        "eager": executed["eager"],
+        "traced": executed["traced"],
+        "broken generated": executed["broken"],
+    }
+    assert session.output("stderr") == ""
+
+
+def test_a_thread_that_is_being_started_is_left_alone_and_then_debugged(session: Session) -> None:
+    program = Fixture("eager/starting_thread")
+    with session.configuring("launch", {"program": str(program.path)}):
+        session.set_breakpoints(program, "starting", "worker")
+    session.wait_for_stop("breakpoint", at="starting")
+    session.go_on(at="worker")
+    session.next()
+    assert session.run_to_end() == 0
+    assert session.output("stderr") == "", "pydevd complains of threads without identifiers"
+
+
+def test_a_pause_of_a_thread_that_waits_in_c_is_taken_by_one_that_runs(session: Session, tmp_path: Path) -> None:
+    """The main thread waits for another one: paused is whichever runs Python, and nobody after it."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import threading\n"
+        "going = True\n"
+        "def run():\n"
+        "    while going:\n"
+        "        pass\n"
+        "threads = [threading.Thread(target=run) for _ in range(2)]\n"
+        "for one in threads: one.start()\n"
+        "print('running', flush=True)\n"
+        "threads[0].join()\n"
+    )
+    with session.configuring("launch", {"program": str(program)}):
+        pass
+    session.wait_for_output("running")
+    main = next(one for one in session.client.threads() if one.name == "MainThread")
+    session.client.pause(main.id)
+    stop = session.wait_for_stop("pause")
+    assert stop.thread_id != main.id
+    assert stop.frame.name == "run"
+    stop.frame.evaluate("globals().update(going=False)", "repl")
+    session.resume()
+    assert session.wait_for_exit() == 0
