@@ -7,7 +7,6 @@ thread. A restarted analysis tells the same things again: what was told in this 
 from __future__ import annotations
 
 import sys
-import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
@@ -30,10 +29,17 @@ from dynamo_dap.debuggee.compile_time.stop_texts import (
     specialized,
 )
 from dynamo_dap.debuggee.torch_internals.backend_failures import failure_of, is_failure_of_dynamo
-from dynamo_dap.debuggee.torch_internals.break_consequences import consequence, is_certain
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_internals.graph_breaks import facts_of_break, is_graph_break
+from dynamo_dap.debuggee.torch_internals.graph_breaks import (
+    ERROR_EFFECT,
+    BreakFacts,
+    effect_of_break,
+    facts_of_break,
+    is_error,
+    is_graph_break,
+    translator_of_break,
+)
 from dynamo_dap.debuggee.torch_internals.guards import requested_guard
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure, failures_of
 from dynamo_dap.debuggee.torch_internals.symbols import specialization_of
@@ -43,7 +49,6 @@ from dynamo_dap.debuggee.torch_internals.translator import (
     instruction_at,
     resume_function,
     running_translator,
-    translator_of_traceback,
 )
 
 
@@ -88,49 +93,38 @@ class CompileStops(CompileObserver):
 
     # -- graph breaks ----------------------------------------------------------------------------------------------
 
-    def unsupported(self, exception: Any) -> None:
-        """Stop where the exception is made, with everything as it is, if it will surely break the graph."""
-        top = sys._getframe()
-        translator = running_translator(top)
-        if translator is not None and is_certain(top):
-            self._break(exception, translator, top)
-
     def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
-        """Stop for a break that was not certain before: the stack is unwound to the function that resumes."""
-        if not getattr(exception, "logged", False):
-            inner = translator_of_traceback(getattr(exception, "__traceback__", None))
-            self._break(exception, inner or translator, sys._getframe())
-
-    def _break(self, exception: Any, translator: Translator, top: types.FrameType) -> None:
+        """Stop where the break was found, now that torch makes it: the state of every translator is still there."""
         compiling = HOOKS.current
-        if compiling is None or compiling.notes.get("broke for") is exception:
+        if compiling is None or getattr(exception, "logged", False):
             return
-        found = consequence(translator, top, skip_frame=bool(getattr(exception, "skip_frame", False)))
-        name = filters.UNSUPPORTED if found.is_error else filters.GRAPH_BREAK
-        if not self._is_on(name):
-            return
-        # An exception that is made while another one is handled tells of the same break.
-        again = compiling.notes.get("broke for") in _being_handled()
-        compiling.notes["broke for"] = exception
+        compiling.notes["broke"] = True
         facts = facts_of_break(exception)
-        if again or not self._is_new(compiling, (name, *_where(translator), facts.kind)):
+        self._break(filters.GRAPH_BREAK, exception, translator, facts, effect_of_break(translator, reason, facts))
+
+    def trace_failed(self, translator: Any, exception: Exception) -> None:
+        """Stop where graph breaks are errors. What else comes out of a trace is told elsewhere, or is torch's own."""
+        compiling = HOOKS.current
+        if compiling is not None and is_graph_break(exception) and is_error(translator):
+            compiling.notes["broke"] = True
+            self._break(filters.UNSUPPORTED, exception, translator, facts_of_break(exception), ERROR_EFFECT)
+
+    def _break(self, name: str, exception: Any, translator: Translator, facts: BreakFacts, effect: str) -> None:
+        compiling = HOOKS.current
+        innermost = translator_of_break(exception) or translator
+        if compiling is None or not self._is_on(name):
             return
-        raised = graph_break(exception, facts, found.text)
-        names: dict[str, object] = {"__reason__": facts.kind, "__id__": facts.identifier}
-        names["__explanation__"] = facts.explanation
-        self._stop_in_trace(name, translator, raised, names)
+        if self._is_new(compiling, (name, *_where(innermost), facts.kind)):
+            names: dict[str, object] = {"__reason__": facts.kind, "__id__": facts.identifier}
+            names["__explanation__"] = facts.explanation
+            self._stop_in_trace(name, innermost, graph_break(exception, facts, effect), names)
 
     def compile_ended(self, compiling: FrameCompile, result: Any, problem: BaseException | None) -> None:
         """Stop for a frame that is skipped as a whole, or an error, if no break was told that says so."""
-        if is_graph_break(problem) and "broke for" not in compiling.notes:
-            inner = translator_of_traceback(getattr(problem, "__traceback__", None))
-            if inner is not None:
-                self._break(problem, inner, sys._getframe())
-                return
         if is_failure_of_dynamo(problem) and compiling.frame is not None and self._is_on(filters.BACKEND_FAILURE):
             names: dict[str, object] = {"__reason__": str(problem), "__step__": "Dynamo"}
             self._stop_before(filters.BACKEND_FAILURE, compiling, dynamo_failed(compiling.code, problem), names)
-        if not self._is_on(filters.GRAPH_BREAK) or compiling.frame is None or "broke for" in compiling.notes:
+        if not self._is_on(filters.GRAPH_BREAK) or compiling.frame is None or "broke" in compiling.notes:
             return
         reason = getattr(result, "skip_reason", None)
         if problem is not None and is_graph_break(problem) and not compiling.one_graph:
@@ -257,16 +251,6 @@ class CompileStops(CompileObserver):
         except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
             self._host.print(f"The condition {condition!r} of '{name}' failed: {error}\n", "important")
             return True
-
-
-def _being_handled() -> list[BaseException]:
-    """Return the exceptions that are being handled on this thread, the last one first."""
-    found: list[BaseException] = []
-    exception = sys.exc_info()[1]
-    while exception is not None and exception not in found:
-        found.append(exception)
-        exception = exception.__context__
-    return found
 
 
 def _where(translator: Translator) -> tuple[int, int]:

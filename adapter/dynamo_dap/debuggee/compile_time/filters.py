@@ -11,8 +11,8 @@ GUARD = "guard"
 LIMIT = "limit"
 
 EVENTS = {
-    GRAPH_BREAK: ("unsupported", "graph_broke", "compile_ended"),
-    UNSUPPORTED: ("unsupported", "compile_ended"),
+    GRAPH_BREAK: ("graph_broke", "trace_failed", "compile_ended"),
+    UNSUPPORTED: ("trace_failed",),
     RECOMPILE: ("recompiles",),
     BACKEND_FAILURE: ("backend_failed", "compile_ended"),
     SPECIALIZE: ("specialized",),

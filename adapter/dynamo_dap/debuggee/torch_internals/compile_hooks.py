@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import threading
 import types
 from collections.abc import Callable, Collection
@@ -25,7 +26,7 @@ _REASONS = "torch._dynamo.convert_frame:get_and_maybe_log_recompilation_reasons"
 _REASONS_OF_STANCE = "torch._dynamo.guards:get_and_maybe_log_recompilation_reasons"
 _LIMIT = "torch._dynamo.convert_frame:exceeds_recompile_limit"
 _LOG_BREAK = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.log_graph_break"
-_UNSUPPORTED = "torch._dynamo.exc:Unsupported.__init__"
+_CLEANUP = "torch._dynamo.output_graph:OutputGraph.cleanup"
 _BACKEND = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
 _BUILD_GUARDS = "torch._dynamo.convert_frame:DynamoOutput.build_guards"
 _HANDLE_SKIP = "torch._dynamo.convert_frame:CatchErrorsWrapper._handle_skip"
@@ -38,7 +39,7 @@ RECOMPILES = Feature("why functions are recompiled", _REASONS)
 REFUSED_RECOMPILES = Feature("calls that set_stance('fail_on_recompile') refuses", _REASONS_OF_STANCE)
 LIMITS = Feature("stopping at the recompile limit", _LIMIT)
 BREAKS = Feature("the record of graph breaks", _LOG_BREAK)
-UNSUPPORTED = Feature("stopping at graph breaks", _UNSUPPORTED)
+FAILURES = Feature("stopping where a trace fails", _CLEANUP)
 GRAPHS = Feature("the record of graphs", _BACKEND)
 GUARDS = Feature("the record of guards", _BUILD_GUARDS)
 SKIPS = Feature("the record of skipped functions", _HANDLE_SKIP)
@@ -82,11 +83,11 @@ class CompileObserver:
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
         """The analysis is given up to be started again."""
 
-    def unsupported(self, exception: Any) -> None:
-        """Torch made the exception for something that it cannot trace; it may still go another way."""
-
     def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
         """A graph break is certain. Told before torch logs it; ``exception.logged`` when it was told before."""
+
+    def trace_failed(self, translator: Any, exception: Exception) -> None:
+        """An exception has come out of a trace; ``translator`` is its outermost one, and its state is still there."""
 
     def graph_made(self, compiling: FrameCompile | None, output: Any, module: Any) -> None:
         """A graph is about to be given to the backend."""
@@ -304,12 +305,22 @@ def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
     return log_graph_break
 
 
-def _wrap_unsupported(hooks: CompileHooks, original: Any) -> Any:
-    def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:  # noqa: N807
-        original(self, *arguments, **keywords)
-        hooks.tell("unsupported", self)
+def _wrap_cleanup(hooks: CompileHooks, original: Any) -> Any:
+    def cleanup(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
+        exception, translator = sys.exc_info()[1], getattr(self, "root_tx", None)
+        if isinstance(exception, Exception) and translator is not None and _passes(exception, sys._getframe(1)):
+            hooks.tell("trace_failed", translator, exception)
+        return original(self, *arguments, **keywords)
 
-    return __init__
+    return cleanup
+
+
+def _passes(exception: BaseException, frame: types.FrameType) -> bool:
+    traceback = exception.__traceback__
+    while traceback is not None and traceback.tb_frame is not frame:
+        traceback = traceback.tb_next
+    return traceback is not None
 
 
 def _wrap_backend(hooks: CompileHooks, original: Any) -> Any:
@@ -383,7 +394,7 @@ _HOOKS = {
     "refused recompiles": _Hook(REFUSED_RECOMPILES, _REASONS_OF_STANCE, _wrap_reasons_of_stance),
     "limit": _Hook(LIMITS, _LIMIT, _wrap_limit),
     "breaks": _Hook(BREAKS, _LOG_BREAK, _wrap_log_break),
-    "unsupported": _Hook(UNSUPPORTED, _UNSUPPORTED, _wrap_unsupported),
+    "failures": _Hook(FAILURES, _CLEANUP, _wrap_cleanup),
     "graphs": _Hook(GRAPHS, _BACKEND, _wrap_backend),
     "guards": _Hook(GUARDS, _BUILD_GUARDS, _wrap_build_guards),
     "skips": _Hook(SKIPS, _HANDLE_SKIP, _wrap_handle_skip),
@@ -398,7 +409,7 @@ _HOOKS_OF_EVENT = {
     "recompiles": ("recompiles", "refused recompiles"),
     "limit_checked": ("limit",),
     "graph_broke": ("breaks",),
-    "unsupported": ("unsupported",),
+    "trace_failed": ("failures",),
     "graph_made": ("graphs",),
     "backend_failed": ("graphs",),
     "guards_made": ("guards",),

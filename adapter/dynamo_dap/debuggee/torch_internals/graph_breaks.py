@@ -1,4 +1,4 @@
-"""What torch says of a graph break: its exceptions taken apart. Compiling thread.
+"""What torch says of a graph break: its exceptions taken apart, and what becomes of the function. Compiling thread.
 
 The text is made by ``torch._dynamo.exc.format_graph_break_message``: the kind of break, then ``Explanation:``,
 ``Hint:`` and ``Developer debug context:``, then a link that holds the id in torch's registry of graph breaks. A break
@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.translator import Translator, outermost, translator_of_traceback
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, users_frame
 
 _ANOTHER = "\n\n*** While handling this graph break, another graph break occurred: ***\n\n"
@@ -86,3 +87,64 @@ def is_graph_break(problem: object) -> bool:
     """Whether an exception is torch's for something it cannot trace, told by name."""
     kinds = type.__dict__["__mro__"].__get__(type(problem))
     return any(kind.__name__ in _BREAKS and kind.__module__.startswith("torch.") for kind in kinds)
+
+
+def is_control_flow(problem: BaseException) -> bool:
+    """Whether Dynamo raises the exception to go another way: it begins again, or leaves the function alone."""
+    return any(
+        kind.__name__ in ("RestartAnalysis", "SkipFrame", "SkipCodeRecursiveException")
+        for kind in type(problem).__mro__
+    )
+
+
+def translator_of_break(exception: BaseException) -> Translator | None:
+    """Return the innermost translator that was running where it all began; None for none but who handles it.
+
+    A break that another one led to, or an exception that the traced code raised, has that one as its context.
+    """
+    found = translator_of_traceback(exception.__traceback__)
+    while (earlier := _led_to(exception)) is not None:
+        exception = earlier
+        found = translator_of_traceback(exception.__traceback__) or found
+    return found
+
+
+def _led_to(exception: BaseException) -> BaseException | None:
+    """Return the exception that became this one."""
+    if exception.__cause__ is not None:
+        return exception.__cause__
+    earlier, text = exception.__context__, str(getattr(exception, "msg", ""))
+    became_this = is_graph_break(earlier) and text.startswith(str(getattr(earlier, "msg", "\0")))
+    return earlier if became_this else None
+
+
+def is_error(translator: Translator) -> bool:
+    """Whether graph breaks are errors in a translator's trace: ``fullgraph=True``, or ``error_on_graph_break``."""
+    return bool(outermost(translator).one_graph or translator.error_on_graph_break)
+
+
+ERROR_EFFECT = "graph breaks are errors here (fullgraph=True): the program gets an exception"
+
+
+def effect_of_break(translator: Translator, reason: str, facts: BreakFacts) -> str:
+    """Tell what becomes of the function when ``translator`` handles a break, for the ``reason`` that torch logs."""
+    if reason.startswith("Failed to handle graph break gracefully"):
+        if _LOOP in (facts.kind, facts.consequence):
+            return "a graph break in a loop: the function is skipped and runs eagerly as a whole"
+        return "the function cannot resume from here and is skipped: it runs eagerly as a whole"
+    speculation = getattr(translator, "current_speculation", None)
+    if reason.startswith("Encountered graph break that we cannot resume from") and speculation is not None:
+        return f"compiled up to line {int(speculation.lineno)}; from there on the function runs eagerly"
+    return f"the rest is compiled by itself: it resumes at line {_line_after(translator)}"
+
+
+_LOOP = "graph break in loop"
+
+
+def _line_after(translator: Translator) -> int:
+    """Return the line of the instruction that a resume function begins with."""
+    index = translator.instruction_pointer
+    following = translator.instructions[index] if index < len(translator.instructions) else None
+    positions = getattr(following, "positions", None)
+    line = getattr(positions, "lineno", None) or getattr(following, "starts_line", None)
+    return int(line or translator.lineno)
