@@ -424,7 +424,7 @@ class Session:
         found += [f"process left over: {line}" for line in self.processes_left]
         for file in (self._log, self._standard_error):
             text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-            if TRACEBACK in text:
+            if text.startswith(TRACEBACK) or f"\n{TRACEBACK}" in text:  # not within a message that was logged
                 found.append(f"{file.name} holds a traceback:\n{_from_traceback_on(text)}")
         output = self.output()
         if "PYDEV DEBUGGER WARNING" in output:

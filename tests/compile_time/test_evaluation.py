@@ -119,7 +119,7 @@ def text_of(tx: Any, expression: str, context: str = "watch") -> str:
     """Return the text of one expression, or of its error."""
     try:
         return evaluate(tx, expression, context, console=lambda text: None).text
-    except Exception as problem:  # noqa: BLE001  (what an expression raises is its result)
+    except (Exception, SystemExit) as problem:  # noqa: BLE001  (what an expression raises is its result)
         return f"{type(problem).__name__}: {problem}"
 
 
@@ -211,7 +211,6 @@ def test_a_computed_value_that_is_a_trackers_own_opens_as_the_tracker() -> None:
         ("z.add_(1)", "would change its argument"),
         ("z.view(-1).add_(1)", "would change its argument"),
         ("xs.append(1)", "changed a copy"),
-        ("exit()", "asked the program to exit"),
         ("ctx.graph_break()", "would end or restart the trace"),
     ],
 )
@@ -326,11 +325,12 @@ def test_what_would_advance_or_change_them_is_refused(expression: str) -> None:
 
 
 def test_errors_of_the_expression_are_its_own() -> None:
-    assert values_of("no_such_name", "1 / 0", "xs[10]", "self.no_such_attribute") == [
+    assert values_of("no_such_name", "1 / 0", "xs[10]", "self.no_such_attribute", "exit()") == [
         "NameError: name 'no_such_name' is not defined",
         "ZeroDivisionError: division by zero",
         "IndexError: list index out of range",
         "AttributeError: 'Model' object has no attribute 'no_such_attribute'",
+        "SystemExit: None",
     ]
 
 

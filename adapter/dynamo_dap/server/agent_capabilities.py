@@ -6,6 +6,7 @@ declare (``handling``) is added to ``AGENT_CAPABILITIES``.
 
 from __future__ import annotations
 
+from dynamo_dap.protocol import requests
 from dynamo_dap.protocol.types import BreakpointMode, Capabilities, ExceptionBreakpointsFilter
 
 AGENT_CAPABILITIES = Capabilities(
@@ -100,29 +101,27 @@ AGENT_CAPABILITIES = Capabilities(
     ],
 )
 
-FORWARDED_REQUESTS = frozenset(
-    {
-        "breakpointLocations",
-        "completions",
-        "continue",
-        "dataBreakpointInfo",
-        "disassemble",
-        "evaluate",
-        "exceptionInfo",
-        "locations",
-        "next",
-        "pause",
-        "scopes",
-        "setExpression",
-        "setVariable",
-        "source",
-        "stackTrace",
-        "stepIn",
-        "stepOut",
-        "variables",
-    }
-)
-"""Requests that one backend answers, whose arguments and body the server does not read."""
+FORWARDED_REQUESTS: dict[str, type] = {
+    "breakpointLocations": requests.BreakpointLocationsArguments,
+    "completions": requests.CompletionsArguments,
+    "continue": requests.ContinueArguments,
+    "dataBreakpointInfo": requests.DataBreakpointInfoArguments,
+    "disassemble": requests.DisassembleArguments,
+    "evaluate": requests.EvaluateArguments,
+    "exceptionInfo": requests.ExceptionInfoArguments,
+    "locations": requests.LocationsArguments,
+    "next": requests.NextArguments,
+    "pause": requests.PauseArguments,
+    "scopes": requests.ScopesArguments,
+    "setExpression": requests.SetExpressionArguments,
+    "setVariable": requests.SetVariableArguments,
+    "source": requests.SourceArguments,
+    "stackTrace": requests.StackTraceArguments,
+    "stepIn": requests.StepInArguments,
+    "stepOut": requests.StepOutArguments,
+    "variables": requests.VariablesArguments,
+}
+"""Requests that one backend answers, and the type that their arguments must have. The server does not read the body."""
 
 CUSTOM_REQUEST_PREFIX = "dynamo"
 """Requests of our own, for the agent, begin with this."""

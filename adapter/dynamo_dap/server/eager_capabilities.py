@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dynamo_dap.protocol import requests
 from dynamo_dap.protocol.types import BreakpointMode, Capabilities, ExceptionBreakpointsFilter
 
 EXCEPTION_FILTERS = [
@@ -51,3 +52,11 @@ EAGER_REQUESTS: dict[str, object] = {
     "stepInTargets": {"targets": []},
 }
 """Requests that only debugpy knows, and what is answered for what is not debugpy's; None refuses it."""
+
+EAGER_ARGUMENTS: dict[str, type] = {
+    "goto": requests.GotoArguments,
+    "gotoTargets": requests.GotoTargetsArguments,
+    "modules": requests.ModulesArguments,
+    "stepInTargets": requests.StepInTargetsArguments,
+}
+"""The types that their arguments must have."""

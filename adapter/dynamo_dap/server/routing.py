@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
-_AGENT_ONLY = frozenset({"breakpointLocations", "disassemble"})
+_AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
 _NOT_WATCHED = {
     "dataId": None,
     "description": "only local variables of a function that Dynamo is tracing can be watched",
@@ -56,6 +56,8 @@ class Router:
         """Have the owner of ``request`` answer it."""
         references = decode(request.arguments, References, f"{request.command} arguments")
         backend = self._owner(request, references)
+        if backend.name == DEBUGPY and _is_agents(request.command):
+            raise RequestRefused(ErrorId.AGENT_GONE, f"debugpy knows no '{request.command}'")
         if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
             self._answer_without_debugpy(request)
             return
@@ -137,7 +139,7 @@ class Router:
         if len(backends) == 1:
             return backends[0]
         agent, debugpy = backends
-        if request.command in _AGENT_ONLY or request.command.startswith(CUSTOM_REQUEST_PREFIX):
+        if _is_agents(request.command):
             return agent
         if references.thread_id is not None and self._stopped_threads().is_agents(references.thread_id):
             return agent
@@ -174,6 +176,11 @@ class _Collector:
                 self._on_complete(self._answers)
 
         return take
+
+
+def _is_agents(command: str) -> bool:
+    """Whether debugpy does not know ``command``: it would say so to nobody who asks."""
+    return command in _AGENT_ONLY or command.startswith(CUSTOM_REQUEST_PREFIX)
 
 
 def _ignore(response: Response) -> None:

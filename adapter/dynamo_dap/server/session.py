@@ -24,7 +24,7 @@ from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee, StartMethod
-from dynamo_dap.server.eager_capabilities import EAGER_REQUESTS
+from dynamo_dap.server.eager_capabilities import EAGER_ARGUMENTS
 from dynamo_dap.server.errors import ErrorId, RequestRefused
 from dynamo_dap.server.handling import Handler, handlers, plan_of
 from dynamo_dap.server.launching.program import Job
@@ -33,6 +33,9 @@ from dynamo_dap.server.routing import Router
 from dynamo_dap.server.stopped_threads import StoppedThreads
 
 _log = logging.getLogger(__name__)
+
+_ARGUMENTS = FORWARDED_REQUESTS | EAGER_ARGUMENTS
+"""What the arguments of a request must be that one backend answers."""
 
 
 class Session:
@@ -83,11 +86,12 @@ class Session:
             raise RequestRefused(ErrorId.NOT_INITIALIZED, f"send 'initialize' first, then '{request.command}'")
         if handler is not None:
             self._handle(request, handler)
-        elif (
-            request.command in FORWARDED_REQUESTS
-            or request.command in EAGER_REQUESTS
-            or request.command.startswith(CUSTOM_REQUEST_PREFIX)
-        ):
+        elif (expected := _ARGUMENTS.get(request.command)) is not None:
+            self._require_program()
+            # Nobody behind us is asked something malformed: debugpy, for one, does not survive all of it.
+            decode(request.arguments, expected, f"{request.command} arguments")
+            self.router.forward(request)
+        elif request.command.startswith(CUSTOM_REQUEST_PREFIX):
             self._require_program()
             self.router.forward(request)
         else:

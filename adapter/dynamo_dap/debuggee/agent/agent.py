@@ -21,16 +21,16 @@ from dynamo_dap.debuggee.agent.eager_debugger import EagerDebugger, NoEagerDebug
 from dynamo_dap.debuggee.agent.eager_frames import EagerFrame, walk
 from dynamo_dap.debuggee.agent.engine import Engine
 from dynamo_dap.debuggee.agent.frames import Frame
-from dynamo_dap.debuggee.agent.interruption import Interrupted, Interruptible
+from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.options import Options
-from dynamo_dap.debuggee.agent.pause import Pause, Work
+from dynamo_dap.debuggee.agent.pause import BUSY, Pause, Reply, Work, busy_text
 from dynamo_dap.debuggee.agent.references import ReferenceTable
 from dynamo_dap.debuggee.agent.requests import HANDLERS, Handler, RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.debuggee.agent.threads import ThreadIds
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
-from dynamo_dap.debuggee.values.model import EvaluationError, VirtualSource, WriteRefused
+from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, VirtualSource, WriteRefused, text_of_raised
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.events import BreakpointEventBody, OutputEventBody, StoppedEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
@@ -125,7 +125,8 @@ class Agent:
         client = self._client
         if client is None:
             return
-        with self._answering_failures(client, request, None):
+        reply = Reply(client, request)
+        with self._answering_failures(reply, request):
             handler = HANDLERS.get(request.command)
             if handler is None:
                 raise RequestError(f"unknown request '{request.command}'", error_id=101)
@@ -134,7 +135,7 @@ class Agent:
             if pause is None:
                 # Handlers of held threads take the pause as well; there is none to give to these.
                 body = handler.run(self, arguments) if handler.owner is None else handler.run(self, None, arguments)
-                client.respond(request, body)
+                reply.respond(body)
                 self._local_after_response()
                 return
             self._submit(client, request, handler, pause, arguments)
@@ -153,39 +154,53 @@ class Agent:
             action()
 
     def _submit(self, client: Connection, request: Request, handler: Handler, pause: Pause, arguments: object) -> None:
-        def run(interruptible: Interruptible) -> None:
-            with self._answering_failures(client, request, interruptible):
+        seconds = self.options.evaluation_timeout if handler.is_bounded else None
+        reply = Reply(client, request)
+        work = Work(request.seq, _name_of(request.command, arguments), reply, seconds)
+
+        def run() -> None:
+            with self._answering_failures(reply, request, work.interruptible):
                 if work.cancelled:
                     raise Interrupted
-                with interruptible.running():
+                with work.interruptible.running():
                     body = handler.run(self, pause, arguments)
-                client.respond(request, body)
+                reply.respond(body)
 
-        work = Work(request.seq, run, self.options.evaluation_timeout if handler.is_bounded else None)
-        if not pause.submit(work):
-            raise RequestError("the thread has gone on meanwhile", error_id=102, message="notStopped")
+        def tell_stuck() -> None:
+            if pause.get_stuck(work):
+                reply.refuse(f"no answer within {seconds:g} s: {busy_text(work)}", error_id=BUSY)
+
+        work.run, work.on_stuck = run, tell_stuck
+        pause.submit(work)
+
+    def _tell_unstuck(self, work: Work) -> None:
+        self.print(f"dynamo-dap: {work.name} has ended; its thread can be looked at again\n", "important")
 
     @contextlib.contextmanager
     def _answering_failures(
-        self, client: Connection, request: Request, interruptible: Interruptible | None
+        self, reply: Reply, request: Request, interruptible: Interruptible | None = None
     ) -> Iterator[None]:
         try:
             yield
         except RequestError as error:
-            client.respond_error(request, str(error), error_id=error.error_id, message=error.message)
+            reply.refuse(str(error), error_id=error.error_id, message=error.message)
         except (EvaluationError, WriteRefused, ProtocolError) as error:
-            client.respond_error(request, str(error), error_id=103)
+            reply.refuse(str(error), error_id=103)
         except Interrupted:
             if interruptible is not None and interruptible.timed_out:
                 seconds = self.options.evaluation_timeout
                 text = f"'{request.command}' took longer than {seconds:g} s and was interrupted"
-                client.respond_error(request, text, error_id=104)
+                reply.refuse(text, error_id=104)
             else:
-                client.respond_error(request, "cancelled", error_id=105, message="cancelled")
+                reply.refuse("cancelled", error_id=105, message="cancelled")
         except Exception as error:  # noqa: BLE001  (whatever it is, the client gets an answer)
             log_exception(f"serving {request.command}")
             text = f"internal error in '{request.command}': {type(error).__name__}: {error}"
-            client.respond_error(request, text, error_id=199)
+            reply.refuse(text, error_id=199)
+        except BaseException as error:
+            if interruptible is None:
+                raise
+            reply.refuse(text_of_raised(error), error_id=103)
 
     def cancel(self, seq: int) -> None:
         """Cancel the request ``seq`` if a held thread has it. Reader thread."""
@@ -280,7 +295,7 @@ class Agent:
         client.send_event("stopped", _stopped_body(stop, reason, pause.thread_id))
         began = time.perf_counter()
         with self.holding():
-            pause.serve()
+            pause.serve(self._tell_unstuck)
         self._local.held_seconds = self._held_seconds + time.perf_counter() - began
         self.eager_debugger.resume(pause.step)
         self._go_on(pause)
@@ -410,6 +425,16 @@ class Agent:
     def print(self, text: str, category: str = "console") -> None:
         """Send ``text`` to the user as an ``output`` event."""
         self.send_event("output", OutputEventBody(output=text, category=category))
+
+
+_SHOWN_CHARACTERS = 60
+
+
+def _name_of(command: str, arguments: object) -> str:
+    """Return what a person calls a request: by its expression, if it has one."""
+    expression: object = getattr(arguments, "expression", None)
+    text = expression.strip() if isinstance(expression, str) else command
+    return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
 
 
 def _stopped_body(stop: Stop, reason: str, thread_id: int) -> StoppedEventBody:

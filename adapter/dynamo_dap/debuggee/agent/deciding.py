@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
-from dynamo_dap.debuggee.agent.interruption import Interrupted, Interruptible
+from dynamo_dap.debuggee.agent.interruption import Interruptible
+from dynamo_dap.debuggee.values.model import Interrupted, text_of_raised
 from dynamo_dap.protocol.events import OutputEventBody
 from dynamo_dap.protocol.types import Source
 
@@ -47,7 +48,7 @@ class Decider:
             return False
         if conditions.log_message is None:
             return True
-        text = conditions.log_message.format(lambda expression: self._text_of(expression, frame))
+        text = conditions.log_message.format(lambda expression: self._text_of(expression, breakpoint, frame))
         source = Source(path=breakpoint.path) if breakpoint.path else None
         body = OutputEventBody(output=text + "\n", category="console", source=source, line=breakpoint.line)
         self._agent.send_event("output", body)
@@ -55,26 +56,32 @@ class Decider:
 
     def _holds(self, breakpoint: LineBreakpoint, condition: str, frame: Callable[[], Frame]) -> bool:
         try:
-            with self._bounded():
+            with self._bounded(f"its condition {condition!r}", breakpoint):
                 return frame().is_true(condition)
         except Interrupted:
             problem = f"took longer than {self._agent.options.evaluation_timeout:g} s"
-        except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
-            problem = f"{type(error).__name__}: {error}"
+        except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+            problem = text_of_raised(error)
         # Better to stop once too often than to miss what the user waits for without a word.
         self._agent.print(
             f"Breakpoint at line {breakpoint.line}: its condition {condition!r} failed: {problem}\n", "important"
         )
         return True
 
-    def _text_of(self, expression: str, frame: Callable[[], Frame]) -> str:
+    def _text_of(self, expression: str, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> str:
         try:
-            with self._bounded():
+            with self._bounded(f"{expression!r} in its log message", breakpoint):
                 return frame().evaluate(expression, LOG_CONTEXT).text
         except Interrupted:
-            return f"<{expression} took longer than {self._agent.options.evaluation_timeout:g} s>"
-        except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
-            return f"<{expression}: {type(error).__name__}: {error}>"
+            return f"<{expression}: took longer than {self._agent.options.evaluation_timeout:g} s>"
+        except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+            return f"<{expression}: {text_of_raised(error)}>"
 
-    def _bounded(self) -> AbstractContextManager[None]:
-        return Interruptible(self._agent.options.evaluation_timeout).running()
+    def _bounded(self, what: str, breakpoint: LineBreakpoint) -> AbstractContextManager[None]:
+        seconds = self._agent.options.evaluation_timeout
+
+        def tell_stuck() -> None:
+            text = f"{what} takes longer than {seconds:g} s, in a call that cannot be interrupted; the program waits"
+            self._agent.print(f"Breakpoint at line {breakpoint.line}: {text}\n", "important")
+
+        return Interruptible(seconds, tell_stuck).running()

@@ -2,7 +2,8 @@
 
 The work runs user code, which knows nothing of deadlines: when time is up, or on ``interrupt``, an exception is raised
 in its thread (``PyThreadState_SetAsyncExc``). It arrives at the next Python instruction; work stuck in C code goes on
-until it returns. One watchdog thread serves the whole process and sleeps when there is nothing to watch.
+until it returns, and somebody is told that it does. One watchdog thread serves the whole process and sleeps when there
+is nothing to watch.
 """
 
 from __future__ import annotations
@@ -10,23 +11,25 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from collections.abc import Callable
 
+from dynamo_dap.debuggee.values.model import Interrupted
 from dynamo_dap.protocol.own_threads import own_thread
 
-
-class Interrupted(BaseException):
-    """Raised inside work that was cancelled or took too long.
-
-    A ``BaseException``, so that user code rarely catches it.
-    """
+STUCK_SECONDS = 1.0
+"""How long interrupted work may take to end before it counts as stuck in C code."""
 
 
 class Interruptible:
     """One piece of work that may be interrupted. Entered and left on the working thread, interrupted from any."""
 
-    def __init__(self, seconds: float | None) -> None:
-        """``seconds`` bounds the work; None leaves it unbounded, to be interrupted by ``interrupt`` alone."""
+    def __init__(self, seconds: float | None, on_stuck: Callable[[], None] | None = None) -> None:
+        """``seconds`` bounds the work; None leaves it unbounded, to be interrupted by ``interrupt`` alone.
+
+        ``on_stuck`` is called on the watchdog's thread, once, when the work goes on though it was timed out.
+        """
         self.timed_out = False
+        self._on_stuck = on_stuck
         self._seconds = seconds
         self._lock = threading.Lock()
         self._ident: int | None = None
@@ -52,11 +55,17 @@ class Interruptible:
                 _raise_in_thread(self._ident)
 
     def time_out(self) -> None:
-        """Interrupt because the time is up."""
+        """Interrupt because the time is up, or tell that this was in vain. The watchdog's thread."""
         with self._lock:
-            self.timed_out = self._ident is not None and not self._raised
-        if self.timed_out:
+            is_first = self._ident is not None and not self.timed_out
+            is_stuck = self._ident is not None and self.timed_out
+            self.timed_out = self.timed_out or is_first
+        if is_first:
             self.interrupt()
+            if self._on_stuck is not None:
+                _watchdog.watch(self, time.monotonic() + STUCK_SECONDS)
+        elif is_stuck and self._on_stuck is not None:
+            self._on_stuck()
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:

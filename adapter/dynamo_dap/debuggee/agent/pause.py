@@ -12,22 +12,54 @@ from collections.abc import Callable, Sequence
 
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.interruption import Interruptible
+from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
+from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.messages import Request
+
+
+class Reply:
+    """The answer to one request, given once: what comes after it is dropped. Any thread."""
+
+    def __init__(self, client: Connection, request: Request) -> None:
+        self._client = client
+        self._request = request
+        self._lock = threading.Lock()
+        self._is_given = False
+
+    def _take(self) -> bool:
+        with self._lock:
+            is_first, self._is_given = not self._is_given, True
+        return is_first
+
+    def respond(self, body: object) -> None:
+        """Answer with success."""
+        if self._take():
+            self._client.respond(self._request, body)
+
+    def refuse(self, text: str, *, error_id: int, message: str = "") -> None:
+        """Answer with a failure; see ``Connection.respond_error``."""
+        if self._take():
+            self._client.respond_error(self._request, text, error_id=error_id, message=message)
 
 
 class Work:
     """One request to be served on a held thread. ``run`` answers the request itself, whatever happens."""
 
-    def __init__(self, seq: int, run: Callable[[Interruptible], None], seconds: float | None) -> None:
-        """``seq`` is the request's, by which it can be cancelled; ``seconds`` bounds the work."""
+    def __init__(self, seq: int, name: str, reply: Reply, seconds: float | None) -> None:
+        """``seq`` is the request's, by which it can be cancelled; ``name`` is for a person; ``seconds`` bounds it."""
         self.seq = seq
-        self.interruptible = Interruptible(seconds)
+        self.name = name
+        self.reply = reply
+        self.run: Callable[[], None] = lambda: None
+        """Serves the request. Held thread."""
+        self.on_stuck: Callable[[], None] = lambda: None
+        """The work goes on though its time is up, in C code. The watchdog's thread."""
+        self.interruptible = Interruptible(seconds, self._tell_stuck)
         self.cancelled = False
-        self._run = run
 
-    def run(self) -> None:
-        """Serve the request. Held thread."""
-        self._run(self.interruptible)
+    def _tell_stuck(self) -> None:
+        self.on_stuck()
 
     def cancel(self) -> None:
         """Give the work up: it is not begun, or interrupted if it has. Any thread."""
@@ -49,6 +81,7 @@ class Pause:
         self._lock = threading.Lock()
         self._unfinished: dict[int, Work] = {}
         self._released = False
+        self._stuck: Work | None = None
         self._frames: Sequence[Frame] | None = None
 
     @property
@@ -59,13 +92,30 @@ class Pause:
             self._frames = self.stop.frames()
         return self._frames
 
-    def submit(self, work: Work) -> bool:
-        """Queue ``work`` for the held thread; False when it was released already. Any thread."""
+    def submit(self, work: Work) -> None:
+        """Queue ``work`` for the held thread. Any thread.
+
+        Raises:
+            RequestError: the thread was released already, or is stuck in other work.
+        """
         with self._lock:
             if self._released:
-                return False
+                raise RequestError("the thread has gone on meanwhile", error_id=102, message="notStopped")
+            if self._stuck is not None:
+                raise RequestError(busy_text(self._stuck), error_id=BUSY)
             self._unfinished[work.seq] = work
         self._queue.put(work)
+
+    def get_stuck(self, work: Work) -> bool:
+        """The held thread is stuck in ``work``: what else is asked of it is refused. False when it has ended."""
+        with self._lock:
+            if work.seq not in self._unfinished:
+                return False
+            self._stuck = work
+            waiting = [other for other in self._unfinished.values() if other is not work]
+        for other in waiting:
+            other.reply.refuse(busy_text(work), error_id=BUSY)
+            other.cancel()
         return True
 
     def cancel(self, seq: int) -> bool:
@@ -92,8 +142,8 @@ class Pause:
         for work in unfinished:
             work.cancel()
 
-    def serve(self) -> None:
-        """Serve work until released. Held thread."""
+    def serve(self, on_unstuck: Callable[[Work], None]) -> None:
+        """Serve work until released; tell of work that has come to its end after all. Held thread."""
         assert threading.get_ident() == self.ident, "a pause is served by its own thread"
         while (work := self._queue.get()) is not None:
             try:
@@ -101,3 +151,15 @@ class Pause:
             finally:
                 with self._lock:
                     del self._unfinished[work.seq]
+                    was_stuck, self._stuck = self._stuck is work, None
+            if was_stuck:
+                on_unstuck(work)
+
+
+BUSY = 107
+"""Error id: the thread is stuck in something that cannot be interrupted."""
+
+
+def busy_text(work: Work) -> str:
+    """Return why nothing can be asked of a thread that is stuck in ``work``."""
+    return f"{work.name} goes on in this thread, in a call that cannot be interrupted; look again when it is over"

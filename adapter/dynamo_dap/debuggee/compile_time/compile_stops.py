@@ -50,6 +50,7 @@ from dynamo_dap.debuggee.torch_internals.translator import (
     resume_function,
     running_translator,
 )
+from dynamo_dap.debuggee.values.model import text_of_raised
 
 
 class StopTrace(Protocol):
@@ -248,8 +249,8 @@ class CompileStops(CompileObserver):
         try:
             with self._host.holding():
                 return is_true(condition)
-        except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
-            self._host.print(f"The condition {condition!r} of '{name}' failed: {error}\n", "important")
+        except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+            self._host.print(f"The condition {condition!r} of '{name}' failed: {text_of_raised(error)}\n", "important")
             return True
 
 

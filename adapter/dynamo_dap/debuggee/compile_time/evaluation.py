@@ -192,8 +192,6 @@ class _Evaluation:
             return _NOTHING if expression is None else finish(eval(expression, names))
         except EvaluationError:
             raise
-        except SystemExit:
-            raise EvaluationError("the expression asked the program to exit") from None
         except WouldChangeTensor as problem:
             raise EvaluationError(str(problem)) from None
         except Exception as problem:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.eager import pydevd_guards, pydevd_internals
 from dynamo_dap.debuggee.eager.compiles import Compiles
 from dynamo_dap.debuggee.eager.frames import innermost_user_frame
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
@@ -42,7 +42,7 @@ class DebugpyDebugger:
             pydevd_internals.DebugpyMissing: there is no debugpy here.
             OSError: nobody listens at the address.
         """
-        pydevd_internals.load()
+        self._load()
         host, _, port = address.rpartition(":")
         pydevd_internals.connect(host, int(port), token, own_package=_OWN_PACKAGE)
         self._take_up()
@@ -53,11 +53,15 @@ class DebugpyDebugger:
         Raises:
             pydevd_internals.DebugpyMissing: it does not.
         """
-        pydevd_internals.load()
+        self._load()
         if pydevd_internals.debugger() is None:
             raise pydevd_internals.DebugpyMissing("debugpy does not debug this process any more")
         pydevd_internals.adopt(_OWN_PACKAGE)
         self._take_up()
+
+    def _load(self) -> None:
+        pydevd_internals.load()
+        pydevd_guards.install(lambda: self._agent.options.evaluation_timeout)
 
     def _take_up(self) -> None:
         handing_over = HandingOver(self._agent, self._tracing)

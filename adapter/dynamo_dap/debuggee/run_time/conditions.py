@@ -12,9 +12,10 @@ from types import FrameType
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
-from dynamo_dap.debuggee.agent.interruption import Guard, Interrupted
+from dynamo_dap.debuggee.agent.interruption import Guard
 from dynamo_dap.debuggee.run_time.evaluation import is_surely_false
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.debuggee.values.model import Interrupted
 
 
 class Conditions:

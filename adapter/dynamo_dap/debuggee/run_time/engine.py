@@ -39,7 +39,7 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
     MarkerHook,
     Notifier,
 )
-from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.debuggee.values.model import VirtualSource, text_of_raised
 from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
 
@@ -260,8 +260,9 @@ class RunTimeEngine:
     def _holds(self, condition: str, place: Place) -> bool:
         try:
             return GeneratedFrame(place, self._host.print).is_true(condition)
-        except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
-            self._host.print(f"The condition {condition!r} of '{EXCEPTION_FILTER}' failed: {error}\n", "important")
+        except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+            text = f"The condition {condition!r} of '{EXCEPTION_FILTER}' failed: {text_of_raised(error)}"
+            self._host.print(f"{text}\n", "important")
             return True
 
     # -- stopping --------------------------------------------------------------------------------------------------

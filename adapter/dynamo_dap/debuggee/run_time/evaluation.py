@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.run_time.local_writing import write_local
 from dynamo_dap.debuggee.run_time.slot_writing import write_slot
 from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off
-from dynamo_dap.debuggee.values.model import EvaluationError, Value, WriteRefused
+from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, Value, WriteRefused, text_of_raised
 from dynamo_dap.debuggee.values.python_values import present
 
 STACK_NAME = "__stack__"
@@ -97,7 +97,9 @@ def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: in
             index = generated.table.index_of_start[offset]
             used[STACK_NAME] = FrameValues(generated, frame, index, is_whole=True).stack()
         return not eval(condition.code, frame.f_globals, used)
-    except Exception:  # noqa: BLE001  (whoever evaluates it with care tells of it)
+    except Interrupted:
+        raise
+    except BaseException:  # noqa: BLE001  (whoever evaluates it with care tells of it)
         return False
 
 
@@ -129,8 +131,10 @@ def value_of(values: FrameValues, expression: str) -> Any:
     try:
         with dynamo_off():
             return eval(code, names)
-    except Exception as error:  # noqa: BLE001  (whatever the expression raises)
-        raise EvaluationError(f"{type(error).__name__}: {error}") from None
+    except Interrupted:
+        raise
+    except BaseException as error:  # noqa: BLE001  (whatever the expression raises)
+        raise EvaluationError(text_of_raised(error)) from None
 
 
 def assign(values: FrameValues, target: str, expression: str) -> Value:
@@ -194,6 +198,8 @@ def _assign_inside(values: FrameValues, target: str, expression: str) -> Value:
     try:
         with dynamo_off():
             exec(compile(f"{target.strip()} = __value__", "<assignment>", "exec"), names)
-    except Exception as error:  # noqa: BLE001  (whatever the assignment raises)
-        raise WriteRefused(f"{type(error).__name__}: {error}") from None
+    except Interrupted:
+        raise
+    except BaseException as error:  # noqa: BLE001  (whatever the assignment raises)
+        raise WriteRefused(text_of_raised(error)) from None
     return present(value, target.strip())

@@ -74,5 +74,5 @@ def raised_exception(exception: BaseException) -> RaisedException:
 def _text(exception: BaseException) -> str:
     try:
         return str(exception)[:2000]
-    except Exception as error:  # noqa: BLE001  (the program's own __str__)
+    except BaseException as error:  # noqa: BLE001  (the program's own __str__)
         return f"<no text: __str__ raised {type(error).__name__}>"

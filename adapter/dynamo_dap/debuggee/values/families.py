@@ -11,7 +11,15 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.values.model import MAXIMUM_TEXT, Children, Location, Value, bounded_text
+from dynamo_dap.debuggee.values.model import (
+    MAXIMUM_TEXT,
+    Children,
+    Interrupted,
+    Location,
+    Value,
+    bounded_text,
+    text_of_raised,
+)
 from dynamo_dap.debuggee.values.type_facts import full_name_of, mro_of, qualified_name_of
 
 DEPTH_OF_PREVIEW = 3
@@ -110,14 +118,18 @@ class View:
         """Return any Python object as it is shown; ``expression`` gives it again in a watch."""
         try:
             return family_of(value).present(value, expression, self)
-        except Exception as problem:  # noqa: BLE001 - an object may be broken in any way; its neighbours must still show
-            return Value(f"<{qualified_name_of(type(value))}: cannot be shown ({type(problem).__name__}: {problem})>")
+        except Interrupted:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - an object may be broken in any way; its neighbours still show
+            return Value(f"<{qualified_name_of(type(value))}: cannot be shown ({text_of_raised(problem)})>")
 
     def text(self, value: object, room: int = MAXIMUM_TEXT, depth: int = DEPTH_OF_PREVIEW) -> str:
         """Return the object's text alone, bounded to ``room`` characters."""
         try:
             return bounded_text(family_of(value).text(value, room, depth, self), max(room, 1))
-        except Exception as problem:  # noqa: BLE001 - as in value
+        except Interrupted:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - as in value
             return f"<{qualified_name_of(type(value))}: {type(problem).__name__}>"
 
 

@@ -16,6 +16,35 @@ class EvaluationError(Exception):
     """An expression has no value to show; the text says why, for a person."""
 
 
+class Interrupted(BaseException):
+    """Raised inside work that was cancelled or took too long.
+
+    A ``BaseException``, so that user code rarely catches it.
+    """
+
+
+def text_of_raised(error: BaseException) -> str:
+    """Return an exception of the user's code as ``Type: text``; its own ``__str__`` may raise, too."""
+    if isinstance(error, KeyboardInterrupt):
+        forget_interrupt()
+    try:
+        text = str(error)
+    except Interrupted:
+        raise
+    except BaseException:  # noqa: BLE001  (as above)
+        text = ""
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def forget_interrupt() -> None:
+    """Have Python forget a ``KeyboardInterrupt`` that came out of ``exec`` of a text and was caught since.
+
+    It notes that one in C, until it executes the next text, and would end the program by SIGINT after its last line.
+    """
+    exec("pass")
+
+
 class WriteRefused(Exception):
     """A value cannot be set; the text says why, and nothing was changed."""
 

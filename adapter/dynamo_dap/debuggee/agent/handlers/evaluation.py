@@ -15,7 +15,7 @@ from dynamo_dap.debuggee.agent.handlers.variables import (
 )
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import RequestError, handles_while_held
-from dynamo_dap.debuggee.values.model import EvaluationError, WriteRefused
+from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, WriteRefused, text_of_raised
 from dynamo_dap.protocol.requests import (
     CompletionsArguments,
     CompletionsResponseBody,
@@ -80,9 +80,7 @@ def _telling_exceptions(work: Callable[[], T]) -> T:
     """Run the user's expression; what it raises is told as its own exception, not as an error of ours."""
     try:
         return work()
-    except (EvaluationError, WriteRefused):
+    except (EvaluationError, WriteRefused, Interrupted):
         raise
-    except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
-        text = str(error)
-        name = type(error).__name__
-        raise EvaluationError(f"{name}: {text}" if text else name) from None
+    except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+        raise EvaluationError(text_of_raised(error)) from None

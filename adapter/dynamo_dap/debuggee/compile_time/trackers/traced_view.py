@@ -29,7 +29,16 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, unwrapped
 from dynamo_dap.debuggee.values.callables import location_of_callable, location_of_code
 from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW
-from dynamo_dap.debuggee.values.model import MAXIMUM_TEXT, Children, Location, Value, Variable, bounded_text
+from dynamo_dap.debuggee.values.model import (
+    MAXIMUM_TEXT,
+    Children,
+    Interrupted,
+    Location,
+    Value,
+    Variable,
+    bounded_text,
+    text_of_raised,
+)
 from dynamo_dap.debuggee.values.python_values import View, family_of
 
 _SCALARS: frozenset[type] = frozenset({int, float, complex, bool, str, bytes, type(None)})
@@ -65,7 +74,9 @@ class TracedView(View):
         """Return the text alone."""
         try:
             return bounded_text(self._text(value, room, depth), max(room, 1))
-        except Exception as problem:  # noqa: BLE001 - one broken tracker must not hide its neighbours
+        except Interrupted:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - one broken tracker must not hide its neighbours
             return f"<{type(value).__name__}: {type(problem).__name__}>"
 
     def tracker_for(self, value: object) -> Any:
@@ -116,8 +127,10 @@ class TracedView(View):
     def _guarded(self, value: object, make: Callable[[], Value]) -> Value:
         try:
             return make()
-        except Exception as problem:  # noqa: BLE001 - one broken tracker must not hide its neighbours
-            return Value(f"<{type(value).__name__}: cannot be shown ({type(problem).__name__}: {problem})>")
+        except Interrupted:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - one broken tracker must not hide its neighbours
+            return Value(f"<{type(value).__name__}: cannot be shown ({text_of_raised(problem)})>")
 
 
 class Followed(Children):

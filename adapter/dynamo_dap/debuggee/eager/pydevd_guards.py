@@ -1,0 +1,287 @@
+"""Keeps what debugpy is asked, and what it runs for that, from harming the program or debugpy itself.
+
+pydevd's own code lets some of it out: a request that it cannot digest ends its reader thread and with it the session;
+``SystemExit`` raised by a condition ends the program; an expression has no end, and nobody is told. The functions in
+question are wrapped once a process, when debugpy is loaded. Requests are served on the threads that pydevd has stopped,
+conditions run on the program's threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.agent.interruption import Interruptible
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
+
+_installed_for: Callable[[], float] | None = None
+"""Tells how long an evaluation may take."""
+
+
+def install(seconds: Callable[[], float]) -> None:
+    """Wrap pydevd's functions, which are imported; ``seconds`` tells how long an evaluation may take."""
+    global _installed_for
+    is_first, _installed_for = _installed_for is None, seconds
+    if not is_first:
+        return
+    for wrap in (_guard_reader, _guard_evaluations, _guard_conditions, _guard_requests):
+        try:
+            wrap()
+        except AttributeError:
+            log_exception(f"guarding debugpy ({wrap.__name__}): it is another version than expected")
+
+
+def _seconds() -> float:
+    assert _installed_for is not None, "nothing is wrapped before"
+    return _installed_for()
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"_pydevd_bundle.{name}")
+
+
+def _answer(py_db: Any, request_seq: int, command: str, text: str) -> None:
+    """Answer a request with a failure."""
+    answer = {
+        "type": "response",
+        "request_seq": request_seq,
+        "command": command,
+        "success": False,
+        "message": text,
+        "body": {"error": {"id": 1, "format": "{text}", "variables": {"text": text}}},
+    }
+    comm = _module("pydevd_comm")
+    py_db.writer.add_command(comm.NetCommand(comm.CMD_RETURN, 0, answer, is_json=True))
+
+
+# -- the reader thread -----------------------------------------------------------------------------------------------
+
+
+def _guard_reader() -> None:
+    processor = _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
+    original = processor.process_net_command_json
+
+    @functools.wraps(original)
+    def process_net_command_json(self: Any, py_db: Any, json_contents: Any, send_response: bool = True) -> None:
+        try:
+            original(self, py_db, json_contents, send_response)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the session goes on)
+            request = json.loads(json_contents)
+            text = f"debugpy cannot serve '{request['command']}': {text_of_raised(error)}"
+            _answer(py_db, request["seq"], request["command"], text)
+
+    processor.process_net_command_json = process_net_command_json
+    py_db = sys.modules["pydevd"].get_global_debugger()
+    reader = getattr(py_db, "reader", None)
+    if reader is not None:  # it was there before us, and has taken the function
+        bound = reader.process_net_command_json
+        reader.process_net_command_json = functools.partial(process_net_command_json, bound.__self__)
+
+
+# -- expressions -----------------------------------------------------------------------------------------------------
+
+
+class _Raised(Exception):
+    """An expression raised something that pydevd has no eye for; the text says what."""
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """Return an ``Exception`` that reads as ``error``, which is none."""
+    stand_in = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  (the program's own)
+        text = ""
+    made: Exception = stand_in(text)
+    return made
+
+
+def _guard_evaluations() -> None:
+    variables = _module("pydevd_vars")
+    evaluate = variables.evaluate_expression
+
+    @functools.wraps(evaluate)
+    def evaluate_expression(py_db: Any, frame: Any, expression: str, is_exec: bool) -> Any:
+        try:
+            return evaluate(py_db, frame, expression, is_exec)
+        except (Exception, Interrupted):
+            raise
+        except BaseException as error:  # noqa: BLE001  (SystemExit and its like)
+            stand_in = _as_exception(error)
+            if is_exec:
+                raise stand_in.with_traceback(error.__traceback__) from None
+            return _module("pydevd_xml").ExceptionOnEvaluate(stand_in, type(stand_in), error.__traceback__)
+        finally:
+            forget_interrupt()
+
+    variables.evaluate_expression = evaluate_expression
+    change = variables.change_attr_expression
+    missing = variables.SENTINEL_VALUE
+
+    @functools.wraps(change)
+    def change_attr_expression(
+        frame: Any, attr: str, expression: str, dbg: Any, value: Any = missing, scope: Any = None
+    ) -> Any:
+        if value is missing and frame is not None:
+            # What it raises would be logged, and the old value told as the new one.
+            try:
+                value = eval(expression, frame.f_globals, frame.f_locals)
+            except Interrupted:
+                raise
+            except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+                raise _Raised(text_of_raised(error)) from None
+        return change(frame, attr, expression, dbg, value, scope)
+
+    variables.change_attr_expression = change_attr_expression
+    comm = _module("pydevd_comm")
+    respond = comm._set_expression_response
+
+    @functools.wraps(respond)
+    def set_expression_response(py_db: Any, request: Any, error_message: str) -> None:
+        raised = sys.exc_info()[1]
+        respond(py_db, request, text_of_raised(raised) if raised is not None else error_message)
+
+    comm._set_expression_response = set_expression_response
+
+
+# -- conditions and log messages -------------------------------------------------------------------------------------
+
+
+def _guard_conditions() -> None:
+    debugger = sys.modules["pydevd"].PyDB
+    condition_holds, make_message = debugger.handle_breakpoint_condition, debugger.handle_breakpoint_expression
+
+    @functools.wraps(condition_holds)
+    def handle_breakpoint_condition(self: Any, info: Any, pybreakpoint: Any, new_frame: Any) -> bool:
+        try:
+            with Interruptible(_seconds()).running():
+                return bool(condition_holds(self, info, pybreakpoint, new_frame))
+        except Interrupted:
+            text = f"took longer than {_seconds():g} s"
+        except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+            text = text_of_raised(error)
+        what = pybreakpoint.condition or pybreakpoint.hit_condition
+        # As with any other error in a condition: better to stop once too often.
+        _module("pydevd_api").PyDevdAPI().send_error_message(self, f"The condition {what!r} failed: {text}")
+        return True
+
+    @functools.wraps(make_message)
+    def handle_breakpoint_expression(self: Any, pybreakpoint: Any, info: Any, new_frame: Any) -> None:
+        try:
+            with Interruptible(_seconds()).running():
+                make_message(self, pybreakpoint, info, new_frame)
+        except Interrupted:
+            info.pydev_message = f"<took longer than {_seconds():g} s>"
+        except BaseException as error:  # noqa: BLE001  (as above)
+            info.pydev_message = f"<{text_of_raised(error)}>"
+
+    debugger.handle_breakpoint_condition = handle_breakpoint_condition
+    debugger.handle_breakpoint_expression = handle_breakpoint_expression
+
+
+# -- requests that a stopped thread serves ---------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_stuck: dict[str, str] = {}
+"""pydevd's ids of threads that are stuck in a request, and what to say of it."""
+_waiting: dict[str, dict[int, Any]] = {}
+"""Requests by their seq that threads have yet to serve: a thread takes all that it finds, and serves one by one."""
+_ANY_THREAD = "*"
+
+
+def _guard_requests() -> None:
+    command, debugger = _module("pydevd_comm").InternalThreadCommand, sys.modules["pydevd"].PyDB
+    do, post = command.do_it, debugger.post_internal_command
+
+    @functools.wraps(do)
+    def do_it(self: Any, dbg: Any) -> None:
+        request = _request_of(self)
+        if request is None:
+            do(self, dbg)
+            return
+        with _lock:
+            is_answered = _waiting.get(self.thread_id, {}).pop(request.seq, None) is None
+        if not is_answered:
+            _Served(dbg, self.thread_id, request).run(lambda: do(self, dbg))
+
+    @functools.wraps(post)
+    def post_internal_command(self: Any, int_cmd: Any, thread_id: str) -> None:
+        request = _request_of(int_cmd)
+        with _lock:
+            busy = _stuck.get(thread_id) if request is not None else None
+            if request is not None and busy is None:
+                _waiting.setdefault(thread_id, {})[request.seq] = request
+        if busy is None:
+            post(self, int_cmd, thread_id)
+        else:
+            _answer(self, request.seq, request.command, busy)
+
+    command.do_it = do_it
+    debugger.post_internal_command = post_internal_command
+
+
+def _request_of(command: Any) -> Any:
+    """Return the DAP request that an internal command serves; None when it serves none."""
+    return next((one for one in command.args or () if getattr(one, "type", None) == "request"), None)
+
+
+class _Served:
+    """One request while a stopped thread serves it."""
+
+    def __init__(self, py_db: Any, thread_id: str, request: Any) -> None:
+        self._py_db = py_db
+        self._thread_id = thread_id
+        self._request = request
+        self._is_over = False
+        self._was_stuck = False
+
+    def run(self, serve: Callable[[], None]) -> None:
+        """Serve it; an answer is given in time, whatever happens. A second one would find nobody who waits."""
+        seconds = _seconds()
+        work = Interruptible(seconds, self._get_stuck)
+        try:
+            with work.running():
+                serve()
+        except Interrupted:
+            self._refuse(f"'{self._request.command}' took longer than {seconds:g} s and was interrupted")
+        except _Raised as error:
+            self._refuse(str(error))
+        except BaseException as error:  # noqa: BLE001  (the program's own code was run)
+            self._refuse(text_of_raised(error))
+        finally:
+            with _lock:
+                self._is_over = True
+                _stuck.pop(self._thread_id, None)
+        if self._was_stuck:
+            text = f"dynamo-dap: {self._name} has ended; its thread can be looked at again\n"
+            comm = _module("pydevd_comm")
+            event = {"type": "event", "event": "output", "body": {"category": "important", "output": text}}
+            self._py_db.writer.add_command(comm.NetCommand(comm.CMD_WRITE_TO_CONSOLE, 0, event, is_json=True))
+
+    @property
+    def _name(self) -> str:
+        return f"'{getattr(self._request.arguments, 'expression', None) or self._request.command}'"
+
+    def _refuse(self, text: str) -> None:
+        _answer(self._py_db, self._request.seq, self._request.command, text)
+
+    def _get_stuck(self) -> None:
+        """The time is up, and it goes on. The watchdog's thread."""
+        text = f"{self._name} goes on in this thread, in a call that cannot be interrupted; look again when it is over"
+        with _lock:
+            if self._is_over:
+                return
+            self._was_stuck = True
+            waiting: dict[int, Any] = {}
+            if self._thread_id != _ANY_THREAD:  # there is another
+                _stuck[self._thread_id] = text
+                waiting = _waiting.pop(self._thread_id, {})
+        self._refuse(f"no answer within {_seconds():g} s: {text}")
+        for request in waiting.values():
+            _answer(self._py_db, request.seq, request.command, text)
