@@ -236,6 +236,11 @@ class Agent:
         return self._pauses.get(ident)
 
     @property
+    def newest_pause(self) -> Pause | None:
+        """The pause of the thread that stopped last; None when none is held."""
+        return next(reversed(list(self._pauses.values())), None)
+
+    @property
     def held_idents(self) -> set[int]:
         """Python's identifiers of the held threads."""
         return set(self._pauses)
