@@ -21,7 +21,7 @@ from dynamo_dap.server.errors import ErrorId, RequestRefused
 from dynamo_dap.server.generated_frames import label
 from dynamo_dap.server.handling import Merge, Plan
 from dynamo_dap.server.ids import References
-from dynamo_dap.server.stopped_threads import StoppedThreads
+from dynamo_dap.server.stopped_threads import AGENT, StoppedThreads
 
 _log = logging.getLogger(__name__)
 

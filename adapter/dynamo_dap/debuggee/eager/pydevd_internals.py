@@ -25,6 +25,8 @@ _SETTINGS = {
     "PYDEVD_USE_FRAME_EVAL": "NO",
     # A warning that modules of the standard library are frozen, on stderr of the program.
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    # Seconds after which it warns, there as well, that a value took long to show: no business of the program's.
+    "PYDEVD_WARN_SLOW_RESOLVE_TIMEOUT": "3600",
 }
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
