@@ -12,12 +12,12 @@ Nothing is done but on a thread that debugpy has stopped, when it is asked for v
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.torch_internals.isolation import tensor_texts
 from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of
@@ -29,8 +29,6 @@ from dynamo_dap.debuggee.values.type_facts import find_in_type, module_of
 
 _LITERALS: frozenset[type] = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Types that look the same everywhere; debugpy shows more of a long text, and integers in hexadecimal."""
-
-_ADDRESS = re.compile(r"(?: at)? 0x[0-9a-fA-F]{6,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class Presentation(pydevd_internals.Presentation):
         with contextlib.nullcontext() if context == "clipboard" else tensor_texts(lambda one: facts_of(one).text):
             data = show()
         if data.get("type") not in ("str", "bytes"):
-            data["value"] = _ADDRESS.sub("", data["value"])
+            data["value"] = without_addresses(data["value"])
         return data
 
     @staticmethod
