@@ -480,6 +480,11 @@ class Session:
         return {"processId": program.pid}
 
     @property
+    def environment(self) -> dict[str, str]:
+        """What programs inherit of the server's environment: all but its secret."""
+        return {name: value for name, value in self._environment.items() if name != "DYNAMO_DAP_ACCESS_TOKEN"}
+
+    @property
     def server_process_id(self) -> int:
         """The server's process."""
         return self._server.process_id

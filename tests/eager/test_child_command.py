@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from dynamo_dap.debuggee.bootstrap.child_command import Argument, debugged_command
 
-ENTRY = ["ENTRY", "--child", "FILE"]
+ENTRY = [*(["-u"] if getattr(sys.__stdout__, "write_through", False) else []), "ENTRY", "--child", "FILE"]
+WORKER = "from multiprocessing.spawn import spawn_main; spawn_main()"
 
 
 @pytest.mark.parametrize(
@@ -16,8 +19,8 @@ ENTRY = ["ENTRY", "--child", "FILE"]
         (["/usr/bin/python3.11", "-u", "-X", "dev", "a.py"], ["/usr/bin/python3.11", "-u", "-X", "dev"], ["a.py"]),
         (["python", "-Xdev", "-Werror", "a.py"], ["python", "-Xdev", "-Werror"], ["a.py"]),
         (["python", "-W", "-c", "a.py"], ["python", "-W", "-c"], ["a.py"]),
-        (["python", "-c", "code", "--multiprocessing-fork"], ["python"], ["-c", "code", "--multiprocessing-fork"]),
-        (["python", "-uccode", "x"], ["python", "-u"], ["-c", "code", "x"]),
+        (["python", "-c", WORKER, "--multiprocessing-fork"], ["python"], ["-c", WORKER, "--multiprocessing-fork"]),
+        (["python", "-uc" + WORKER, "x"], ["python", "-u"], ["-c", WORKER, "x"]),
         (["python", "-qm", "module", "x"], ["python", "-q"], ["-m", "module", "x"]),
         (["python", "-mmodule"], ["python"], ["-m", "module"]),
         (
@@ -47,6 +50,9 @@ def test_the_entry_comes_between_pythons_options_and_the_program(
         ["python", "-c"],
         ["python", *ENTRY, "a.py"],
         ["python", "-c", "from multiprocessing.resource_tracker import main;main(5)"],
+        ["python", "-c", "from multiprocessing.forkserver import main; main(3, 4, [])"],
+        ["python", "-c", "from ctypes import cdll"],
+        ["python", "-m", "pip", "list"],
         ["python", "-m", "torch._inductor.compile_worker"],
         ["python", "/x/torch/_inductor/compile_worker/__main__.py", "--pickler"],
     ],

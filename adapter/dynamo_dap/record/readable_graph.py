@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
+
 from dynamo_dap.record.model import Graph, Node
 from dynamo_dap.record.short_paths import short_paths
-from dynamo_dap.record.texts import source_line
 
 
 def readable_graph(graph: Graph, name: str) -> str:
@@ -18,7 +19,7 @@ def readable_graph(graph: Graph, name: str) -> str:
         if node.operation == "placeholder":
             continue
         if node.place is not None and node.place != last:
-            code = source_line(node.place.path, node.place.line)
+            code = linecache.getline(node.place.path, node.place.line).strip()
             lines += ["", f"    # {names[node.place.path]}:{node.place.line}: {code}"]
         last = node.place
         lines.append(_line(node))

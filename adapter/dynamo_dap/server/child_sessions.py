@@ -2,25 +2,31 @@
 
 A child connects, shows the token that it found in the invitation's file, and says where it listens for a debugger. The
 client is asked to start a session that attaches there; whether that one has the same server does not matter. The child
-waits for as long as its connection to us is open. Used on the loop; lives as long as the program's present life.
+waits for some seconds, while its connection to us is open. Once no session came for a child, the others of this run are
+let go at once. Used on the loop; lives as long as the program's present life.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.messages import Event, Request, decode
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.launching.agent_listener import AgentListener
 from dynamo_dap.server.loop_connection import LoopConnection
 from dynamo_dap.server.own_folder import make_folder
 
 _log = logging.getLogger(__name__)
+
+RUNS_ON_EVENT = "dynamoRunsOn"
+"""Event of a child: nobody has attached to it in time."""
 
 _OF_THE_PARENT = frozenset(
     {
@@ -57,6 +63,10 @@ class _Child(msgspec.Struct, rename="camel"):
     access_token: str
 
 
+class _RunsOn(msgspec.Struct):
+    seconds: float
+
+
 class ChildSessions:
     """See the module."""
 
@@ -67,6 +77,7 @@ class ChildSessions:
         self._listener = AgentListener()
         self._children: set[_Waiting] = set()
         self._folder = make_folder()
+        self._are_let_go = False
         self.known: set[int] = set()
         """Process ids of those that came."""
         invitation = {
@@ -80,16 +91,17 @@ class ChildSessions:
     def close(self) -> None:
         """Children that come now run undebugged, as do those that wait."""
         self._listener.close()
-        self.invitation_file.unlink(missing_ok=True)
-        if self._folder.exists():
-            self._folder.rmdir()
+        shutil.rmtree(self._folder, ignore_errors=True)
         for child in list(self._children):
             child.close()
 
     def _on_arrival(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
         child = decode(arguments, _Child, "offer of a child process")
         self.known.add(child.process_id)
-        waiting = _Waiting(connection, self._children.discard)
+        waiting = _Waiting(connection, self._children.discard, lambda why: self._let_go(child, why))
+        if self._are_let_go:
+            waiting.close()
+            return
         self._children.add(waiting)
         waiting.asking = asyncio.get_running_loop().create_task(self._start(child, waiting))
 
@@ -102,17 +114,27 @@ class ChildSessions:
         try:
             await self._client.start_debugging(configuration)
         except (RequestFailed, TimeoutError) as error:
-            text = f"The child process {child.process_id} runs without debugging: no session was started for it"
-            self._client.output(f"{text} ({error}).", "important")
+            self._let_go(child, f"no session was started for it ({error})")
             waiting.close()
+
+    def _let_go(self, child: _Child, why: str) -> None:
+        """``child`` runs on, and so will those that come after it; said once."""
+        if self._are_let_go:
+            return
+        self._are_let_go = True
+        text = f"The child process {child.process_id} runs without debugging: {why}."
+        self._client.output(f"{text} Further child processes of this run will do so as well.", "important")
 
 
 class _Waiting:
     """The connection of a child that waits for its session."""
 
-    def __init__(self, connection: LoopConnection, on_closed: Any) -> None:
+    def __init__(
+        self, connection: LoopConnection, on_closed: Callable[[_Waiting], None], on_given_up: Callable[[str], None]
+    ) -> None:
         self._connection = connection
         self._on_closed = on_closed
+        self._on_given_up = on_given_up
         self.asking: asyncio.Task[None] | None = None
         connection.receiver = self
 
@@ -125,7 +147,15 @@ class _Waiting:
         """A child asks nothing more."""
 
     def on_event(self, event: Event) -> None:
-        """A child tells nothing more."""
+        """A child tells that it waits no longer."""
+        if event.event != RUNS_ON_EVENT:
+            return
+        try:
+            seconds = decode(event.body, _RunsOn, f"{RUNS_ON_EVENT} event").seconds
+        except ProtocolError as error:
+            self.on_invalid_message(str(error))
+            return
+        self._on_given_up(f"no session came for it within {seconds:g} s")
 
     def on_invalid_message(self, problem: str) -> None:
         """Log it."""

@@ -1,9 +1,14 @@
-"""The command line of a child process, rewritten so that the child begins as a debugged program. Pure functions."""
+"""Which processes run the user's program, and their command lines, rewritten so that they begin as debugged programs.
+
+Pure functions, over commands and stacks; on whichever thread makes a process.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+import types
 from collections.abc import Sequence
 
 Argument = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -12,20 +17,43 @@ _PYTHON = re.compile(r"(python|pypy)[\d.]*")
 _WITH_VALUE = "WX"
 """Short options of the interpreter that take a value, in the same argument or the next."""
 _LONG_WITH_VALUE = frozenset({"--check-hash-based-pycs"})
-_NOT_THE_USERS = re.compile(
-    r"""
-    from\ multiprocessing\.(resource_tracker|semaphore_tracker)\ import  # bookkeeping of multiprocessing
-    | (^|/)torch[./]_inductor[./]compile_worker                          # Inductor's compilers
-    """,
-    re.VERBOSE,
-)
+_WORKER = re.compile(r"from multiprocessing\.spawn import spawn_main")
+"""What multiprocessing starts to run a function of the program; other code on a command line is some tool's own."""
+_COMPILE_WORKER = re.compile(r"(^|/)torch[./]_inductor[./]compile_worker")
+_TOOLS = frozenset({"pip", "ensurepip", "venv"})
+"""Modules that are run as programs and run nothing of the user's."""
+
+_OWN = frozenset({"dynamo_dap", "debugpy", "pydevd", "_pydev_bundle", "_pydevd_bundle"})
+_MEANS = frozenset({"os", "subprocess", "multiprocessing", "concurrent", "asyncio", "threading", "pty", "contextlib"})
+"""Modules by which processes are made for whoever calls them."""
+_COMPILERS = frozenset({"torch", "functorch", "triton"})
+_RUNNERS = ("torch.utils.data", "torch.multiprocessing", "torch.distributed", "torch.backends.xeon")
+"""Parts of torch whose processes run the program: workers that load data, ranks, launchers."""
+
+
+def is_for_program(maker: types.FrameType | None, *, is_fork: bool) -> bool:
+    """Whether the process that is made in the frame ``maker`` runs the user's program.
+
+    torch, Triton and the standard library start processes for their own ends: probes, compile workers, bookkeeping. A
+    fork by the standard library goes on with the program, whoever it was made for.
+    """
+    while maker is not None:
+        name = str(maker.f_globals.get("__name__", ""))
+        top = name.partition(".")[0]
+        maker = maker.f_back
+        if top in _OWN or top in _MEANS or (is_fork and top in sys.stdlib_module_names):
+            continue
+        if top in _COMPILERS:
+            return name.startswith(_RUNNERS)
+        return top not in sys.stdlib_module_names
+    return True
 
 
 def debugged_command(command: Sequence[Argument], entry: str, invitation_file: str) -> list[str] | None:
     """Return ``command`` with the script ``entry`` in front of what it runs.
 
     None when it is to stay as it is: it does not start Python, or nothing of the user's, or reads its program from
-    stdin.
+    stdin. The user's are scripts, modules and workers of multiprocessing.
     """
     arguments = [os.fsdecode(argument) for argument in command]
     if not arguments or not _PYTHON.fullmatch(os.path.basename(arguments[0])):
@@ -50,9 +78,17 @@ def debugged_command(command: Sequence[Argument], entry: str, invitation_file: s
         position += 2 if kind == "value" and not value else 1
     else:
         return None
-    if target in (["-c"], ["-m"]) or target[-1] == entry or _NOT_THE_USERS.search(target[-1]):
+    if target in (["-c"], ["-m"]) or target[-1] == entry or not _is_users(target):
         return None
-    return [*own, entry, "--child", invitation_file, *target, *rest]
+    # The server reads its output, as it does that of this process: it is not to wait in a buffer either.
+    unbuffered = ["-u"] if getattr(sys.__stdout__, "write_through", False) else []
+    return [*own, *unbuffered, entry, "--child", invitation_file, *target, *rest]
+
+
+def _is_users(target: Sequence[str]) -> bool:
+    if target[0] == "-c":
+        return bool(_WORKER.match(target[1]))
+    return target[-1] not in _TOOLS and not _COMPILE_WORKER.search(target[-1])
 
 
 def _read_short_options(argument: str) -> tuple[list[str], str, str]:

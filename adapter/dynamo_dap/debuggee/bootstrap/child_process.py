@@ -1,16 +1,17 @@
 """A child of a debugged process offers itself for a debug session of its own.
 
 It listens on loopback, tells the server of its parent's session where, and waits until a session is configured, or the
-server does not want it. On the main thread of the child, before its program runs, or on the thread that forked.
+server does not want it, or none comes. On the main thread of the child, before its program runs, or on the thread that
+forked.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import threading
+import time
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.agent import Agent
@@ -22,8 +23,11 @@ from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
 
-_SERVER_OF_FORKS = re.compile(r"from multiprocessing\.forkserver import")
-_ANSWER_SECONDS = 10.0
+RUNS_ON_EVENT = "dynamoRunsOn"
+"""Event to the server: nobody has attached in time."""
+_ANSWER_SECONDS = 5.0
+_PATIENCE_SECONDS = 8.0
+"""How long the program waits for a debugger to attach: an editor may start a server for it first."""
 _LOOK_SECONDS = 0.05
 
 
@@ -32,12 +36,6 @@ def run_child(arguments: list[str]) -> None:
     invitation_file, kind, *rest = arguments
     target, rest = (rest[0], rest[1:]) if kind in ("-c", "-m") else (kind, rest)
     agent = process_agent()
-    if kind == "-c" and _SERVER_OF_FORKS.match(target):
-        from dynamo_dap.debuggee.bootstrap.child_processes import invite_forked_children
-
-        invite_forked_children(agent, invitation_file)
-        run(Program(None, None, target, rest), before=lambda filename: None)
-        return
     if kind not in ("-c", "-m"):
         add_program_file(os.path.abspath(target))
     offer_session(agent, invitation_file)
@@ -62,7 +60,8 @@ def offer_session(agent: Agent, invitation_file: str) -> None:
             {"token": offer.token, "processId": os.getpid(), "host": host, "port": port, "accessToken": token},
             timeout=_ANSWER_SECONDS,
         )
-        _wait(agent, offer.is_over)
+        if not _wait(agent, offer.is_over):
+            offer.connection.send_event(RUNS_ON_EVENT, {"seconds": _PATIENCE_SECONDS})
     except (RequestFailed, TimeoutError):
         return
     finally:
@@ -71,13 +70,20 @@ def offer_session(agent: Agent, invitation_file: str) -> None:
         agent.eager_debugger.wait_until_configured()
 
 
-def _wait(agent: Agent, is_over: threading.Event) -> None:
-    """Wait until the session is configured; the server's end counts only while nobody has attached."""
+def _wait(agent: Agent, is_over: threading.Event) -> bool:
+    """Wait until the session is configured, or there will be none; False when nobody attached in time.
+
+    The server's end counts only while nobody has attached.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
     was_attached = False
     while not agent.configured.wait(_LOOK_SECONDS):
         was_attached = was_attached or agent.client is not None
         if agent.client is None and (was_attached or is_over.is_set()):
-            return
+            return True
+        if not was_attached and time.monotonic() > until:
+            return False
+    return True
 
 
 @dataclass(frozen=True)

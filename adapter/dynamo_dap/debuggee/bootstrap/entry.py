@@ -1,5 +1,8 @@
 """The script that a server runs in place of the user's program: ``PYTHON entry.py``, with ``DYNAMO_DAP_LAUNCH`` set.
 
+A child process runs it with ``--child``; a worker of multiprocessing's server of forks has it run for it, by another
+name, with the global ``INVITATION_FILE``.
+
 It runs as a plain script, so that no directory of the user's comes first on ``sys.path`` while the debugger imports
 what it needs. If this Python has no ``dynamo_dap`` installed, the package that this file belongs to is used.
 """
@@ -65,9 +68,31 @@ def inject(address: str, token: str) -> None:
     connect((host, int(port)), access_token=token)
 
 
+def offer_worker(invitation_file: str) -> None:
+    """Offer this process, which is about to be told what to work on."""
+    try:
+        if "dynamo_dap" not in sys.modules:
+            _import_own_package()
+        from dynamo_dap.debuggee.bootstrap.child_process import offer_session
+        from dynamo_dap.debuggee.bootstrap.process_agent import process_agent
+
+        offer_session(process_agent(), invitation_file)
+    except Exception as error:  # noqa: BLE001  (whatever it is, the worker is to run)
+        _say_undebugged(invitation_file, str(error))
+
+
+def _say_undebugged(invitation_file: str, problem: str) -> None:
+    """Say it once a run: all children of a Python lack the same."""
+    try:
+        os.close(os.open(invitation_file + ".said", os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError:
+        return
+    sys.stderr.write("dynamo-dap: this child process is not debugged: " + problem + "\n")
+
+
 def _run_undebugged(problem: str) -> None:
     """A child process is the program's own affair: it runs, whatever this Python lacks."""
-    sys.stderr.write("dynamo-dap: this child process is not debugged: " + problem + "\n")
+    _say_undebugged(sys.argv[2], problem)
     command = getattr(sys, "orig_argv", [sys.executable, *sys.argv])
     here = command.index("--child")
     os.execv(sys.executable, [*command[: here - 1], *command[here + 2 :]])
@@ -80,3 +105,5 @@ def _give_up(problem: str) -> None:
 
 if __name__ == "__main__":
     main()
+elif "INVITATION_FILE" in globals():
+    offer_worker(globals()["INVITATION_FILE"])

@@ -44,11 +44,16 @@ class LaunchDescription(msgspec.Struct, rename="camel"):
     debugpy_address: str | None = None
     """Where the server waits for debugpy; None when ordinary Python is not debugged."""
     debugpy_token: str = ""
+    own_variables: list[str] = []
+    """What the server put into the environment for this process alone."""
+    is_thawed: bool = False
+    """Whether the server had this process import the standard library from its files."""
 
 
 def launch() -> None:
     """Connect to the server, wait for its configuration, and run the program."""
     description = msgspec.json.decode(os.environ.pop(LAUNCH_VARIABLE), type=LaunchDescription)
+    _keep_from_children(description)
     program = Program(description.program, description.module, description.code, description.args)
     if program.program is not None:
         add_program_file(os.path.abspath(program.program))
@@ -64,6 +69,14 @@ def launch() -> None:
         run(program, before=lambda filename: _before(agent, filename))
         return
     _run_with_debugpy(agent, program, description, description.debugpy_address)
+
+
+def _keep_from_children(description: LaunchDescription) -> None:
+    """What the server had this interpreter begin with is not for the processes that the program starts."""
+    for name in description.own_variables:
+        os.environ.pop(name, None)
+    if description.is_thawed:
+        sys._xoptions.pop("frozen_modules", None)
 
 
 def _say_goodbye(agent: Agent) -> None:

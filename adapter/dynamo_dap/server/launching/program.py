@@ -49,8 +49,20 @@ class Job:
 
     def debugged_command(self) -> list[str]:
         """Return the command that runs the program under the bootstrap, which reads ``LAUNCH_VARIABLE``."""
-        thawed = ["-X", "frozen_modules=off"] if self.options.eager and self._is_python_itself else []
+        thawed = ["-X", "frozen_modules=off"] if self._is_thawed else []
         return [*self.python, *thawed, str(_ENTRY)]
+
+    @property
+    def _is_thawed(self) -> bool:
+        return self.options.eager and self._is_python_itself
+
+    @property
+    def own_variables(self) -> dict[str, str]:
+        """Variables that the program's environment needs to be run by us: its children are not to have them."""
+        # Output that waits in a buffer is no use in an IDE.
+        given = {**os.environ, **self.environment_changes}
+        is_captured = self.options.console == "internalConsole"
+        return {"PYTHONUNBUFFERED": "1"} if is_captured and "PYTHONUNBUFFERED" not in given else {}
 
     @property
     def _is_python_itself(self) -> bool:
@@ -67,6 +79,8 @@ class Job:
             "token": token,
             self.kind: self.target,
             "args": self.arguments,
+            "ownVariables": list(self.own_variables),
+            "isThawed": self._is_thawed,
         }
         if debugpy is not None:
             description.update(debugpyAddress=debugpy.address, debugpyToken=debugpy.token)

@@ -46,8 +46,8 @@ class Starter:
         return await self._start_in_terminal(command, changes)
 
     def _start_child(self, command: list[str], changes: environment.Changes) -> ChildProcess:
-        # The server's own secret is none of the program's; and output that waits in a buffer is no use in an IDE.
-        base = {"PYTHONUNBUFFERED": "1", **os.environ}
+        # The server's own secret is none of the program's.
+        base = {**self.job.own_variables, **os.environ}
         base.pop(TOKEN_VARIABLE, None)
         return ChildProcess(command, self.job.cwd, environment.apply(base, changes), self.client.program_output)
 
