@@ -218,3 +218,41 @@ def test_a_breakpoint_of_another_mode_is_not_verified(session: Session) -> None:
         assert "compile-time" in (run_time.message or "")
     session.wait_for_stop("breakpoint", at="first")
     assert session.run_to_end() == 0
+
+
+COUNTING = """
+import sys
+
+compiled = []
+
+def hook(event, arguments):
+    if event == "compile" and arguments[0] is not None:
+        text = arguments[0]
+        compiled.append(text if isinstance(text, str) else bytes(text).decode(errors="replace"))
+
+sys.addaudithook(hook)
+print("counting")  #@counting
+"""
+
+
+def test_a_file_is_parsed_once_per_version(session: Session, tmp_path: Path) -> None:
+    """However many breakpoints there are, and however often they are sent; by us and by debugpy together."""
+    program, library = Fixture(tmp_path / "program.py"), Fixture(tmp_path / "library.py")
+    program.path.write_text(COUNTING)
+    functions = "".join(f"def f{number}(x):\n    return x + {number}\n" for number in range(100))
+    library.path.write_text(f"# the library\n{functions}")
+    with session.launching(program, eager=True, mode="both"):
+        session.set_breakpoints(program, "counting")
+    stop = session.wait_for_stop("breakpoint", at="counting")
+
+    def times_parsed() -> str:
+        return stop.frame.evaluate("len([one for one in compiled if one.startswith('# the library')])").text
+
+    lines = [3 + 2 * number for number in range(100)]
+    for count in (99, 100):
+        assert all(answer.verified for answer in session.set_breakpoints(library, *lines[:count]))
+    assert times_parsed() == "1"
+    library.path.write_text(f"# the library\n# has changed\n{functions}")
+    assert all(answer.verified for answer in session.set_breakpoints(library, *[line + 1 for line in lines]))
+    assert times_parsed() == "2"
+    assert session.run_to_end() == 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import os
 import sys
-import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -42,10 +41,10 @@ def bind_line(path: str, line: int, mode: str | None, options: Options) -> Bindi
         table = line_table(path)
     except LineTableError as error:
         return Binding(line, str(error))
-    return _bind_in_table(table, path, line)
+    return _bind_in_table(table, line)
 
 
-def _bind_in_table(table: LineTable, path: str, line: int) -> Binding:
+def _bind_in_table(table: LineTable, line: int) -> Binding:
     bound = table.next_executable_line(line)
     if bound is None:
         return Binding(line, f"there is no code on or after line {line}")
@@ -53,8 +52,8 @@ def _bind_in_table(table: LineTable, path: str, line: int) -> Binding:
         bound = _first_line_of_body(table, bound)
         if bound is None:
             return Binding(line, f"line {line} runs when the module is imported: Dynamo traces functions only")
-    function = table.function_at(bound)
-    reason = _never_traced(path, function) if function is not None else None
+    # A function in another on one line comes last: that is the one that is traced by itself.
+    reason = _never_traced(table, table.functions_running(bound)[-1])
     if reason is not None:
         return Binding(line, reason)
     return Binding(bound)
@@ -101,7 +100,7 @@ def bind_function(name: str) -> tuple[str, Binding]:
         for function in table.functions:
             if name in _names_of(function, module_name) and function.lines:
                 line = min(function.lines)
-                return path, Binding(line, _never_traced(path, function))
+                return path, Binding(line, _never_traced(table, function))
     return "", Binding(0, f"no function '{name}' is in the modules loaded so far", pending=True)
 
 
@@ -135,28 +134,12 @@ def _user_files() -> Iterator[tuple[str, str]]:
 _DISABLING = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
 
 
-def _never_traced(path: str, function: FunctionLines) -> str | None:
+def _never_traced(table: LineTable, function: FunctionLines) -> str | None:
     """Return why Dynamo never traces ``function``, as far as its text tells; None when it may."""
-    node = _definition(path, function)
-    if isinstance(node, ast.AsyncFunctionDef):
+    if function.is_coroutine:
         return f"'{function.qualified_name}' is a coroutine: Dynamo does not trace coroutines"
-    if isinstance(node, ast.FunctionDef):
-        for decorator in node.decorator_list:
-            called = decorator.func if isinstance(decorator, ast.Call) else decorator
-            if ast.unparse(called) in _DISABLING:
-                return f"'{function.qualified_name}' is under @{ast.unparse(called)}: Dynamo does not trace it"
-    return None
-
-
-def _definition(path: str, function: FunctionLines) -> ast.AST | None:
-    try:
-        with tokenize.open(path) as file:
-            tree = ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if first == function.first_line:
-                return node
+    for decorator in table.decorators(function):
+        called = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        if called in _DISABLING:
+            return f"'{function.qualified_name}' is under @{called}: Dynamo does not trace it"
     return None

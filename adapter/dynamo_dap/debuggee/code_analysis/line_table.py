@@ -1,7 +1,9 @@
 """Which lines of a source file have code, and which function each belongs to.
 
 The file is read and compiled, never executed, so a breakpoint can be placed before (or without) the program loading it.
-Pure; any thread may call it. Tables are immutable and cached for as long as the file keeps its time and size.
+Pure; any thread may call it. Tables are immutable and cached for as long as the file keeps its time and size. What only
+the text tells (where statements begin and functions end) is worked out when first asked for: most breakpoints need the
+code alone.
 
 A function, here, is what the user wrote with ``def``, ``async def`` or ``lambda``: comprehensions, generator
 expressions and the bodies of classes inside functions count as lines of the function around them. Bodies of classes at
@@ -11,14 +13,18 @@ module level run when the module is imported and count as the module's.
 from __future__ import annotations
 
 import ast
+import itertools
 import opcode
+import os
+import threading
 import tokenize
 import warnings
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from inspect import CO_OPTIMIZED
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType
 
@@ -45,29 +51,81 @@ class FunctionLines:
     """As ``co_qualname`` gives it: ``Model.forward``, ``outer.<locals>.inner``."""
     first_line: int
     """``co_firstlineno``: the line of the first decorator, else of ``def`` or ``lambda``."""
-    last_line: int
-    """The last line of its text, with comments after it that are indented as its body is."""
     lines: frozenset[int]
     """The lines whose code runs when the function is called, without those of functions defined in it."""
+    is_coroutine: bool = False
+    """Whether it was defined with ``async def``."""
 
 
-@dataclass(frozen=True)
 class LineTable:
     """The lines of one file."""
 
-    path: str
-    functions: tuple[FunctionLines, ...]
-    """In order of their first line, an outer function before those defined in it."""
-    module_level_lines: frozenset[int]
-    """Lines that run when the module is imported: statements outside functions, ``def`` and decorator lines."""
-    statement_starts: frozenset[int]
-    """Lines on which a statement, ``except`` handler, ``case`` or decorator begins."""
-    executable_lines: frozenset[int] = field(init=False)
-    """Every line that has code."""
+    def __init__(
+        self, path: str, functions: tuple[FunctionLines, ...], module_level_lines: frozenset[int], text: str
+    ) -> None:
+        """``functions`` are in order of their first line, an outer function before those defined in it.
 
-    def __post_init__(self) -> None:
-        lines = self.module_level_lines.union(*(function.lines for function in self.functions))
-        object.__setattr__(self, "executable_lines", lines)
+        ``module_level_lines`` run when the module is imported: statements outside functions, ``def`` and decorator
+        lines. ``text`` is the whole file's.
+        """
+        self.path = path
+        self.functions = functions
+        self.module_level_lines = module_level_lines
+        self._text = text
+
+    @cached_property
+    def executable_lines(self) -> frozenset[int]:
+        """Every line that has code."""
+        return self.module_level_lines.union(*(function.lines for function in self.functions))
+
+    @cached_property
+    def statement_starts(self) -> frozenset[int]:
+        """Lines on which a statement, ``except`` handler, ``case`` or decorator begins."""
+        return self._of_tree[0]
+
+    @cached_property
+    def _of_tree(self) -> tuple[frozenset[int], dict[tuple[str, int], int]]:
+        """Where statements begin, and where functions end."""
+        with _own_warnings_silenced():
+            tree = ast.parse(self._text, _NAME_WHEN_COMPILING)
+        return frozenset(_statement_starts(tree)), _function_ends(tree, self._text_lines)
+
+    @cached_property
+    def _text_lines(self) -> list[str]:
+        return self._text.splitlines()
+
+    @cached_property
+    def _last_lines(self) -> list[int]:
+        """The last line of each function."""
+        return [self.last_line(function) for function in self.functions]
+
+    @cached_property
+    def _running(self) -> dict[int, list[FunctionLines]]:
+        running: dict[int, list[FunctionLines]] = {}
+        for function in self.functions:
+            for line in function.lines:
+                running.setdefault(line, []).append(function)
+        return running
+
+    def last_line(self, function: FunctionLines) -> int:
+        """Return the last line of its text, with comments after it that are indented as its body is."""
+        own = function.qualified_name.rpartition(".")[2], function.first_line
+        return self._of_tree[1].get(own) or max(function.lines, default=function.first_line)
+
+    def decorators(self, function: FunctionLines) -> list[ast.expr]:
+        """Return what ``function`` is decorated with."""
+        first = self._text_lines[function.first_line - 1] if function.first_line <= len(self._text_lines) else ""
+        if not first.lstrip().startswith("@"):
+            return []
+        rest = itertools.islice(self._text_lines, function.first_line - 1, None)
+        head = list(itertools.takewhile(lambda line: not line.lstrip().startswith(("def ", "async def ")), rest))
+        indentation = first[: len(first) - len(first.lstrip())]
+        outer = "if True:\n" if indentation else ""
+        try:
+            tree = ast.parse(outer + "\n".join([*head, f"{indentation}def decorated(): pass"]))
+        except SyntaxError:
+            return []
+        return next((node.decorator_list for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), [])
 
     def function_at(self, line: int) -> FunctionLines | None:
         """Return the innermost function whose text holds ``line``; None at module level.
@@ -75,16 +133,17 @@ class LineTable:
         A ``def`` or decorator line belongs to the function that it defines.
         """
         innermost: FunctionLines | None = None
-        for function in self.functions:
+        innermost_end = 0
+        for function, end in zip(self.functions, self._last_lines, strict=True):
             if function.first_line > line:
                 break
-            if line <= function.last_line and (innermost is None or function.last_line <= innermost.last_line):
-                innermost = function
+            if line <= end and (innermost is None or end <= innermost_end):
+                innermost, innermost_end = function, end
         return innermost
 
     def functions_running(self, line: int) -> list[FunctionLines]:
         """Return the functions that have code on ``line``: several for lambdas that share it, none at module level."""
-        return [function for function in self.functions if line in function.lines]
+        return self._running.get(line, [])
 
     def next_executable_line(self, line: int) -> int | None:
         """Return ``line`` if it has code, else the next line below that has, without leaving the function around it."""
@@ -109,7 +168,11 @@ def line_table(path: str) -> LineTable:
     version = (status.st_mtime_ns, status.st_size)
     cached = _cache.get(path)
     if cached is None or cached[0] != version:
-        cached = _cache[path] = (version, _make(path, _read(path)))
+        # Two debuggers ask for the same file at the same time: the second waits for what the first makes.
+        with _making:
+            cached = _cache.get(path)
+            if cached is None or cached[0] != version:
+                cached = _cache[path] = (version, _make(path, _read(path)))
     return cached[1]
 
 
@@ -123,6 +186,16 @@ def line_table_of_text(text: str, path: str = "<string>") -> LineTable:
 
 
 _cache: dict[str, tuple[tuple[int, int], LineTable]] = {}
+_making = threading.Lock()
+
+
+def _forget_lock() -> None:
+    """In a forked process: whoever held it is not here."""
+    global _making
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
 
 
 def _read(path: str) -> str:
@@ -138,17 +211,16 @@ def _read(path: str) -> str:
 def _make(path: str, text: str) -> LineTable:
     try:
         with _own_warnings_silenced():
-            tree = ast.parse(text, _NAME_WHEN_COMPILING)
-            code = compile(tree, _NAME_WHEN_COMPILING, "exec", dont_inherit=True)
+            code = compile(text, _NAME_WHEN_COMPILING, "exec", dont_inherit=True)
     except SyntaxError as error:
         where = f", line {error.lineno}" if error.lineno else ""
         raise LineTableError(f"{path}{where}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise LineTableError(f"{path} cannot be compiled: {error or type(error).__name__}") from None
-    collector = _Collector(_function_ends(tree, text.splitlines()))
+    collector = _Collector()
     collector.module(code)
-    functions = sorted(collector.functions, key=lambda function: (function.first_line, -function.last_line))
-    return LineTable(path, tuple(functions), frozenset(collector.module_lines), frozenset(_statement_starts(tree)))
+    functions = sorted(collector.functions, key=lambda one: (one.first_line, one.qualified_name.count(".")))
+    return LineTable(path, tuple(functions), frozenset(collector.module_lines), text)
 
 
 @contextmanager
@@ -172,8 +244,7 @@ def _own_warnings_silenced() -> Iterator[None]:
 class _Collector:
     """Goes through the code objects of a module, outermost first."""
 
-    def __init__(self, function_ends: dict[tuple[str, int], int]) -> None:
-        self._function_ends = function_ends
+    def __init__(self) -> None:
         self.functions: list[FunctionLines] = []
         self.module_lines: set[int] = set()
 
@@ -201,8 +272,8 @@ class _Collector:
             self._add_function(code, name, lines)
 
     def _add_function(self, code: CodeType, name: str, lines: set[int]) -> None:
-        end = self._function_ends.get((code.co_name, code.co_firstlineno), max(lines, default=code.co_firstlineno))
-        self.functions.append(FunctionLines(name, code.co_firstlineno, end, frozenset(lines)))
+        is_coroutine = bool(code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
+        self.functions.append(FunctionLines(name, code.co_firstlineno, frozenset(lines), is_coroutine))
 
 
 def _inner_codes(code: CodeType) -> list[CodeType]:
@@ -240,27 +311,32 @@ def prologue_end(code: CodeType) -> int:
     return offset
 
 
+def _statements(tree: ast.Module) -> Iterator[ast.stmt | ast.ExceptHandler | ast.match_case]:
+    """Yield every statement, handler and case. Expressions, the bulk of a tree, are not gone into."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+            for inner in getattr(node, name, ()):
+                yield inner
+                waiting.append(inner)
+
+
 def _statement_starts(tree: ast.Module) -> Iterator[int]:
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.stmt, ast.ExceptHandler)):
-            yield node.lineno
-        elif isinstance(node, ast.match_case):
-            yield node.pattern.lineno
+    for node in _statements(tree):
+        yield node.pattern.lineno if isinstance(node, ast.match_case) else node.lineno
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield from (decorator.lineno for decorator in node.decorator_list)
 
 
 def _function_ends(tree: ast.Module, source_lines: list[str]) -> dict[tuple[str, int], int]:
-    """Return (name, ``co_firstlineno``) -> last line, for every function of the tree."""
+    """Return (name, ``co_firstlineno``) -> last line, for every function of the tree that has statements."""
     ends: dict[tuple[str, int], int] = {}
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             end = _with_comments_below(source_lines, node.end_lineno or node.lineno, node.col_offset)
             ends[node.name, first] = max(end, ends.get((node.name, first), 0))
-        elif isinstance(node, ast.Lambda):
-            end = node.end_lineno or node.lineno
-            ends["<lambda>", node.lineno] = max(end, ends.get(("<lambda>", node.lineno), 0))
     return ends
 
 
