@@ -30,7 +30,6 @@ from dynamo_dap.debuggee.agent.requests import HANDLERS, Handler, RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.debuggee.agent.threads import ThreadIds
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
-from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, VirtualSource, WriteRefused, text_of_raised
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.events import BreakpointEventBody, OutputEventBody, StoppedEventBody
@@ -237,11 +236,6 @@ class Agent:
         return self._pauses.get(ident)
 
     @property
-    def newest_pause(self) -> Pause | None:
-        """The pause of the thread that stopped last; None when none is held."""
-        return next(reversed(list(self._pauses.values())), None)
-
-    @property
     def held_idents(self) -> set[int]:
         """Python's identifiers of the held threads."""
         return set(self._pauses)
@@ -426,7 +420,11 @@ class Agent:
         """Bind a function breakpoint where it was reached; see ``Host.function_found``."""
         if entry.binding.problem is not None:
             entry.path, entry.binding = path, Binding(line)
-            self.send_event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=entry.as_dap()))
+            self.breakpoint_changed(entry)
+
+    def breakpoint_changed(self, breakpoint: LineBreakpoint) -> None:
+        """Tell the client what is known of ``breakpoint`` now; see ``Host.breakpoint_changed``."""
+        self.send_event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=breakpoint.as_dap()))
 
     def print(self, text: str, category: str = "console") -> None:
         """Send ``text`` to the user as an ``output`` event."""
@@ -447,7 +445,7 @@ def _stopped_body(stop: Stop, reason: str, thread_id: int) -> StoppedEventBody:
     return StoppedEventBody(
         reason=reason,
         description=stop.description,
-        text=without_addresses(stop.text) if stop.text else stop.text,
+        text=stop.text,
         thread_id=thread_id,
         all_threads_stopped=False,
         hit_breakpoint_ids=stop.hit_breakpoint_ids or None,

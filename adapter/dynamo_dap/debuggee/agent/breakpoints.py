@@ -77,6 +77,10 @@ class LineBreakpoint:
     hits: int = 0
     seen: bool = False
     """Whether it was ever reached."""
+    never_run: str | None = None
+    """Why what was compiled so far never comes to it; another compile may."""
+    note: str | None = None
+    """Where it stops, when that is not on its line."""
 
     @property
     def line(self) -> int:
@@ -94,14 +98,14 @@ class LineBreakpoint:
 
     def as_dap(self) -> Breakpoint:
         """Return what DAP tells the client."""
-        problem = self.conditions.problem or self.binding.problem
+        problem = self.conditions.problem or self.binding.problem or self.never_run
         reason = None if problem is None else ("pending" if self.binding.pending else "failed")
         source = Source(path=self.path) if self.path else None
         line = self.binding.line if self.path else None
         return Breakpoint(
             verified=problem is None,
             id=self.id,
-            message=problem or self.binding.note,
+            message=problem or self.note or self.binding.note,
             source=source,
             line=line,
             reason=reason,
@@ -257,6 +261,11 @@ class BreakpointTable:
             if breakpoint.verified:
                 found[breakpoint.line] = (*found.get(breakpoint.line, ()), breakpoint)
         return found or None
+
+    def lines_of_mode(self, mode: str) -> list[LineBreakpoint]:
+        """Return the line breakpoints that can be hit and were asked for in ``mode`` alone."""
+        groups = self._tables.by_path.values()
+        return [one for group in groups for one in group if one.verified and one.mode == mode]
 
     @property
     def functions(self) -> tuple[FunctionEntry, ...]:

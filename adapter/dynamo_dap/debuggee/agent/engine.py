@@ -97,6 +97,9 @@ class Host(Protocol):
     def listing_of(self, code: types.CodeType) -> VirtualSource | None:
         """Return the listing of ``code``, which Dynamo generated; None when no engine has one. Any thread."""
 
+    def breakpoint_changed(self, breakpoint: LineBreakpoint) -> None:
+        """Tell the client what is known of ``breakpoint`` now."""
+
     def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
         """A function breakpoint was reached at ``line`` of ``path``: bind it there, if it was not bound yet."""
 

@@ -8,6 +8,7 @@ torch's breakpoint marker.
 
 from __future__ import annotations
 
+import linecache
 import sys
 import types
 from collections.abc import Sequence
@@ -30,7 +31,9 @@ from dynamo_dap.debuggee.run_time.generated import CodeGone, GeneratedCode, Gene
 from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBreakpoints
 from dynamo_dap.debuggee.run_time.place import Moment, Place
 from dynamo_dap.debuggee.run_time.plans import Plans
+from dynamo_dap.debuggee.run_time.purpose import Kind
 from dynamo_dap.debuggee.run_time.raising import RaisedExceptions, raised_exception
+from dynamo_dap.debuggee.run_time.run_time_lines import RunTimeLines
 from dynamo_dap.debuggee.run_time.stepping import Origin, ends_at, is_on_stack
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecorder, Statement
 from dynamo_dap.debuggee.torch_internals.generated_code import (
@@ -75,6 +78,7 @@ class RunTimeEngine:
         self._notifier = Notifier(self._about_to_run, log_exception)
         self._marker_hook = MarkerHook(self._notifier)
         self._instruction_breakpoints = InstructionBreakpoints(self.codes, host.breakpoints)
+        self._lines = RunTimeLines(host.breakpoints, self.codes)
         self._plans = Plans(host.breakpoints, self._instruction_breakpoints)
         self._wants = _Wants()
         self._raised = RaisedExceptions()
@@ -103,6 +107,8 @@ class RunTimeEngine:
         if not wants.everything:
             self._crash.pause()
         self._watch_again(wants)
+        if wants.breakpoints:
+            self._lines.update()  # The client, who is setting them, hears it in the answer.
         if self._host.current_step() is not None:
             self._watch_own_stack()
 
@@ -164,6 +170,9 @@ class RunTimeEngine:
             return
         self._drop_step_that_ran_off()
         generated = self.codes.meet(code)
+        if self._wants.breakpoints:
+            for changed in self._lines.update():
+                self._host.breakpoint_changed(changed)
         if self._is_wanted(generated, self._wants):
             self._events.about_to_run(generated, code)
             if self._events.problem is not None:
@@ -208,7 +217,7 @@ class RunTimeEngine:
         hit = host.should_stop(list(stops), lambda: GeneratedFrame(place, host.print)) if stops else []
         if hit:
             place.statement = self._statement_of(hit, place)
-            self._stop(place, "breakpoint", hit=hit)
+            self._stop(place, "breakpoint", hit=hit, why=_why(place))
         elif stops is not None and place.index in place.generated.markers:
             self._stop(place, "breakpoint", why="torch._dynamo.bytecode_debugger.breakpoint()")
         elif host.has_pause_requests and host.take_pause_request():
@@ -224,6 +233,10 @@ class RunTimeEngine:
             on_line = (self._host.breakpoints.lines_in(statement.path) or {}).get(statement.line, ())
             if any(one.id in hit for one in on_line):
                 return statement
+        for one in self._host.breakpoints.lines_of_mode(RUN_TIME):
+            if one.id in hit:
+                text = linecache.getline(one.path, one.line).strip()
+                return Statement(one.path, one.line, place.generated.function, text)
         return None
 
     def on_return(self, generated: GeneratedCode, frame: types.FrameType, value: object) -> None:
@@ -359,6 +372,14 @@ def _headline(place: Place, exception: RaisedException | None) -> str:
     if exception is None:
         return f"Running {place.generated.name}"
     return f"{exception.exception_id.rpartition('.')[2]} in generated code"
+
+
+def _why(place: Place) -> str | None:
+    """What to say of a breakpoint that stops elsewhere than on its line."""
+    purpose = place.generated.listing.group_of(place.index).purpose
+    if place.statement is None or purpose.kind is not Kind.GRAPH:
+        return None
+    return f"breakpoint: {purpose.title}, which computes line {place.statement.line}"
 
 
 def _where(place: Place, reason: str) -> str:

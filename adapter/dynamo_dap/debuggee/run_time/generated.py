@@ -13,12 +13,13 @@ from functools import cached_property
 from types import CodeType
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
 from dynamo_dap.debuggee.code_analysis.line_table import prologue_end
 from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
 from dynamo_dap.debuggee.run_time.listing import Listing
-from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, CompileRecorder
+from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, CompileRecorder, lines_computed
 from dynamo_dap.debuggee.torch_internals.generated_code import (
     compile_id_of,
     has_marker,
@@ -110,6 +111,18 @@ class GeneratedCode:
     def record(self) -> CompileRecord | None:
         """What Dynamo recorded of its compile; None when that was before the session."""
         return self._record(self.code)
+
+    @cached_property
+    def computed_lines(self) -> frozenset[tuple[str, int]]:
+        """Normalized path and line of what its compiled graph computes."""
+        lines = lines_computed(self.record.graph) if self.record is not None else ()
+        return frozenset((normalized_path(path), line) for path, line in lines)
+
+    @cached_property
+    def functions(self) -> frozenset[tuple[str, int]]:
+        """Normalized path and first line of the user's functions that it runs: its own, and those traced into it."""
+        traced = self.record.traced if self.record is not None else ()
+        return frozenset((normalized_path(path), line) for path, line in (*traced, (self.path, self.first_line)))
 
     @cached_property
     def listing(self) -> Listing:

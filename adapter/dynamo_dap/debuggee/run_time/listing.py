@@ -80,6 +80,10 @@ class Listing:
                 entries.setdefault((statement.path, statement.line), []).append(group.first)
         return entries
 
+    def groups_of(self, kind: Kind) -> list[Group]:
+        """Return the groups that are there for ``kind``."""
+        return [group for group in self.groups if group.purpose.kind is kind]
+
     def text(self) -> str:
         """Return the whole listing."""
         return "".join(f"{self.line(instruction)}\n" for instruction in self._table)

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.breakpoints import RUN_TIME, BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBreakpoints
+from dynamo_dap.debuggee.run_time.run_time_lines import groups_for_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,9 @@ class Plans:
                 reached = [one for one in (self._lines.lines_in(path) or {}).get(line, ()) if one.applies_to(RUN_TIME)]
                 for index in indices if reached else ():
                     stops[index] = (*stops.get(index, ()), *reached)
+            for one in self._lines.lines_of_mode(RUN_TIME):
+                for group in groups_for_line(generated, normalized_path(one.path), one.line):
+                    stops[group.first] = (*stops.get(group.first, ()), one)
             entered = self._functions_entered(generated)
             if entered:
                 stops[generated.entry] = (*stops.get(generated.entry, ()), *entered)

@@ -15,7 +15,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
-from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, original_of
+from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, original_of, user_function_of
+from dynamo_dap.debuggee.torch_internals.graph import user_places
 
 _REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
 _COMPILE_ID = "torch._guards:CompileContext.current_compile_id"
@@ -58,6 +59,8 @@ class CompileRecord:
     graph: Any
     """The ``torch.fx.Graph``, without real tensors."""
     side_effects: tuple[SideEffect, ...]
+    traced: frozenset[tuple[str, int]] = frozenset()
+    """File and first line of each of the user's functions that was traced: the compiled one and those inlined."""
 
 
 class CompileRecorder:
@@ -106,7 +109,8 @@ class CompileRecorder:
         output = _output_graph(sys._getframe(1))
         if compile_id is None or output is None:
             return
-        record = CompileRecord(str(compile_id), output.graph, tuple(_side_effects(output.side_effects)))
+        traced = frozenset(_traced(original, output))
+        record = CompileRecord(str(compile_id), output.graph, tuple(_side_effects(output.side_effects)), traced)
         key = id(original)
         if key not in self._references:
             self._references[key] = weakref.ref(original, lambda _: self._forget(key))
@@ -128,6 +132,13 @@ def _output_graph(frame: FrameType | None) -> Any:
             return found
         frame = frame.f_back
     return None
+
+
+def _traced(original: CodeType, output: Any) -> Iterator[tuple[str, int]]:
+    inlined = getattr(getattr(output, "tracing_context", None), "traced_code", None) or ()
+    for code in (original, *inlined):
+        function = user_function_of(code)
+        yield function.co_filename, function.co_firstlineno
 
 
 def _side_effects(side_effects: Any) -> Iterator[SideEffect]:
@@ -187,6 +198,23 @@ def outputs_of(graph: Any) -> list[tuple[str, Any]]:
 def count_of_operations(graph: Any) -> int:
     """Return how many nodes of a graph compute something."""
     return sum(node.op not in ("placeholder", "output", "get_attr") for node in graph.nodes)
+
+
+def lines_computed(graph: Any) -> set[tuple[str, int]]:
+    """Return file and line of everything in the user's code that a graph, or the body of an operator in it, computes.
+
+    The line of a call counts as well as the lines of what is called.
+    """
+    graphs = [graph]
+    module = getattr(graph, "owning_module", None)
+    graphs += [inner.graph for inner in module.modules() if hasattr(inner, "graph")] if module is not None else []
+    return {
+        (place.path, place.line)
+        for one in graphs
+        for node in one.nodes
+        if node.op.startswith("call_")
+        for place, _ in user_places(node)
+    }
 
 
 def readable_graph(graph: Any) -> str:

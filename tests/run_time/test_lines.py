@@ -1,0 +1,107 @@
+"""Line breakpoints of mode ``run-time``: where they stop, and which say that they never can. Default launch options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamo_dap.protocol.types import Breakpoint
+from tests.client import Fixture, Session
+
+DEFAULTS: dict[str, Any] = {"eager": True, "mode": "both"}
+
+PROGRAM = """
+import torch
+
+def helper(x):
+    n = 3  #@constant_in_helper
+    return x * n  #@in_helper
+
+def f(x, flag):
+    y = x + 1  #@in_graph
+    z = helper(y)  #@call
+    k = 5  #@constant
+    if flag:  #@guard
+        print("break")  #@statement
+    w = z - k  #@after_break
+    return w  #@return
+
+def never_called(x):
+    return x + 1  #@never_called
+
+compiled = torch.compile(f, backend="eager")
+for number in range(3):
+    result = compiled(torch.ones(3), True)  #@loop
+print(result)  #@end
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Fixture:
+    fixture = Fixture(tmp_path / "program.py")
+    fixture.path.write_text(PROGRAM, encoding="utf-8")
+    return fixture
+
+
+def stop_at(session: Session, program: Fixture, marker: str) -> str:
+    """Go on to the next stop, which must be of the breakpoint at ``marker``; return what it says."""
+    stop = session.wait_for_stop("breakpoint")
+    user = stop.frames[1]
+    assert (user.path, user.marker) == (program.path, marker)
+    session.resume()
+    return str(stop.body["text"])
+
+
+def now(session: Session, answer: Breakpoint) -> dict[str, Any] | None:
+    """What events have told of a breakpoint since it was set, last."""
+    bodies = [one["body"]["breakpoint"] for one in session.timeline.events if one["event"] == "breakpoint"]
+    return next((body for body in reversed(bodies) if body["id"] == answer.id), None)
+
+
+def test_a_line_in_the_graph_stops_where_the_graph_is_called(session: Session, program: Fixture) -> None:
+    with session.launching(program, **DEFAULTS):
+        answers = session.set_breakpoints(program, "in_graph", "in_helper", "after_break", "return", mode="run-time")
+        assert all(answer.verified for answer in answers)
+    for _ in range(3):
+        # Both are computed by the first graph: one stop.
+        said = stop_at(session, program, "in_graph")
+        assert "call compiled graph" in said
+        assert f"which computes line {program.line('in_graph')}" in said
+        assert "which computes line" in stop_at(session, program, "after_break")
+        stop_at(session, program, "return")
+    assert session.wait_for_exit() == 0
+    for answer, marker in zip(answers[:3], ("in_graph", "in_helper", "after_break"), strict=True):
+        told = now(session, answer)
+        assert told is not None
+        assert told["verified"]
+        assert told["message"].startswith("stops where f (")
+        assert told["message"].endswith(f"which computes line {program.line(marker)}")
+    assert now(session, answers[3]) is None, "a line that returns stops there: nothing to tell"
+
+
+def test_a_line_that_nothing_computes_is_not_verified(session: Session, program: Fixture) -> None:
+    markers = ("constant", "guard", "constant_in_helper", "never_called", "statement")
+    with session.launching(program, **DEFAULTS):
+        answers = session.set_breakpoints(program, *markers, mode="run-time")
+        assert all(answer.verified for answer in answers), "nothing is known before it is compiled"
+        session.set_breakpoints(program, *markers, mode="run-time")
+    stop_at(session, program, "statement")
+    # It is known in the second call: the resume function has been compiled.
+    session.wait_for_stop("breakpoint")
+    for answer, marker in zip(answers[:3], markers, strict=False):
+        told = now(session, answer)
+        assert told is not None, marker
+        assert not told["verified"]
+        assert told["message"].startswith(
+            f"no graph and no instruction of the generated code computes line {answer.line}"
+        )
+    assert now(session, answers[3]) is None
+    assert now(session, answers[4]) is None
+    again = session.set_breakpoints(program, "constant", "in_graph", mode="run-time")
+    assert [answer.verified for answer in again] == [False, True], "at once, where it is known already"
+    assert "calls compiled graph" in (again[1].message or "")
+    session.resume()
+    assert "which computes line" in stop_at(session, program, "in_graph")
+    assert session.wait_for_exit() == 0
