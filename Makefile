@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test check check-typescript format unit test-vscode screenshots package bench test-matrix clean
+.PHONY: help setup demo vscode test check check-typescript format unit test-vscode test-editors screenshots package bench test-matrix clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ unit: $(READY)
 
 test-vscode: $(READY) $(TYPESCRIPT_READY)  ## End-to-end tests in a real VS Code in a browser
 	$(NPM) --prefix tests/vscode test -- $(VSCODE_ARGUMENTS)
+
+test-editors: $(READY)  ## Real editors, those that are installed; PLUGINS=FOLDER has nvim-dap, vimspector, dape
+	EDITOR_PLUGINS="$(abspath $(PLUGINS))" $(BIN)/python -m pytest -rs tests/editors $(ARGUMENTS)
 
 screenshots: $(READY) $(TYPESCRIPT_READY)  ## Make the pictures of the READMEs again
 	$(NPM) --prefix tests/vscode run --silent screenshots

@@ -76,7 +76,7 @@ def look_at_child(child: Session) -> None:
     assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[")
     assert "work" in [frame.name for frame in stop.frames]
     stop = child.go_on(at="computed")
-    assert stop.frame["Locals"]["result"].text.startswith("tensor(")
+    assert stop.frame["Locals"]["result"].text.startswith("Tensor ")
     child.set_breakpoints(PROGRAM)
     child.resume()
 

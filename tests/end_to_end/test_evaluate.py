@@ -66,7 +66,7 @@ def test_expressions_and_conditions_over_iterators_and_context_managers(session:
     path = tmp_path / "iterators.py"
     path.write_text(ITERATORS, encoding="utf-8")
     program = Fixture(path)
-    with session.launching(program):
+    with session.launching(program, eager=True, mode="both"):
         session.set_breakpoints(
             program, "taken", condition="left is not None and isinstance(grad, torch.no_grad | object) and times == 4"
         )

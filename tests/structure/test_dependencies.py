@@ -35,10 +35,12 @@ MAY_IMPORT = {
 
 _WRITTEN_BY_USERS = {
     "torch._dynamo.disable",
+    "torch._dynamo.graph_break",
+    "torch._dynamo.maybe_mark_dynamic",
     "torch._disable_dynamo",
     "torch._dynamo.config.reorderable_logging_functions",
 }
-"""Names looked for in the text of the user's own files and of torch's hints."""
+"""Names written into, and looked for in, the text of the user's own files and of torch's hints."""
 
 _PRIVATE_OF_TORCH = re.compile(r"torch(\.\w+)*\.(_[a-zA-Z]\w*|fx\.experimental)(\.\w+)*")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from lsprotocol.types import (
@@ -29,6 +30,8 @@ _SEVERITIES = {
     Kind.SPECIALIZED: DiagnosticSeverity.Information,
     Kind.NEVER_TRACED: DiagnosticSeverity.Hint,
 }
+_PAGE = re.compile(r"https://[\w.-]+/[\w./-]*")
+"""A record may name anything as torch's page: a command of the editor, too."""
 DocumentOf = Callable[[Place], Document | None]
 
 
@@ -62,7 +65,7 @@ def diagnostic_of(
         message=finding.text,
         severity=_SEVERITIES[finding.kind],
         code=finding.code or finding.kind.value,
-        code_description=CodeDescription(finding.link) if finding.link else None,
+        code_description=CodeDescription(finding.link) if finding.link and _PAGE.fullmatch(finding.link) else None,
         source=SOURCE,
         tags=[DiagnosticTag.Unnecessary] if finding.kind is Kind.NEVER_TRACED else None,
         related_information=related or None,

@@ -1,4 +1,7 @@
-"""Follows the newest record of a workspace, while the program that writes it runs."""
+"""Follows the newest record of a workspace, while the program that writes it runs.
+
+A record without a finished compile tells nothing that could be shown: it does not replace one that has some.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dynamo_dap.record.events import Started
-from dynamo_dap.record.file import RecordReader, UnreadableRecord, program_of
+from dynamo_dap.record.file import RecordReader, RecordScan, UnreadableRecord, program_of
 from dynamo_dap.record.folders import SUFFIX, records_base
+from dynamo_dap.record.model import TRACING
 from dynamo_dap.record.session import Session
 
 _log = logging.getLogger(__name__)
@@ -24,6 +28,7 @@ class RecordFollower:
         self._reader: RecordReader | None = None
         self._programs: dict[Path, Started | None] = {}
         """What records tell of their programs; None for those that cannot be read."""
+        self._scans: dict[Path, RecordScan] = {}
         self._listed: dict[str, tuple[int, list[Path]]] = {}
         """Record files by folder, with the folder's time of modification."""
 
@@ -58,14 +63,41 @@ class RecordFollower:
             return True
 
     def _newest(self) -> Path | None:
+        """Return the newest record with a finished compile; without one, the newest."""
         roots = [os.path.realpath(root) for root in self._roots()]
+        newest = None
         for path in sorted(self._records(), key=lambda path: path.name, reverse=True):
             if path not in self._programs:
                 self._look_at(path)
             program = self._programs.get(path)
-            if program is not None and any(_belongs(program, root) for root in roots):
+            if program is None or not any(self._belongs(path, program, root) for root in roots):
+                continue
+            if path == self.path and self._shows_something():
                 return path
-        return None
+            if self._scan(path).has_finished:
+                return path
+            newest = newest or path
+        return newest
+
+    def _shows_something(self) -> bool:
+        session = self.session
+        return session is not None and any(one.state != TRACING for _, one in session.compiles())
+
+    def _scan(self, path: Path) -> RecordScan:
+        scan = self._scans.get(path)
+        if scan is None:
+            scan = self._scans[path] = RecordScan(path)
+        scan.go_on()
+        return scan
+
+    def _belongs(self, path: Path, program: Started, root: str) -> bool:
+        """Whether a program ran in a folder, or lies there, or compiled what is in it."""
+        script = program.program[0] if program.program else ""
+        places = [program.cwd, *([str(Path(program.cwd, script))] if script.endswith(".py") else [])]
+        if any(_is_inside(os.path.realpath(place), root) for place in places):
+            return True
+        is_above = _is_inside(root, os.path.realpath(program.cwd))
+        return is_above and any(_is_inside(os.path.realpath(source), root) for source in self._scan(path).sources)
 
     def _look_at(self, path: Path) -> None:
         try:
@@ -93,13 +125,6 @@ class RecordFollower:
             pass
         self._listed = listed
         return found
-
-
-def _belongs(program: Started, root: str) -> bool:
-    """Whether a program ran in a folder, or lies there."""
-    script = program.program[0] if program.program else ""
-    places = [program.cwd, *([str(Path(program.cwd, script))] if script.endswith(".py") else [])]
-    return any(_is_inside(os.path.realpath(place), root) for place in places)
 
 
 def _is_inside(path: str, folder: str) -> bool:

@@ -20,7 +20,7 @@ from dynamo_dap.language_server.actions import action_of
 from dynamo_dap.language_server.diagnostics import diagnostic_of, lines_of
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding, findings_of
-from dynamo_dap.language_server.fixes.all_fixes import fixes_of
+from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Situation
 from dynamo_dap.language_server.following import RecordFollower
 from dynamo_dap.language_server.lenses import OPEN_RECORD, lenses, record_text
@@ -207,7 +207,9 @@ class RecordServer(LanguageServer):
         for finding, diagnostic in self._diagnostics(document):
             lines = lines_of(document, finding)
             if lines is not None and lines[0] in wanted:
-                situation = Situation(finding, document, lines[0], self._findings[document.path], self.document_at)
+                situation = Situation(
+                    finding, document, lines[0], self._findings[document.path], self.document_at, asked[0]
+                )
                 actions += [action_of(fix, diagnostic, self._positions) for fix in fixes_of(situation)]
         return actions
 

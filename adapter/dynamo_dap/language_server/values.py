@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from lsprotocol.types import Hover, InlayHint, InlayHintKind, MarkupContent, MarkupKind, Range
@@ -45,7 +46,7 @@ def _hint(
 ) -> InlayHint:
     texts = list(dict.fromkeys(value.text for _, value in compiles[-1]))
     label = " | ".join(texts[:_SHOWN]) + (" | …" if len(texts) > _SHOWN else "")
-    rows = [f"- `{value.text}` in {one.name} [{one.id}]" for known in compiles for one, value in known]
+    rows = [f"- {_code(value.text)} in {_of(one)}" for known in compiles for one, value in known]
     return InlayHint(
         position=positions.position(document, line, column),
         label=f": {label}",
@@ -67,14 +68,14 @@ def hover(session: Session, document: Document, positions: Positions, line: int,
     guards = list(_guards(session, document, name, inside))
     if not values and not guards:
         return None
-    text = "\n\n".join([f"**`{name}`** while Dynamo traced it", *_value_text(values), *_guard_text(guards)])
+    text = "\n\n".join([f"**{_code(name)}** while Dynamo traced it", *_value_text(values), *_guard_text(guards)])
     at = Range(positions.position(document, line, start), positions.position(document, line, end))
     return Hover(MarkupContent(MarkupKind.Markdown, text), at)
 
 
 def _value_text(values: list[tuple[Compile, Value, int]]) -> Iterator[str]:
     rows = [
-        f"- `{value.text}` {'given to' if value.is_parameter else f'at line {line} in'} {compiled.name} [{compiled.id}]"
+        f"- {_code(value.text)} {'given to' if value.is_parameter else f'at line {line} in'} {_of(compiled)}"
         for compiled, value, line in values
     ]
     rows = list(dict.fromkeys(rows))
@@ -84,7 +85,7 @@ def _value_text(values: list[tuple[Compile, Value, int]]) -> Iterator[str]:
         yield "\n".join(rows)
     sources = list(dict.fromkeys(value.source for _, value, _ in values if value.source))
     if sources:
-        yield f"Source: {', '.join(f'`{source}`' for source in sources[:_SHOWN])}"
+        yield f"Source: {', '.join(map(_code, sources[:_SHOWN]))}"
 
 
 def _guards(session: Session, document: Document, name: str, inside: range) -> Iterator[tuple[Compile, Guard]]:
@@ -109,4 +110,28 @@ def _guard_text(guards: list[tuple[Compile, Guard]]) -> Iterator[str]:
 def _guard_row(compiled: Compile, expressions: list[str]) -> str:
     """Return a row for what is checked of one thing, of which the first says most."""
     more = f" and {len(expressions) - 1} more" if len(expressions) > 1 else ""
-    return f"- `{expressions[0]}`{more} ({compiled.name} [{compiled.id}])"
+    return f"- {_code(expressions[0])}{more} ({_of(compiled)})"
+
+
+# -- Markdown: what a record says is text, whatever it looks like ---------------------------------------------------
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!<>|~&:])")
+_HARMLESS = re.compile(r"[\w. ]+(?:\(resumed at line \d+\) )?\[[\w/#]+\]")
+_TICKS = re.compile("`+")
+
+
+def _of(compiled: Compile) -> str:
+    return _plain(f"{compiled.name} [{compiled.id}]")
+
+
+def _code(text: str) -> str:
+    """Return a text as code, fenced by more backticks than it has in a row."""
+    text = " ".join(text.split())
+    fence = "`" * (max(map(len, _TICKS.findall(text)), default=0) + 1)
+    room = " " if text.startswith("`") or text.endswith("`") or not text else ""
+    return f"{fence}{room}{text}{room}{fence}"
+
+
+def _plain(text: str) -> str:
+    """Return a text that Markdown shows as it is: no link, no picture, no HTML."""
+    return text if _HARMLESS.fullmatch(text) else _SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -12,6 +12,7 @@ from pygls.workspace import Workspace
 
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.record.session import Session
+from dynamo_dap.record.texts import is_readable_source
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class Documents:
         if uri is not None:
             document = workspace.text_documents[uri]
             return (uri, document.version), document.source
+        # A record names the path: it may be that of a device.
+        if not is_readable_source(path):
+            return None
         try:
             return Path(path).stat().st_mtime_ns, ""
         except OSError:

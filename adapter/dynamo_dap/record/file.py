@@ -2,22 +2,38 @@
 
 The first line is ``Started``, with the version of the format. Each line is one ``write`` to a file that is opened for
 appending; what is empty is left out.
+A record may come from anywhere: a line that cannot be read costs that line only, and control characters are replaced.
 Beyond ``DETAILS_BOUND`` bytes nodes and guards are left out, beyond ``BOUND`` nothing is written any more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.record.events import VERSION, CompileEnded, Event, GraphMade, GuardsMade, Started, Traced, Truncated
+from dynamo_dap.record.events import (
+    VERSION,
+    CompileEnded,
+    Event,
+    GraphMade,
+    GuardsMade,
+    SourceRead,
+    Started,
+    Traced,
+    Truncated,
+)
 from dynamo_dap.record.session import Session
+from dynamo_dap.record.texts import without_controls
 
 DETAILS_BOUND = 32 * 1024 * 1024
 BOUND = 48 * 1024 * 1024
+_LONGEST = 64 * 1024 * 1024
+"""Bytes of a file that are read: a record of ours is smaller."""
+_FIRST_LINE = 1024 * 1024
 
 
 class UnreadableRecord(Exception):
@@ -87,12 +103,12 @@ class RecordReader:
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
-                text = file.read()
+                text = file.read(max(0, _LONGEST - self._offset))
         except OSError as error:
             raise UnreadableRecord(f"cannot read {self.path}: {error.strerror or error}") from None
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
-        for line in whole.splitlines():
+        for line in whole.split(b"\n")[:-1]:
             self._lines += 1
             self._take(line)
         return bool(whole)
@@ -102,9 +118,11 @@ class RecordReader:
             self.session.apply(_first(self.path, line))
         elif line:
             try:
-                self.session.apply(self._decoder.decode(line))
-            except msgspec.DecodeError as error:
-                raise UnreadableRecord(f"{self.path}, line {self._lines}: {error}") from None
+                event = self._decoder.decode(without_controls(line))
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                self.session.unreadable_lines += 1
+            else:
+                self.session.apply(event)
 
 
 def read_record(path: Path) -> Session:
@@ -127,15 +145,53 @@ def program_of(path: Path) -> Started:
     """
     try:
         with path.open("rb") as file:
-            return _first(path, file.readline())
+            return _first(path, file.readline(_FIRST_LINE))
     except OSError as error:
         raise UnreadableRecord(f"cannot read {path}: {error.strerror or error}") from None
 
 
+class RecordScan:
+    """What there is to know of a record before it is worth reading, found without decoding it. One thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.has_finished = False
+        """Whether it tells of a compile that came to its end."""
+        self.sources: list[str] = []
+        """The files that the user's compiled functions are in."""
+        self._offset = 0
+        self._size = -1
+
+    def go_on(self) -> None:
+        """Look at what is new. A record that cannot be read has nothing new."""
+        try:
+            if self.path.stat().st_size == self._size:
+                return
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read(max(0, _LONGEST - self._offset))
+        except OSError:
+            return
+        self._size = self._offset + len(text)
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        self.has_finished |= _ENDED in whole
+        at = whole.find(_SOURCE)
+        while at >= 0:
+            end = whole.find(b"\n", at)
+            with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                self.sources.append(msgspec.json.decode(without_controls(whole[at:end]), type=SourceRead).path)
+            at = whole.find(_SOURCE, end)
+
+
+_ENDED = b'{"event":"compileEnded",'
+_SOURCE = b'{"event":"sourceRead",'
+
+
 def _first(path: Path, line: bytes) -> Started:
     try:
-        started = msgspec.json.decode(line, type=Started)
-    except msgspec.DecodeError:
+        started = msgspec.json.decode(without_controls(line), type=Started)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise UnreadableRecord(f"{path} is no record of dynamo-dap") from None
     if started.version > VERSION:
         raise UnreadableRecord(

@@ -43,12 +43,6 @@ def records_in(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
 
 
-def newest_record(directory: Path) -> Path | None:
-    """Return the newest record of programs that ran in ``directory``; None when there is none."""
-    found = records_in(records_folder(directory))
-    return found[-1] if found else None
-
-
 def remove_old_records(folder: Path) -> None:
     """Remove what is beyond the number that is kept. What cannot be removed stays."""
     for folder_or_file in records_in(folder)[:-KEPT]:

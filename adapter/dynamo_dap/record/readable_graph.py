@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import linecache
-
 from dynamo_dap.record.model import Graph, Node
 from dynamo_dap.record.short_paths import short_paths
+from dynamo_dap.record.texts import source_line
 
 
 def readable_graph(graph: Graph, name: str) -> str:
@@ -19,7 +18,7 @@ def readable_graph(graph: Graph, name: str) -> str:
         if node.operation == "placeholder":
             continue
         if node.place is not None and node.place != last:
-            code = linecache.getline(node.place.path, node.place.line).strip()
+            code = source_line(node.place.path, node.place.line)
             lines += ["", f"    # {names[node.place.path]}:{node.place.line}: {code}"]
         last = node.place
         lines.append(_line(node))

@@ -6,6 +6,7 @@ Main thread of the command.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynamo_dap.record.file import UnreadableRecord, read_record
-from dynamo_dap.record.folders import newest_record, records_folder
+from dynamo_dap.record.file import RecordScan, UnreadableRecord, read_record
+from dynamo_dap.record.folders import records_folder, records_in
 from dynamo_dap.record.model import Compile, CompiledFunction, GraphBreak, Place
 from dynamo_dap.record.session import Session
 from dynamo_dap.record.summary import counts_of_function, counts_of_session
@@ -30,9 +31,10 @@ def main(arguments: list[str]) -> int:
     """Print a report; return the exit status: 1 when there is nothing to report."""
     options = _parser().parse_args(arguments)
     try:
-        session = read_record(_chosen(options.record))
-        if options.html:
-            return _open_html(session, show=not options.no_browser)
+        record = _chosen(options.record)
+        session = read_record(record)
+        if options.html or options.tlparse:
+            return _open_html(session, record, show=not options.no_browser)
     except UnreadableRecord as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return 1
@@ -49,16 +51,28 @@ def _parser() -> argparse.ArgumentParser:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="print everything that is recorded as JSON")
     kind.add_argument("--html", action="store_true", help="open tlparse's report of the trace that was taken")
+    kind.add_argument("--tlparse", action="store_true", help="the same")
     parser.add_argument("--no-browser", action="store_true", help="with --html: print where the report is instead")
     return parser
 
 
 def _chosen(given: Path | None) -> Path:
-    path = given or newest_record(Path.cwd())
-    if path is None:
+    if given is not None:
+        return given
+    found = records_in(records_folder(Path.cwd()))
+    if not found:
         folder = records_folder(Path.cwd())
         raise UnreadableRecord(f"no program has been recorded in this directory (looked in {folder})")
-    return path
+    finished = next((path for path in reversed(found) if _has_finished(path)), None)
+    if finished is not None and finished != found[-1]:
+        print(f"dynamo-dap: no compile was finished in {found[-1].name}; this is the run before", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
+    return finished or found[-1]
+
+
+def _has_finished(path: Path) -> bool:
+    scan = RecordScan(path)
+    scan.go_on()
+    return scan.has_finished
 
 
 def as_json(session: Session) -> bytes:
@@ -80,6 +94,8 @@ def print_report(session: Session, console: Console, only: CompiledFunction | No
     functions = session.functions if only is None else [only]
     program = " ".join(session.started.program) if session.started else "?"
     console.print(f"[bold]{escape(program)}[/bold]" + ("" if session.ended else "  (still running, or it crashed)"))
+    if session.unreadable_lines:
+        console.print(f"[red]{session.unreadable_lines} lines of the record cannot be read and are left out[/red]")
     console.print(f"Graph count: {counts.graphs}")
     console.print(f"Graph break count: {counts.breaks} ({counts.breaks_with_graph} after operations of a graph)")
     console.print(f"Op count: {counts.operations}")
@@ -138,8 +154,22 @@ def _at(place: Place | None) -> str:
     return "" if place is None else escape(f" at {place.path}:{place.line}")
 
 
-def _open_html(session: Session, *, show: bool) -> int:
-    trace = Path(session.started.trace) if session.started and session.started.trace else None
+def _trace_of(session: Session, record: Path) -> Path | None:
+    """Return the folder of torch's own trace.
+
+    Raises:
+        UnreadableRecord: it is not beside the record: a record that came from elsewhere may name any folder.
+    """
+    if session.started is None or session.started.trace is None:
+        return None
+    trace = Path(session.started.trace)
+    if not Path(os.path.realpath(trace)).is_relative_to(os.path.realpath(record.parent)):
+        raise UnreadableRecord(f"the record's trace is outside of its folder: look at it with: tlparse {trace}")
+    return trace
+
+
+def _open_html(session: Session, record: Path, *, show: bool) -> int:
+    trace = _trace_of(session, record)
     if trace is None or not trace.is_dir() or not any(trace.iterdir()):
         raise UnreadableRecord('no trace was taken: launch with "trace": true, or use dynamo-dap run --trace')
     tlparse = shutil.which("tlparse", path=str(Path(sys.executable).parent)) or shutil.which("tlparse")

@@ -39,6 +39,8 @@ class Session:
         self.started: Started | None = None
         self.ended: Ended | None = None
         self.is_truncated = False
+        self.unreadable_lines = 0
+        """Lines of a record file that were left out."""
         self.functions: list[CompiledFunction] = []
         """In the order of their first compile."""
         self.skipped: list[SkippedFrame] = []

@@ -21,13 +21,14 @@ from dynamo_dap.server.errors import ErrorId, RequestRefused
 from dynamo_dap.server.generated_frames import label
 from dynamo_dap.server.handling import Merge, Plan
 from dynamo_dap.server.ids import References
-from dynamo_dap.server.stopped_threads import StoppedThreads
+from dynamo_dap.server.stopped_threads import AGENT, StoppedThreads
 
 _log = logging.getLogger(__name__)
 
 
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
+_EVALUATING = frozenset({"completions", "evaluate", "setExpression"})
 _NOT_WATCHED = {
     "dataId": None,
     "description": "only local variables of a function that Dynamo is tracing can be watched",
@@ -141,6 +142,9 @@ class Router:
         agent, debugpy = backends
         if _is_agents(request.command):
             return agent
+        if request.command in _EVALUATING:  # in the program's globals, on a thread of whoever has stopped one
+            threads = self._stopped_threads()
+            return debugpy if threads.of(DEBUGPY) and not threads.of(AGENT) else agent
         if references.thread_id is not None and self._stopped_threads().is_agents(references.thread_id):
             return agent
         return debugpy

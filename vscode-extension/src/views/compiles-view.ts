@@ -108,8 +108,8 @@ function breakNode(id: string, found: GraphBreak): TreeNode {
     for (const hint of found.hints ?? []) {
         tooltip.appendMarkdown("- ").appendText(hint).appendMarkdown("\n");
     }
-    if (found.link !== undefined) {
-        tooltip.appendMarkdown(`\n[${found.id ?? "More"}](${found.link})`);
+    if (found.link !== undefined && /^https:\/\/[\w./-]+$/.test(found.link)) {
+        tooltip.appendMarkdown(`\n[Torch's page](${found.link})`);
     }
     const node = makeNode(id, "Graph break", "debug-disconnect", { description: found.reason });
     node.item.tooltip = tooltip.value === "" ? found.reason : tooltip;

@@ -30,6 +30,7 @@ from dynamo_dap.debuggee.agent.requests import HANDLERS, Handler, RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.debuggee.agent.threads import ThreadIds
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
+from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, VirtualSource, WriteRefused, text_of_raised
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.events import BreakpointEventBody, OutputEventBody, StoppedEventBody
@@ -234,6 +235,11 @@ class Agent:
     def pause_on(self, ident: int) -> Pause | None:
         """Return the pause of a thread by Python's identifier; None when it is not held."""
         return self._pauses.get(ident)
+
+    @property
+    def newest_pause(self) -> Pause | None:
+        """The pause of the thread that stopped last; None when none is held."""
+        return next(reversed(list(self._pauses.values())), None)
 
     @property
     def held_idents(self) -> set[int]:
@@ -445,7 +451,7 @@ def _stopped_body(stop: Stop, reason: str, thread_id: int) -> StoppedEventBody:
     return StoppedEventBody(
         reason=reason,
         description=stop.description,
-        text=stop.text,
+        text=without_addresses(stop.text) if stop.text else stop.text,
         thread_id=thread_id,
         all_threads_stopped=False,
         hit_breakpoint_ids=stop.hit_breakpoint_ids or None,

@@ -54,6 +54,8 @@ def is_true_python(expression: str, global_names: dict[str, object], local_names
 def _names(
     global_names: dict[str, object], local_names: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, object]]:
+    if global_names is local_names:
+        return global_names, global_names
     # One namespace, so that comprehensions and lambdas in the expression see the frame's locals as well.
     together = {"__builtins__": builtins, **global_names, **local_names}
     return together, dict(local_names)

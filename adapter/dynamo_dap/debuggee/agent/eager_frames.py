@@ -5,6 +5,7 @@ Made and used on the held thread; each dies with its pause.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 
@@ -63,6 +64,31 @@ class EagerFrame(Frame):
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
         """Complete names and attributes."""
         return complete_python(text, column, {**self._frame.f_globals, **self._frame.f_locals})
+
+
+GLOBALS_FILE = "<globals>"
+"""The file of ``frame_of_globals``."""
+
+_ITS_OWN_FRAME = compile("__import__('sys')._getframe()", GLOBALS_FILE, "eval")
+
+
+def frame_of_globals() -> types.FrameType:
+    """Return a frame, finished already, in which names are those of the program's ``__main__``: read and assigned."""
+    frame: types.FrameType = eval(_ITS_OWN_FRAME, vars(sys.modules["__main__"]))
+    return frame
+
+
+class GlobalsFrame(EagerFrame):
+    """Where a request that names no frame is served: it has no place in the stack."""
+
+    def __init__(self, console: Callable[[str], None]) -> None:
+        """What expressions print goes to ``console``."""
+        super().__init__(frame_of_globals(), console)
+
+    def evaluate(self, expression: str, context: str) -> Value:
+        """Evaluate over the program's globals, to which statements assign."""
+        names = self._frame.f_globals
+        return evaluate_python(expression, context, names, names, self._console)
 
 
 def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Position:

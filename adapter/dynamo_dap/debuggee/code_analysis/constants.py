@@ -1,10 +1,11 @@
-"""The text of a constant of a code object: bounded, and without calling code of the constant's class.
+"""Texts that are the same in every run: of a constant of a code object, bounded, and without calling code of its class.
 
 Generated code can hold any object as a constant; its ``repr`` may be slow, huge, or the user's own. Pure; any thread.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from types import CodeType, EllipsisType, NoneType
 
@@ -33,6 +34,14 @@ def constant_text(value: object, depth: int = 0) -> str:
         assert isinstance(value, (tuple, list, frozenset, set))
         return _bounded(_items_text(kind, value, depth))
     return f"<{kind.__module__}.{kind.__qualname__}>" if kind.__module__ != "builtins" else f"<{kind.__qualname__}>"
+
+
+_ADDRESS = re.compile(r"(?: at)? 0x[0-9a-fA-F]{6,}")
+
+
+def without_addresses(text: str) -> str:
+    """Return text that others wrote, Python's and torch's, without the addresses of objects: ``<function f>``."""
+    return _ADDRESS.sub("", text) if "0x" in text else text
 
 
 def _items_text(kind: type, values: Iterable[object], depth: int) -> str:

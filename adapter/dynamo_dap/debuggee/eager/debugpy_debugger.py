@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.eager.compiles import Compiles
 from dynamo_dap.debuggee.eager.frames import innermost_user_frame
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
 from dynamo_dap.debuggee.eager.idle_tracing import IdleTracing
+from dynamo_dap.debuggee.eager.presentation import Presentation
 from dynamo_dap.debuggee.torch_internals.generated_names import is_generated
 
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -67,6 +68,10 @@ class DebugpyDebugger:
         handing_over = HandingOver(self._agent, self._tracing)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
+        if not pydevd_internals.present_values(Presentation(), lambda: self.is_active):
+            self._agent.print(
+                "dynamo-dap: values in ordinary frames look as in debugpy: this one is not known\n", "console"
+            )
         os.register_at_fork(after_in_child=self._leave_forked_process)
         self._agent.threads.shared = self
         self._agent.eager_debugger = self

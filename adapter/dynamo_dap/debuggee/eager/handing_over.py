@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.eager_frames import frame_of_globals
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
@@ -24,6 +25,16 @@ _PATIENCE_SECONDS = 0.5
 """How long a thread that is asked to pause may take before another one is asked."""
 _NEXT_SECONDS = 0.1
 """How long that one may take before the next is asked."""
+
+
+_ABOUT_FRAMES = frozenset({"evaluate", "setExpression", "completions"})
+
+
+def _set_frame(arguments: dict[str, Any]) -> None:
+    """Have a request without a frame served in the program's globals, where a thread is stopped."""
+    frame = pydevd_internals.frame_of_globals_at_stop(frame_of_globals)
+    if frame is not None:
+        arguments["frameId"] = frame
 
 
 class HandingOver:
@@ -41,6 +52,8 @@ class HandingOver:
         try:
             if message.get("type") == "request":
                 command, arguments = message.get("command"), message.get("arguments") or {}
+                if command in _ABOUT_FRAMES and arguments.get("frameId") is None:
+                    _set_frame(arguments)
                 self._tracing.on_request(command, arguments)
                 self._on_request(command, arguments)
         except Exception:  # noqa: BLE001  (debugpy must not suffer from us)

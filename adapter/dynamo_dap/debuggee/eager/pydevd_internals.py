@@ -14,8 +14,10 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
+from dynamo_dap.debuggee.agent.eager_frames import GLOBALS_FILE
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.line_table import line_table
 
@@ -24,6 +26,8 @@ _SETTINGS = {
     "PYDEVD_USE_FRAME_EVAL": "NO",
     # A warning that modules of the standard library are frozen, on stderr of the program.
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    # Seconds after which it warns, there as well, that a value took long to show: no business of the program's.
+    "PYDEVD_WARN_SLOW_RESOLVE_TIMEOUT": "3600",
 }
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
@@ -464,6 +468,117 @@ def _suspend_monitoring() -> Callable[[], None] | None:
         return None
     resume: Callable[[], None] = monitoring.resume_current_thread_tracing
     return resume
+
+
+# -- variables --------------------------------------------------------------------------------------------------------
+
+
+class Presentation(Protocol):
+    """How values are shown. Asked on threads that it has stopped."""
+
+    def data(self, variable: Any, context: str | None) -> dict[str, Any] | None:
+        """Return fields of a DAP variable that replace those that it would give; None to let it."""
+
+    def children(self, variable: Any) -> list[tuple[str, Any, str | None]] | None:
+        """Return name, object and expression of the children asked for; None to let it."""
+
+    def paging(self, only: str | None, start: int, count: int) -> AbstractContextManager[None]:
+        """Ask for one page of children inside: of DAP's ``filter`` ``only``, all from ``start`` on for ``count`` 0."""
+
+    def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
+        """Return what ``show`` gives for a variable that is left to it."""
+
+
+_is_presentation_wanted: Callable[[], bool] | None = None
+
+
+def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) -> bool:
+    """Have ``presentation`` show values while ``is_wanted``; False when this debugpy has no place for it.
+
+    For the life of the process. The presentation of the first call is kept, ``is_wanted`` is that of the last.
+    """
+    global _is_presentation_wanted
+    if _is_presentation_wanted is not None:
+        _is_presentation_wanted = is_wanted
+        return True
+    try:
+        variables: Any = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")._ObjectVariable
+        api: Any = importlib.import_module("_pydevd_bundle.pydevd_api")
+        own_data, own_children = variables.get_var_data, variables.get_children_variables
+        own_child, own_request = variables.get_child_variable_named, api.internal_get_variable_json
+    except (ImportError, AttributeError):
+        return False
+    _is_presentation_wanted = is_wanted
+
+    def get_var_data(self: Any, fmt: Any = None, context: str | None = None, **attributes: Any) -> Any:
+        if not _wants_presentation():
+            return own_data(self, fmt, context, **attributes)
+        shown = presentation.data(self, context)
+        if shown is None:
+            return presentation.left_to_debugpy(lambda: own_data(self, fmt, context, **attributes), context)
+        name, expression = self.name, {} if self.evaluate_name is None else {"evaluateName": self.evaluate_name}
+        if self._is_return_value:
+            name = f"(return) {name}"
+            shown.setdefault("presentationHint", {}).setdefault("attributes", []).append("readOnly")
+        return {"name": name, **expression, **shown}
+
+    def get_children_variables(self: Any, fmt: Any = None, scope: Any = None) -> Any:
+        found = presentation.children(self) if _wants_presentation() else None
+        if found is None:
+            return own_children(self, fmt, scope)
+        return [
+            variables(self.py_db, name, value, self._register_variable, evaluate_name=expression, frame=self.frame)
+            for name, value, expression in found
+        ]
+
+    def get_child_variable_named(self: Any, name: str, fmt: Any = None, scope: Any = None) -> Any:
+        page = presentation.paging("indexed", int(name), 1) if name.isdecimal() else contextlib.nullcontext()
+        with page:
+            found = own_child(self, name, fmt, scope)
+        return found if found is not None else own_child(self, name, fmt, scope)
+
+    def internal_get_variable_json(pydb: Any, request: Any) -> None:
+        asked = request.arguments
+        with presentation.paging(asked.filter, asked.start or 0, asked.count or 0):
+            own_request(pydb, request)
+
+    def get_variable_reference(self: Any) -> int:
+        # Its own is the id of the value: two names of one value would share the children, with one's expressions.
+        return id(self)
+
+    variables.get_variable_reference = get_variable_reference
+    variables.get_var_data, variables.get_children_variables = get_var_data, get_children_variables
+    variables.get_child_variable_named = get_child_variable_named
+    api.internal_get_variable_json = internal_get_variable_json
+    return True
+
+
+def _wants_presentation() -> bool:
+    return _is_presentation_wanted is not None and _is_presentation_wanted()
+
+
+def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) -> int | None:
+    """Return the DAP id under which a thread that it holds evaluates in ``frame_of_globals()``; None without one.
+
+    The frame belongs to the stop of that thread, as its own frames do. Its reader thread.
+    """
+    manager = debugger().suspended_frames_manager
+    for tracker in list(manager._thread_id_to_tracker.values()):
+        with tracker._lock:
+            if tracker._untracked:
+                continue
+            frame = next((one for one in tracker._frame_id_to_frame.values() if _is_of_globals(one)), None)
+            if frame is None:
+                frame = frame_of_globals()
+                tracker._frame_id_to_frame[id(frame)] = frame
+                tracker._frame_id_to_main_thread_id[id(frame)] = tracker.get_main_thread_id()
+                manager._variable_reference_to_frames_tracker[id(frame)] = tracker
+        return int(_schema()._translate_id_to_dap(id(frame)))
+    return None
+
+
+def _is_of_globals(frame: types.FrameType) -> bool:
+    return frame.f_code.co_filename == GLOBALS_FILE
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_internals.compiled_frames import built_guards
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
@@ -45,6 +46,11 @@ class Texts:
     guards: GuardTexts
 
 
+def text_of(text: str, maximum: int) -> str:
+    """Return what torch wrote, bounded and without addresses."""
+    return bounded_text(without_addresses(text), maximum)
+
+
 def place(found: TorchPlace | None) -> Place | None:
     """Return a place of torch's as the record's."""
     return None if found is None else Place(found.path, found.line, found.column)
@@ -67,14 +73,14 @@ def graph_break(exception: Any, effect: str | None) -> GraphBreak:
     return GraphBreak(
         reason=facts.kind,
         place=place(place_of_break(exception)),
-        explanation=facts.explanation and bounded_text(facts.explanation, _MESSAGE),
-        hints=[bounded_text(hint, _MESSAGE) for hint in facts.hints],
-        context=facts.context and bounded_text(facts.context, _MESSAGE),
+        explanation=facts.explanation and text_of(facts.explanation, _MESSAGE),
+        hints=[text_of(hint, _MESSAGE) for hint in facts.hints],
+        context=facts.context and text_of(facts.context, _MESSAGE),
         id=facts.identifier,
         link=facts.link,
         effect=effect,
         stack=[StackLine(Place(at.path, at.line, at.column), name) for at, name in stack_of_break(exception)],
-        message=bounded_text(facts.message, _MESSAGE),
+        message=text_of(facts.message, _MESSAGE),
     )
 
 
@@ -92,10 +98,10 @@ def _node(node: Any, texts: NodeTexts) -> Node:
     return Node(
         name=str(node.name),
         operation=str(node.op),
-        target=bounded_text(target_name(node), _ROOM),
+        target=text_of(target_name(node), _ROOM),
         value=value or None,
         place=None if found is None else Place(found[0].path, found[0].line),
-        expression=bounded_text(expression, _ROOM),
+        expression=text_of(expression, _ROOM),
     )
 
 
@@ -104,8 +110,8 @@ def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
     then, now = values_then_and_now(failure, frame) if frame is not None else (None, None)
     return GuardFailure(
         compile_id=failure.compile_id,
-        expression=bounded_text(failure.expression, _MESSAGE),
-        reason=bounded_text(failure.reason, _MESSAGE),
+        expression=text_of(failure.expression, _MESSAGE),
+        reason=text_of(failure.reason, _MESSAGE),
         place=place(failure.place),
         value_then=then,
         value_now=now,
@@ -126,7 +132,7 @@ def guards(compiling: FrameCompile, output: Any, checks: Sequence[str]) -> tuple
         for expression in one.expressions:
             count += 1
             if count <= MAXIMUM_GUARDS:
-                found.append(Guard(bounded_text(expression, _ROOM), one.check, at, one.source))
+                found.append(Guard(text_of(expression, _ROOM), one.check, at, one.source))
     remember_places(compiling.code, compiling.compile_id, places)
     return count, found
 
@@ -138,7 +144,7 @@ def guards_so_far(translator: Any, texts: GuardTexts) -> tuple[int, list[Guard]]
 
 
 def _guard_so_far(expression: str, known: GuardFacts | ShapeGuardFacts) -> Guard:
-    text, at = bounded_text(expression, _ROOM), place(known.place)
+    text, at = text_of(expression, _ROOM), place(known.place)
     if isinstance(known, ShapeGuardFacts):
         return Guard(text, "SHAPE_ENV", at)
     return Guard(text, known.check, at, as_the_user_wrote(known.name) if known.name else None)

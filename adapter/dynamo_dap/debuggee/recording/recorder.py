@@ -16,6 +16,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.answers import compiles_body, graph_answer, graph_body, guards_answer, guards_body
 from dynamo_dap.debuggee.recording.sources import digests_of
@@ -34,7 +35,7 @@ from dynamo_dap.debuggee.torch_internals.translator import (
     running_translator,
     user_function_name,
 )
-from dynamo_dap.debuggee.values.model import VirtualSource, bounded_text
+from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 from dynamo_dap.record.events import (
     AttemptRestarted,
@@ -231,7 +232,7 @@ class Recorder(CompileObserver):
         if "id" in compiling.notes:
             compiling.notes["trace"].clear()
             compiling.notes.pop("values", None)
-            text = bounded_text(reason.strip(), _ROOM)
+            text = facts.text_of(reason.strip(), _ROOM)
             self._take(AttemptRestarted(compiling.notes["id"], compiling.attempt, text))
 
     def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
@@ -284,7 +285,7 @@ class Recorder(CompileObserver):
         if key not in self._skipped:
             self._skipped.add(key)
             name, at = facts.function_of(code)
-            self._take(FrameSkipped(SkippedFrame(name, bounded_text(reason, _ROOM), at)))
+            self._take(FrameSkipped(SkippedFrame(name, facts.text_of(reason, _ROOM), at)))
 
     def compile_ended(self, compiling: FrameCompile, result: Any, problem: BaseException | None) -> None:
         """See ``CompileObserver``."""
@@ -308,7 +309,7 @@ class Recorder(CompileObserver):
                 resumes=[facts.place_of_code(one) for one in resumes],
                 phases=phases_of(compiling.compile_id),
                 artifacts=list(dict.fromkeys(output_files()[compiling.notes["files"] :])),
-                generated=None if code is None else disassembled(code, _GENERATED),
+                generated=None if code is None else without_addresses(disassembled(code, _GENERATED)),
             )
         )
 
@@ -354,5 +355,5 @@ def _state_of(code: Any, problem: BaseException | None, *, is_error: bool) -> st
 
 def _problem_text(skip_reason: str | None, problem: BaseException | None) -> str | None:
     if problem is not None:
-        return bounded_text(f"{type(problem).__name__}: {problem}", _ROOM)
-    return None if skip_reason is None else bounded_text(str(skip_reason), _ROOM)
+        return facts.text_of(f"{type(problem).__name__}: {problem}", _ROOM)
+    return None if skip_reason is None else facts.text_of(str(skip_reason), _ROOM)

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
+from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.torch_internals.frame_value_stack import VALUE_STACK, value_stack
 from dynamo_dap.protocol.types import ExceptionDetails
@@ -73,6 +74,6 @@ def raised_exception(exception: BaseException) -> RaisedException:
 
 def _text(exception: BaseException) -> str:
     try:
-        return str(exception)[:2000]
+        return without_addresses(str(exception)[:2000])
     except BaseException as error:  # noqa: BLE001  (the program's own __str__)
         return f"<no text: __str__ raised {type(error).__name__}>"

@@ -7,6 +7,7 @@ import time
 import types
 from typing import Any
 
+from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.torch_internals.features import Feature
 
 _CACHE_ENTRIES = "torch._dynamo.eval_frame:_debug_get_cache_entry_list"
@@ -31,7 +32,8 @@ def name_of_backend(function: Any) -> str:
             break
         function = inner
     name = getattr(function, "compiler_name", None) or getattr(function, "__name__", None)
-    return str(name or type(function).__name__)
+    # Torch names a wrapper around an object by the object's text.
+    return str(name) if name and " at 0x" not in str(name) else type(function).__name__
 
 
 _WRAPPERS = 16
@@ -75,4 +77,7 @@ def compile_identifier(tx: Any) -> str:
 
 def guard_expressions(entry: Any) -> list[str]:
     """Return the guards of a cache entry in torch's words."""
-    return [str(part) for part in getattr(getattr(entry, "guard_manager", None), "code_parts", None) or ()]
+    return [
+        without_addresses(str(part))
+        for part in getattr(getattr(entry, "guard_manager", None), "code_parts", None) or ()
+    ]

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.torch_internals.translator import Translator, outermost, translator_of_traceback
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, users_frame
 
@@ -42,7 +43,7 @@ class BreakFacts:
 
 def facts_of_break(exception: Any) -> BreakFacts:
     """Take the exception of a graph break apart."""
-    message = str(getattr(exception, "msg", None) or exception).strip()
+    message = without_addresses(str(getattr(exception, "msg", None) or exception).strip())
     first, *others = message.split(_ANOTHER)
     body, _, rest = first.partition(_CONTEXT)
     kind = body.split("\n", 1)[0].strip() or type(exception).__name__

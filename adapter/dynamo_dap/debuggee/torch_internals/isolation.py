@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
@@ -101,4 +101,23 @@ def data_reading() -> Iterator[None]:
     torch: Any = sys.modules["torch"]
     disable_modes, disable_function = READING.resolve(_MODES), READING.resolve(_TORCH_FUNCTION)
     with dynamo_off(), disable_modes(), disable_function(), torch.no_grad():
+        yield
+
+
+@contextlib.contextmanager
+def tensor_texts(text: Callable[[Any], str]) -> Iterator[None]:
+    """Let ``text`` make the text of every tensor that code inside prints: torch's own would read its data."""
+    torch: Any = sys.modules.get("torch")
+    mode: Any = getattr(sys.modules.get("torch.overrides"), "TorchFunctionMode", None)
+    tensor: Any = getattr(torch, "Tensor", None)
+    if mode is None or tensor is None:  # not imported, or not all of it yet
+        yield
+        return
+    asked = (tensor.__repr__, tensor.__format__)
+
+    class Texts(mode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return text(args[0]) if function in asked else function(*args, **(kwargs or {}))
+
+    with Texts():
         yield

@@ -1,1 +1,20 @@
-"""What is known how to fix: edits as a person would make them, each for one kind of finding. Pure."""
+"""What is known how to fix: edits as a person would make them, each for one kind of finding. Pure.
+
+An edit is offered only when it cannot change what the program computes, and when the record says that it helps: the
+break goes, or a graph is no longer cut, or the size is the one that made the compile fail to serve.
+"""
+
+from __future__ import annotations
+
+from dynamo_dap.language_server.fixes import dynamic_sizes, graph_breaks
+from dynamo_dap.language_server.fixes.edits import Fix, Situation, is_in_library, still_parses
+
+_MAKERS = (graph_breaks.fixes, dynamic_sizes.fixes)
+
+
+def fixes_of(situation: Situation) -> list[Fix]:
+    """Return what a person might do about a finding; nothing while the file has errors of syntax, or in a library."""
+    if situation.document.tree is None or is_in_library(situation.document.path):
+        return []
+    found = [fix for maker in _MAKERS for fix in maker(situation)]
+    return [fix for fix in found if still_parses(fix)]

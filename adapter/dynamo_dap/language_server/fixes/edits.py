@@ -1,13 +1,18 @@
-"""Edits to files of the user's, before they are put into the client's terms."""
+"""Edits to files of the user's, before they are put into the client's terms, and what every kind of fix asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ast
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding
 from dynamo_dap.record.model import Place
+from dynamo_dap.record.session import Session
+
+_LIBRARY = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python\d+\.\d+)[/\\]")
 
 
 @dataclass(frozen=True)
@@ -52,3 +57,69 @@ class Situation:
     others: Sequence[Finding]
     """All findings of the file."""
     document_of: Callable[[Place], Document | None]
+    session: Session
+
+
+def edited_text(document: Document, edits: Iterable[Edit]) -> str:
+    """Return a file's text with edits made; all refer to the text before, insertions at one place keep their order."""
+    text = "\n".join(document.lines)
+    starts = [0]
+    for line in document.lines:
+        starts.append(starts[-1] + len(line) + 1)
+
+    def offset(line: int, column: int) -> int:
+        return min(starts[min(line, len(document.lines) + 1) - 1] + column, len(text))
+
+    spans = [
+        (offset(one.first_line, one.first_column), offset(one.last_line, one.last_column), number, one)
+        for number, one in enumerate(edits)
+        if one.document.path == document.path
+    ]
+    for start, end, _, edit in sorted(spans, key=lambda span: span[:3], reverse=True):
+        # The file's last line may have no end.
+        before = "\n" if start == len(text) and text and not text.endswith("\n") and start == end else ""
+        text = text[:start] + before + edit.text + text[end:]
+    return text
+
+
+def still_parses(fix: Fix) -> bool:
+    """Whether every file is still Python with the edits of a fix made."""
+    for document in {edit.document.path: edit.document for edit in fix.edits}.values():
+        try:
+            ast.parse(edited_text(document, fix.edits))
+        except (SyntaxError, ValueError):
+            return False
+    return bool(fix.edits)
+
+
+def is_in_library(path: str) -> bool:
+    """Whether a file is an installed package's, or the standard library's: not the user's to edit."""
+    return _LIBRARY.search(path) is not None
+
+
+def knows_torch(document: Document, at: int) -> bool:
+    """Whether ``torch`` at a line is the package: it is imported above, and no name of the user's."""
+    tree = document.tree
+    if tree is None:
+        return False
+    imported = [
+        node.lineno
+        for node in tree.body
+        if isinstance(node, ast.Import)
+        and any(one.name.split(".")[0] == "torch" and one.asname is None for one in node.names)
+    ]
+    function = document.function_around(at)
+    rebound = any(
+        isinstance(node, ast.Name) and node.id == "torch" and not isinstance(node.ctx, ast.Load)
+        for node in ast.walk(tree)
+    )
+    # What is inside of a function runs when the whole file has been read.
+    return not rebound and any(function is not None or line < at for line in imported)
+
+
+def is_alone(document: Document, statement: ast.stmt) -> bool:
+    """Whether nothing else of the program is in the lines of a statement, so that lines may be put around it."""
+    last = statement.end_lineno or statement.lineno
+    before = document.text(statement.lineno)[: document.column(statement.lineno, statement.col_offset)]
+    after = document.text(last)[document.column(last, statement.end_col_offset or 0) :].strip()
+    return not before.strip() and (not after or after.startswith("#"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from dynamo_dap.debuggee.agent.eager_frames import GlobalsFrame
+from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.handlers.formatting import formatted_text
 from dynamo_dap.debuggee.agent.handlers.lookup import held_frame, pause_of_frame
 from dynamo_dap.debuggee.agent.handlers.variables import (
@@ -32,15 +34,23 @@ T = TypeVar("T")
 
 
 def _owner(agent: Agent, arguments: EvaluateArguments | SetExpressionArguments | CompletionsArguments) -> Pause:
-    if arguments.frame_id is None:
+    if arguments.frame_id is not None:
+        return pause_of_frame(agent, arguments.frame_id)
+    pause = agent.newest_pause
+    if pause is None:
         raise RequestError("nothing can be evaluated while the program runs; stop it first", error_id=111)
-    return pause_of_frame(agent, arguments.frame_id)
+    return pause
+
+
+def _frame(agent: Agent, arguments: EvaluateArguments | SetExpressionArguments | CompletionsArguments) -> Frame:
+    """Return the frame of a request; for one that names none, the program's globals."""
+    return GlobalsFrame(agent.print) if arguments.frame_id is None else held_frame(agent, arguments.frame_id)
 
 
 @handles_while_held("evaluate", EvaluateArguments, _owner)
 def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> EvaluateResponseBody:
-    """Evaluate an expression in a frame."""
-    frame = held_frame(agent, arguments.frame_id or 0)
+    """Evaluate an expression in a frame, or in the program's globals."""
+    frame = _frame(agent, arguments)
     value = _telling_exceptions(lambda: frame.evaluate(arguments.expression, arguments.context or "watch"))
     return EvaluateResponseBody(
         result=formatted_text(value, arguments.format),
@@ -57,7 +67,7 @@ def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> Evalua
 @handles_while_held("setExpression", SetExpressionArguments, _owner)
 def set_expression(agent: Agent, pause: Pause, arguments: SetExpressionArguments) -> SetExpressionResponseBody:
     """Assign to an expression in a frame."""
-    frame = held_frame(agent, arguments.frame_id or 0)
+    frame = _frame(agent, arguments)
     value = _telling_exceptions(lambda: frame.write(arguments.expression, arguments.value))
     return SetExpressionResponseBody(
         value=formatted_text(value, arguments.format),
@@ -73,7 +83,7 @@ def completions(agent: Agent, pause: Pause, arguments: CompletionsArguments) -> 
     """Complete the text in the debug console."""
     lines = arguments.text.splitlines() or [""]
     line = lines[min(len(lines), max(1, arguments.line or 1)) - 1]
-    return CompletionsResponseBody(list(held_frame(agent, arguments.frame_id or 0).completions(line, arguments.column)))
+    return CompletionsResponseBody(list(_frame(agent, arguments).completions(line, arguments.column)))
 
 
 def _telling_exceptions(work: Callable[[], T]) -> T:

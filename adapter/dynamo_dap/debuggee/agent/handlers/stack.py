@@ -10,6 +10,7 @@ from dynamo_dap.debuggee.agent.handlers.lookup import held_frame, pause_of_frame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import RequestError, handles_while_held
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, VirtualSource
 from dynamo_dap.protocol.requests import (
     ExceptionInfoArguments,
@@ -125,6 +126,6 @@ def exception_info(agent: Agent, pause: Pause, arguments: ExceptionInfoArguments
     return ExceptionInfoResponseBody(
         exception_id=raised.exception_id,
         break_mode=raised.break_mode,
-        description=raised.description,
+        description=without_addresses(raised.description),
         details=raised.details,
     )

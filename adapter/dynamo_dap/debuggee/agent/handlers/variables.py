@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dynamo_dap.debuggee.agent.handlers.formatting import formatted_text
 from dynamo_dap.debuggee.agent.handlers.lookup import held_children, pause_of_variables
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles_while_held
-from dynamo_dap.debuggee.values.model import Children, Value, Variable
+from dynamo_dap.debuggee.values.model import Value, Variable
+from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.protocol.requests import (
     SetVariableArguments,
     SetVariableResponseBody,
@@ -23,8 +23,6 @@ from dynamo_dap.protocol.types import Variable as DapVariable
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent
 
-_EVERYTHING = 1_000_000
-
 
 @handles_while_held(
     "variables", VariablesArguments, lambda agent, arguments: pause_of_variables(agent, arguments.variables_reference)
@@ -32,7 +30,7 @@ _EVERYTHING = 1_000_000
 def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> VariablesResponseBody:
     """Return the children of a value or scope, or a page of them."""
     children = held_children(agent, arguments.variables_reference)
-    page = _page(children, arguments.filter, max(0, arguments.start or 0), arguments.count or 0)
+    page = page_of(children, arguments.filter, max(0, arguments.start or 0), arguments.count or 0)
     return VariablesResponseBody(_uniquely_named([_dap_variable(agent, pause, one, arguments.format) for one in page]))
 
 
@@ -45,19 +43,6 @@ def _uniquely_named(variables: list[DapVariable]) -> list[DapVariable]:
         if seen[name] > 1:
             variable.name = f"{name} ({seen[name]})"
     return variables
-
-
-def _page(children: Children, only: str | None, start: int, count: int) -> Sequence[Variable]:
-    count = count or _EVERYTHING
-    if only == "indexed":
-        return children.indexed(start, count)
-    if only == "named":
-        return children.named()[start : start + count]
-    named = children.named()
-    page = list(named[start : start + count])
-    if len(page) < count and children.indexed_count:
-        page += children.indexed(max(0, start - len(named)), count - len(page))
-    return page
 
 
 def _dap_variable(agent: Agent, pause: Pause, variable: Variable, wanted: ValueFormat | None) -> DapVariable:

@@ -1,0 +1,128 @@
+"""Values in ordinary frames, which debugpy shows, look and unfold as in the frames that the agent shows.
+
+debugpy's extension point takes a text and children by the type of a value. It has no place for pages, for values
+without children, for what is computed when asked for, and puts names that begin with ``_`` into groups; so debugpy's
+own variables are taught instead. Numbers, strings and objects with a ``__repr__`` of their own stay debugpy's, with two
+changes: no address in the text, and tensors in it by their metadata. What is copied to the clipboard is debugpy's as
+well: then a tensor is wanted with its data.
+
+Nothing is done but on a thread that debugpy has stopped, when it is asked for variables. For the life of the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.code_analysis.constants import without_addresses
+from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.torch_internals.isolation import tensor_texts
+from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of
+from dynamo_dap.debuggee.values.families import View, family_of
+from dynamo_dap.debuggee.values.model import Value
+from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields
+from dynamo_dap.debuggee.values.paging import page_of
+from dynamo_dap.debuggee.values.type_facts import find_in_type, module_of
+
+_LITERALS: frozenset[type] = frozenset({type(None), bool, int, float, complex, str, bytes})
+"""Types that look the same everywhere; debugpy shows more of a long text, and integers in hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftToDebugpy(Value):
+    """A value below one of ours that debugpy shows itself."""
+
+    object: Any = None
+
+
+class _Shown:
+    """Stands in debugpy's table for what is no object of the program: the shape of a tensor, a group of items."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class _EagerView(View):
+    """Values as ordinary frames show them."""
+
+    def value(self, value: object, expression: str | None = None) -> Value:
+        """Return a value as it is shown, or that it is debugpy's."""
+        if _is_left_to_debugpy(value):
+            return _LeftToDebugpy(self.text(value), object=value)
+        return super().value(value, expression)
+
+
+_VIEW = _EagerView()
+
+
+def _is_left_to_debugpy(value: object) -> bool:
+    cls = type(value)
+    package = module_of(cls).partition(".")[0]
+    if cls in _LITERALS or package.startswith(("_pydev", "pydev")):
+        return True
+    if type(family_of(value)) is not ObjectFamily or package == "torch" or dataclass_fields(value) is not None:
+        return False
+    return find_in_type(value, "__repr__") is not object.__repr__
+
+
+class Presentation(pydevd_internals.Presentation):
+    """What debugpy asks about its variables. Threads that it has stopped; one for the process."""
+
+    def __init__(self) -> None:
+        self._asked = threading.local()
+
+    def data(self, variable: Any, context: str | None) -> dict[str, Any] | None:
+        """Return the fields of a DAP variable that are ours to say; None to leave the variable to debugpy."""
+        value = None if context == "clipboard" else self._value(variable)
+        if value is None:
+            return None
+        children = value.children
+        data: dict[str, Any] = {"value": value.text, "type": value.type_name or ""}
+        data["variablesReference"] = variable.get_variable_reference() if children is not None else 0
+        if children is not None and not value.lazy and children.indexed_count:
+            data |= {"namedVariables": children.named_count, "indexedVariables": children.indexed_count}
+        hint = {"kind": value.kind, "attributes": list(value.attributes), "lazy": value.lazy}
+        if any(hint.values()):
+            data["presentationHint"] = {name: said for name, said in hint.items() if said}
+        return data
+
+    def children(self, variable: Any) -> list[tuple[str, Any, str | None]] | None:
+        """Return name, object and expression of the children asked for; None to leave them to debugpy."""
+        value = self._value(variable)
+        if value is None:
+            return None
+        only, start, count = getattr(self._asked, "page", (None, 0, 0))
+        page = page_of(value.children, only, start, count) if value.children is not None else ()
+        return [(each.name, _object_of(each.value), each.evaluate_name) for each in page]
+
+    @contextlib.contextmanager
+    def paging(self, only: str | None, start: int, count: int) -> Iterator[None]:
+        """Return one page of children only, inside."""
+        self._asked.page = only, start, count
+        try:
+            yield
+        finally:
+            del self._asked.page
+
+    def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
+        """Have debugpy show a variable: user's ``__repr__`` run, and read no data of a tensor unless it is copied."""
+        with contextlib.nullcontext() if context == "clipboard" else tensor_texts(lambda one: facts_of(one).text):
+            data = show()
+        if data.get("type") not in ("str", "bytes"):
+            data["value"] = without_addresses(data["value"])
+        return data
+
+    @staticmethod
+    def _value(variable: Any) -> Value | None:
+        held = variable.value
+        value = held.value if type(held) is _Shown else _VIEW.value(held, variable.evaluate_name)
+        return None if isinstance(value, _LeftToDebugpy) else value
+
+
+def _object_of(value: Value) -> Any:
+    return value.object if isinstance(value, _LeftToDebugpy) else _Shown(value)

@@ -1,0 +1,211 @@
+"""Values in ordinary frames, which debugpy shows: as in a trace and in generated code, and no more is read or run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.client import Fixture, Session
+from tests.client.session import Stop, Tree
+
+SAME = Fixture("eager/same_values")
+DEFAULT = {"eager": True, "mode": "both"}
+"""What ``launch`` has by default; the client of the tests has other options."""
+
+METADATA = ("shape", "stride", "dtype", "device", "layout", "requires_grad")
+UNTOUCHED = " (unrealized)"
+
+
+def shown(tree: Tree) -> dict[str, object]:
+    """The text, type and children of a value: what an eye sees of it, without what only a trace knows."""
+    return {
+        "text": tree.text.removesuffix(UNTOUCHED),
+        "type": tree.variable.type,
+        "rows": None if tree.text.startswith("Tensor") else tree.variable.indexed_variables,
+    }
+
+
+def test_a_value_looks_the_same_in_ordinary_code_in_a_trace_and_in_generated_code(session: Session) -> None:
+    session.launch(SAME, "call", "traced", **DEFAULT)
+    eager = session.wait_for_stop("breakpoint", at="call").frame["Locals"]
+    names = ("x", "weight", "layer", "xs", "table", "batch", "outputs", "long", "half")
+    in_eager = {name: shown(eager[name]) for name in names}
+    below_eager = {name: [*eager[name].children] for name in ("layer", "xs", "table", "batch", "outputs")}
+    metadata = {name: {fact: eager[name][fact].text for fact in METADATA} for name in ("x", "weight", "half")}
+    assert in_eager["x"] == {"text": "Tensor f32[3, 4] cpu", "type": "Tensor", "rows": None}
+    assert in_eager["weight"]["text"] == "Parameter f32[5, 2] cpu requires_grad"
+    assert in_eager["batch"]["text"] == "Batch(inputs=Tensor f32[3, 4] cpu, labels=[1, 2])"
+    assert metadata["x"]["shape"] == "[3, 4]"
+
+    stop = session.go_on(at="traced")
+    traced = stop.frame["Locals"]
+    assert {name: shown(traced[name])["text"] for name in names} == {name: in_eager[name]["text"] for name in names}
+    assert {name: shown(traced[name])["type"] for name in names} == {name: in_eager[name]["type"] for name in names}
+    for name, facts in metadata.items():
+        assert {fact: traced[name][fact].text for fact in METADATA} == facts, name
+    for name, children in below_eager.items():
+        assert [child for child in traced[name].children if child in children] == children, name
+
+    session.go_on(at="call")
+    session.resume("stepIn")
+    generated = session.wait_for_stop("step")
+    assert "generated" in generated.frame.name
+    values = generated.frame["Locals"]
+    assert {name: shown(values[name]) for name in names} == in_eager
+    for name, facts in metadata.items():
+        assert {fact: values[name][fact].text for fact in METADATA} == facts, name
+        assert [*values[name].children] == [*eager_children(generated, name)], name
+    for name, children in below_eager.items():
+        assert [*values[name].children] == children, name
+    session.set_breakpoints(SAME)
+    assert session.run_to_end() == 0
+    assert "slow" not in session.output()
+
+
+def eager_children(stop: Stop, name: str) -> dict[str, Tree]:
+    """The children of a local of the eager caller of generated code."""
+    return stop.frame_called("main")["Locals"][name].children
+
+
+def test_what_is_asked_of_an_ordinary_frame_is_shown_alike(session: Session) -> None:
+    session.launch(SAME, "call", **DEFAULT)
+    frame = session.wait_for_stop("breakpoint", at="call").frame
+    for expression, text in {
+        "x": "Tensor f32[3, 4] cpu",
+        "x * 2": "Tensor f32[3, 4] cpu",
+        "[x, 1]": "[Tensor f32[3, 4] cpu, 1]",
+        "layer": "<Linear module>",
+        "layer.weight": "Parameter f32[5, 4] cpu requires_grad",
+        "lazy.weight": "UninitializedParameter f32[0] cpu requires_grad",
+        "main": "function main()",
+        "holder": "<Holder object>",
+        "call": "0",
+        "xs[2]": "'two'",
+    }.items():
+        for context in ("watch", "hover", "repl", "variables"):
+            assert frame.evaluate(expression, context).text == text, (expression, context)
+    # An object describes itself; its tensors are not read for that, unless it is copied.
+    assert frame.evaluate("described").text == "Described(Tensor f32[3, 4] cpu, Tensor f32[3, 4] cpu)"
+    assert frame.evaluate("x", "clipboard").text.startswith("tensor([[")
+    # Children: with their expressions, statistics when asked for, rows by pages.
+    x = frame["Locals"]["x"]
+    assert x["shape"].variable.evaluate_name == "x.shape"
+    assert x["2"].variable.evaluate_name == "x[2]"
+    assert x["max"].text == "…"
+    assert x["max"].variable.presentation_hint.lazy is True
+    assert x["max"]["max"].text == "11.0"
+    assert x["1"]["3"].text == "7.0"
+    assert "_private" in frame["Locals"]["holder"].children
+    assert not frame["Locals"]["call"].children
+    many = frame["Locals"]["many"].variable
+    assert many.indexed_variables == 250
+    asked = {"variablesReference": many.variables_reference, "filter": "indexed", "start": 240, "count": 100}
+    page = session.request("variables", asked)["variables"]
+    assert [one["name"] for one in page] == [str(number) for number in range(240, 250)]
+    session.request("setVariable", {"variablesReference": many.variables_reference, "name": "249", "value": "-1"})
+    assert frame.evaluate("many[249]").text == "-1"
+    session.set_breakpoints(SAME)
+    assert session.run_to_end() == 0
+
+
+TEXT_OF_DATA = """
+import torch
+
+class Watched(torch.Tensor):
+    '''A tensor that must not be read or printed by anybody.'''
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        raise RuntimeError(f"{function} was called")
+
+class Strange(torch.Tensor):
+    '''A tensor whose class knows no attributes.'''
+
+    def __getattribute__(self, name):
+        raise RuntimeError(f"{name} was read")
+
+def run():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(torch.ones(2, 3))
+        inside = len([fake])
+    meta = torch.ones(4, device="meta")
+    watched = torch.ones(2).as_subclass(Watched)
+    strange = torch.ones(2).as_subclass(Strange)
+    sparse = torch.eye(3).to_sparse()
+    storage = torch.ones(3).untyped_storage()
+    number = torch.tensor(2.5)
+    print("looked at")  #@look
+
+run()
+"""
+
+
+def test_subclasses_and_tensors_without_data(session: Session, tmp_path: Path) -> None:
+    """Torch is imported by the program, long after the session has begun."""
+    path = tmp_path / "subclasses.py"
+    path.write_text(TEXT_OF_DATA, encoding="utf-8")
+    session.launch(path, "look", **DEFAULT)
+    frame = session.wait_for_stop("breakpoint", at="look").frame
+    values = frame["Locals"]
+    assert values["fake"].text == "Tensor f32[2, 3] cpu"
+    assert values["meta"].text == "Tensor f32[4] meta"
+    assert values["watched"].text == "Watched f32[2] cpu"
+    assert values["watched"]["shape"].text == "[2]"
+    assert values["strange"].text.startswith("Strange ") or "cannot be shown" in values["strange"].text
+    assert values["sparse"].text == "Tensor f32[3, 3] cpu sparse_coo"
+    assert values["storage"].text == "<UntypedStorage object>"
+    assert values["number"].text == "Tensor f32[] cpu"
+    assert values["number"]["value"].text == "…"
+    assert values["number"]["value"]["value"].text == "2.5"
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "looked at\n"
+
+
+def test_a_program_without_torch_does_not_import_it(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "plain.py"
+    path.write_text("import sys\nvalues = {'a': [1, (2,)]}\nprint('torch' in sys.modules)  # @end\n", encoding="utf-8")
+    session.launch(path, "end", **DEFAULT)
+    frame = session.wait_for_stop("breakpoint", at="end").frame
+    assert frame["Locals"]["values"].text == "{'a': [1, (2,)]}"
+    assert frame["Locals"]["values"]["['a']"]["1"]["0"].text == "2"
+    assert frame.evaluate("object()").text == "<object object>"
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "False\n"
+
+
+@pytest.mark.parametrize("mode", ["both", "compile-time", "run-time"])
+def test_without_a_frame_the_programs_globals_are_meant(session: Session, mode: str) -> None:
+    session.launch(SAME, "call", "traced", eager=True, mode=mode)
+    session.wait_for_stop("breakpoint", at="call")
+    check_globals(session, "ordinary code")
+    if mode != "run-time":
+        session.go_on(at="traced")
+        check_globals(session, "trace")
+    session.go_on(at="call")
+    if mode != "compile-time":
+        session.resume("stepIn")
+        assert "generated" in session.wait_for_stop("step").frame.name
+        check_globals(session, "generated code")
+    session.set_breakpoints(SAME)
+    session.resume()
+    assert session.wait_for_exit() == 0
+
+
+def check_globals(session: Session, place: str) -> None:
+    def evaluate(expression: str, context: str) -> str:
+        return session.client.evaluate(expression, None, context).result
+
+    assert evaluate("Outputs._fields", "watch") == "('logits', 'state')"
+    assert evaluate("__name__", "hover") == "'__main__'"
+    assert evaluate(f"written_at = {place!r}", "repl") == ""
+    assert evaluate("written_at", "watch") == repr(place)
+    opened = session.client.evaluate("[torch.ones(2), 7]", None, "watch")
+    assert opened.result == "[Tensor f32[2] cpu, 7]"
+    assert [one.value for one in session.client.variables(opened.variables_reference)] == ["Tensor f32[2] cpu", "7"]
+    labels = [item.label for item in session.client.completions("Outpu", 6, None)]
+    assert "Outputs" in labels
+    with pytest.raises(Exception, match=re.escape("'layer' is not defined")):
+        evaluate("layer", "watch")

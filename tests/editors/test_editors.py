@@ -1,0 +1,266 @@
+"""Real editors with their real plugins, configured by the README's own lines, take a program through a session.
+
+What is not installed is left out, and says so. ``make test-editors PLUGINS=FOLDER`` runs them: the folder holds the
+plugins (``nvim-dap``, ``vimspector``, ``dape``), the editors are looked for on the PATH, or where ``EDITOR_NVIM``,
+``EDITOR_VIM``, ``EDITOR_EMACS`` and ``EDITOR_HX`` say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES
+from dynamo_dap.server.eager_capabilities import EXCEPTION_FILTERS
+from tests.client import Fixture
+
+FIXTURE = Fixture("eager/compiled_in_loop")
+README = Path(__file__).resolve().parents[2] / "README.md"
+DRIVERS = Path(__file__).parent
+SECONDS = 90
+"""What a driver waits for one thing at most."""
+
+
+def readme_block(language: str, *, holds: str) -> str:
+    """The block of the README in ``language`` that holds a text."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    (block,) = [one for one in blocks if holds in one]
+    return block
+
+
+def editor(name: str) -> str:
+    """The editor's executable; the test is left out when there is none."""
+    if "EDITOR_PLUGINS" not in os.environ:
+        pytest.skip("make test-editors runs it")
+    variable = f"EDITOR_{name.upper()}"
+    found = shutil.which(os.environ.get(variable) or name)
+    if found is None:
+        pytest.skip(f"{name} is not installed (or give its path as {variable})")
+    return found
+
+
+def plugin(name: str) -> Path:
+    """The folder of a plugin; the test is left out when there is none."""
+    plugins = os.environ.get("EDITOR_PLUGINS", "")
+    folder = Path(plugins, name)
+    if not plugins or not folder.is_dir():
+        pytest.skip(f"{name} is not there: make test-editors PLUGINS=FOLDER, where FOLDER/{name} is")
+    return folder.resolve()
+
+
+class Screen:
+    """A terminal with an editor in it."""
+
+    def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+        """Start ``command``; what it shows is read by ``wait_for`` and ``wait_for_end``."""
+        pyte = pytest.importorskip("pyte")
+        self._screen = pyte.Screen(160, 50)
+        # Colours are not looked at, and pyte does not know all the ways to ask for them.
+        self._screen.select_graphic_rendition = lambda *attributes, private=False: None
+        self._stream = pyte.ByteStream(self._screen)
+        self._master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (50, 160))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _LOGIN, *command],
+            cwd=folder,
+            env=environment,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+        )
+        os.close(slave)
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._master)
+
+    @property
+    def text(self) -> str:
+        """What it shows."""
+        return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._master, keys.encode())
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Wait until it shows something."""
+        self._read_until(lambda: re.search(pattern, self.text, re.MULTILINE) is not None, f"{pattern!r} is not shown")
+        found = re.search(pattern, self.text, re.MULTILINE)
+        assert found is not None
+        return found
+
+    def wait_until_gone(self, text: str) -> None:
+        """Wait until it does not show something any more."""
+        self._read_until(lambda: text not in self.text, f"{text!r} is still shown")
+
+    def wait_for_end(self) -> None:
+        """Wait until the editor has ended."""
+        self._read_until(lambda: self._process.poll() is not None, "the editor does not end", 3 * SECONDS)
+
+    def _read_until(self, is_so: Callable[[], bool], problem: str, seconds: float = SECONDS) -> None:
+        until = time.monotonic() + seconds
+        while not is_so():
+            assert time.monotonic() < until, f"{problem}:\n{self.text}"
+            if select.select([self._master], [], [], 0.1)[0]:
+                with contextlib.suppress(OSError):  # it has ended
+                    self._stream.feed(os.read(self._master, 65536))
+
+
+_LOGIN = (
+    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+"""As a login does: a new session, whose terminal this is."""
+
+
+class Desk:
+    """A user's place: a home of its own, a program to debug, and ``python3`` with the adapter on the PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.work = folder / "work"
+        self.report = folder / "report"
+        tools = folder / "tools"
+        for made in (self.home, self.work, tools):
+            made.mkdir()
+        # Not the whole environment's folder: editors have Pythons of their own, which would be confused.
+        (tools / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (tools / "python3").chmod(0o755)
+        self.program = self.work / "program.py"
+        self.program.write_text(FIXTURE.path.read_text(encoding="utf-8"), encoding="utf-8")
+        self.environment = {
+            **{
+                name: text
+                for name, text in os.environ.items()
+                if not name.startswith(("XDG_", "VIRTUAL_ENV", "EDITOR"))
+            },
+            "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "TERM": "xterm-256color",
+            "DYNAMO_DAP_LOG": str(folder / "server.log"),
+            "PROGRAM": str(self.program),
+            "LINE": str(FIXTURE.line("fn2")),
+            "REPORT": str(self.report),
+            "SECONDS": str(SECONDS),
+        }
+
+    def configure(self, language: str, *, holds: str) -> None:
+        """Hand the README's lines to a driver."""
+        configuration = self.home / "configuration"
+        configuration.write_text(readme_block(language, holds=holds))
+        self.environment["CONFIGURATION"] = str(configuration)
+
+    def run(self, *command: str | Path) -> None:
+        """Run an editor until it ends."""
+        with Screen([str(part) for part in command], self.work, self.environment) as screen:
+            screen.wait_for_end()
+            self.said = screen.text
+
+    def check(self) -> None:
+        """The report is that of a session: stopped in the trace with its values, stepped, ended."""
+        told = self.report.read_text(encoding="utf-8") if self.report.exists() else ""
+        first, second = FIXTURE.line("fn2"), FIXTURE.line("fn3")
+        expected = rf"stopped {first} fn Tensor f32\[2\] cpu.*\nstepped {second}\nended\n"
+        assert re.fullmatch(expected, told), f"{told}\n{self.said}"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """A place to work."""
+    return Desk(tmp_path)
+
+
+def test_neovim_with_nvim_dap(desk: Desk) -> None:
+    nvim, nvim_dap = editor("nvim"), plugin("nvim-dap")
+    desk.configure("lua", holds="dap.adapters.dynamo")
+    desk.run(nvim, "--headless", "-u", "NONE", "--cmd", f"set runtimepath^={nvim_dap}", "-l", DRIVERS / "neovim.lua")
+    desk.check()
+
+
+def test_vim_with_vimspector(desk: Desk) -> None:
+    vim, vimspector = editor("vim"), plugin("vimspector")
+    if "+python3" not in subprocess.run([vim, "--version"], capture_output=True, text=True, check=True).stdout:
+        pytest.skip(f"{vim} has no Python, which vimspector needs (Debian: vim-nox)")
+    (desk.work / ".vimspector.json").write_text(readme_block("json", holds='"filetypes"'))
+    settings = f"filetype plugin on | set hidden noswapfile runtimepath^={vimspector} | syntax on"
+    base = f"let g:vimspector_base_dir='{vimspector}' | runtime plugin/vimspector.vim"
+    desk.run(vim, "-Nu", "NONE", "-i", "NONE", "--cmd", settings, "-c", base, "-S", DRIVERS / "vimspector.vim")
+    desk.check()
+
+
+def test_emacs_with_dape(desk: Desk) -> None:
+    emacs, dape = editor("emacs"), plugin("dape")
+    version = subprocess.run([emacs, "--version"], capture_output=True, text=True, check=True).stdout
+    if int(re.findall(r"\d+", version)[0]) < 29:
+        pytest.skip(f"{emacs} is too old for dape, which needs 29 or newer: {version.splitlines()[0]}")
+    desk.configure("elisp", holds="dape-configs")
+    desk.run(emacs, "-Q", "-nw", "-L", dape, "-l", DRIVERS / "dape.el")
+    desk.check()
+
+
+def test_helix(desk: Desk) -> None:
+    hx = editor("hx")
+    settings = desk.home / ".config" / "helix"
+    settings.mkdir(parents=True)
+    (settings / "languages.toml").write_text(readme_block("toml", holds="language.debugger"))
+    first, second = FIXTURE.line("fn2"), FIXTURE.line("fn3")
+    with Screen([hx, desk.program.name], desk.work, desk.environment) as screen:
+
+        def menu(key: str, *patterns: str) -> list[str]:
+            """Open the menu of the debugger, press a key, leave the menu; return what is shown then."""
+            screen.type(" G")
+            screen.wait_for("Debug \\(experimental\\)")
+            screen.type(key)
+            shown = [screen.wait_for(pattern)[1] for pattern in patterns]
+            screen.type("\x1b")
+            screen.wait_until_gone("Debug (experimental)")
+            return shown
+
+        screen.wait_for(r"Loaded 1 file")
+        screen.type(f"{first}G")
+        screen.wait_for(rf" {first}:1\b")
+        menu("b", rf"([◯●▲]) +{first} ")
+        screen.type(':debug-start "torch.compile: file" program.py\r')
+        screen.wait_for("stopped because of breakpoint")
+        line = screen.wait_for(r"▶ +(\d+)")[1]
+        screen.type(" G")
+        screen.wait_for("Debug \\(experimental\\)")
+        screen.type("v")
+        value = screen.wait_for(r"y: Tensor = (.*?)(?:  |$)")[1]
+        screen.type("\x1b")
+        screen.wait_until_gone("y: Tensor")
+        screen.type("\x1b")
+        screen.wait_until_gone("Debug (experimental)")
+        (stepped,) = menu("n", rf"▶ +({second})")
+        menu("c", "(Terminated) debugging session")
+        screen.type(":quit!\r")
+        screen.wait_for_end()
+    desk.report.write_text(f"stopped {line} fn {value}\nstepped {stepped}\nended\n")
+    desk.check()
+
+
+def test_every_exception_filter_is_named_in_the_readme() -> None:
+    """Vimspector asks for each that is not, at every start."""
+    filters = {one.filter for one in [*(AGENT_CAPABILITIES.exception_breakpoint_filters or []), *EXCEPTION_FILTERS]}
+    configuration = json.loads(readme_block("json", holds='"filetypes"'))["configurations"][
+        "torch.compile: current file"
+    ]
+    assert set(configuration["breakpoints"]["exception"]) == filters
