@@ -1,9 +1,10 @@
 """Keeps what debugpy is asked, and what it runs for that, from harming the program or debugpy itself.
 
 pydevd's own code lets some of it out: a request that it cannot digest ends its reader thread and with it the session;
-``SystemExit`` raised by a condition ends the program; an expression has no end, and nobody is told. The functions in
-question are wrapped once a process, when debugpy is loaded. Requests are served on the threads that pydevd has stopped,
-conditions run on the program's threads.
+``SystemExit`` raised by a condition ends the program; an expression has no end, and nobody is told; a file is compiled
+anew for each breakpoint in it, and nothing else is served meanwhile. The functions in question are wrapped once a
+process, when debugpy is loaded. Requests are served on the threads that pydevd has stopped, conditions run on the
+program's threads.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.code_analysis.line_table import line_table
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
 _installed_for: Callable[[], float] | None = None
@@ -30,7 +32,7 @@ def install(seconds: Callable[[], float]) -> None:
     is_first, _installed_for = _installed_for is None, seconds
     if not is_first:
         return
-    for wrap in (_guard_reader, _guard_evaluations, _guard_conditions, _guard_requests):
+    for wrap in (_guard_reader, _guard_evaluations, _guard_conditions, _guard_requests, _read_files_once):
         try:
             wrap()
         except AttributeError:
@@ -58,6 +60,17 @@ def _answer(py_db: Any, request_seq: int, command: str, text: str) -> None:
     }
     comm = _module("pydevd_comm")
     py_db.writer.add_command(comm.NetCommand(comm.CMD_RETURN, 0, answer, is_json=True))
+
+
+def _read_files_once() -> None:
+    """Have it ask our line tables which lines of a file have code."""
+    api = _module("pydevd_api")
+    lines_of = api._get_code_lines
+
+    def get_code_lines(code: Any) -> Any:
+        return line_table(code).executable_lines if isinstance(code, str) else lines_of(code)
+
+    api._get_code_lines = get_code_lines
 
 
 # -- the reader thread -----------------------------------------------------------------------------------------------

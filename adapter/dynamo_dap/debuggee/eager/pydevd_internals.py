@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 from dynamo_dap.debuggee.agent.eager_frames import GLOBALS_FILE
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
-from dynamo_dap.debuggee.code_analysis.line_table import line_table
 
 _SETTINGS = {
     # On Python 3.10 it would take the hook for evaluating frames, which is Dynamo's.
@@ -62,21 +61,6 @@ def load() -> None:
             raise DebugpyMissing(text) from None
         except Exception as error:  # noqa: BLE001  (whatever is wrong with it)
             raise DebugpyMissing(f"debugpy cannot be imported: {type(error).__name__}: {error}") from None
-    _read_each_file_once()
-
-
-def _read_each_file_once() -> None:
-    """It compiles a file anew for each breakpoint in it, to see which lines have code: have it ask our line tables."""
-    api: Any = importlib.import_module("_pydevd_bundle.pydevd_api")
-    lines_of = getattr(api, "_get_code_lines", None)
-    if lines_of is None or hasattr(lines_of, "is_ours"):
-        return  # Another version, which does it in another way.
-
-    def get_code_lines(code: Any) -> Any:
-        return line_table(code).executable_lines if isinstance(code, str) else lines_of(code)
-
-    vars(get_code_lines)["is_ours"] = True
-    api._get_code_lines = get_code_lines
 
 
 @contextlib.contextmanager
