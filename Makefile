@@ -48,8 +48,7 @@ format: $(READY)  ## Format the sources and mend what the linter can mend
 	$(BIN)/ruff format .
 
 unit: $(READY)
-	# Real processes on a busy machine can miss a deadline: what fails is tried again, and the summary counts it.
-	$(BIN)/python -m pytest -n $(WORKERS) --reruns 2 $(ARGUMENTS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGUMENTS)
 
 test-vscode: $(READY) $(TYPESCRIPT_READY)  ## End-to-end tests in a real VS Code in a browser
 	$(NPM) --prefix tests/vscode test -- $(VSCODE_ARGUMENTS)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import threading
+import uuid
 from pathlib import Path
 
+from tests.client import processes, zygote
+from tests.client.fixtures import Fixture
 from tests.client.session import TRACEBACK
 
 _COMPLAINT = (
@@ -20,14 +24,18 @@ _COMPLAINT = (
 
 
 class FreeProgram:
-    """A running program."""
+    """A running program; one that imports torch is forked (``zygote``), and ``process`` stands in for it."""
 
     def __init__(self, path: Path, *arguments: str) -> None:
+        self._mark = uuid.uuid4().hex
+        python = zygote.python() if Fixture(path).imports_torch else [sys.executable]
         self.process = subprocess.Popen(
-            [sys.executable, "-u", str(path), *arguments],
+            [*python, "-u", str(path), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            env={**os.environ, processes.MARK: self._mark},
+            start_new_session=True,
         )
         self._lines: list[str] = []
         self._arrived = threading.Condition()
@@ -41,6 +49,12 @@ class FreeProgram:
         if begin >= 0 and all(line.startswith(text) for line, text in zip(lines[begin:], _COMPLAINT, strict=True)):
             del lines[begin:]
         return lines
+
+    @property
+    def process_id(self) -> int:
+        """Of the process that runs the program."""
+        found = {one.pid for one in processes.marked_with(self._mark)}
+        return next(iter(found - {self.process.pid}), self.process.pid)
 
     def wait_for_line(self, beginning: str, deadline: float = 60.0) -> str:
         """Wait until the program has printed a line that begins so."""

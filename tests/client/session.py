@@ -501,14 +501,14 @@ class Session:
 
 
 def launch_configuration(fixture: str | Path | Fixture, **options: Any) -> dict[str, Any]:
-    """Launch arguments for a program of ``fixtures/``; ``eager`` is off, as debugpy has tests of its own.
+    """Launch arguments for a program of ``fixtures/``: the default options but for ``options``.
 
     A program that imports torch is forked from a process that has done so; see ``zygote``. A test about the start
     itself gives ``python=[sys.executable]``.
     """
     fixture = _as_fixture(fixture)
     python = zygote.python() if fixture.imports_torch else [sys.executable]
-    return {"program": str(fixture.path), "python": python, "mode": "compile-time", "eager": False, **options}
+    return {"program": str(fixture.path), "python": python, **options}
 
 
 def _from_traceback_on(text: str, length: int = 4000) -> str:

@@ -40,7 +40,7 @@ def test_attach_again_with_eager_debugging(new_session: NewSession, start: Start
     host, port = program.address()
     for where in ({"connect": {"host": host, "port": port}}, {"host": host, "port": port}):
         session = new_session()
-        with session.configuring("attach", {**where, "mode": "compile-time"}):
+        with session.configuring("attach", where):
             session.set_breakpoints("listening", "again", "compute")
         places = {session.wait_for_stop("breakpoint").marker, session.go_on().marker}
         assert places == {"again", "compute"}
@@ -73,7 +73,7 @@ def wait_for_address(session: Session) -> int:
 
 def test_a_program_connects_to_a_server_that_waits(session: Session, start: Start) -> None:
     session.initialize()
-    beginning = session.begin("attach", {"listen": {"port": 0}, "eager": True})
+    beginning = session.begin("attach", {"listen": {"port": 0}})
     program = start(CONNECTS.path, str(wait_for_address(session)))
     session.timeline.expect_event("initialized")
     assert all(one.verified for one in session.set_breakpoints(CONNECTS, "double", "call"))
@@ -91,7 +91,7 @@ def test_a_program_connects_to_a_server_that_waits(session: Session, start: Star
 
 def test_who_shows_the_wrong_token_is_turned_away_and_the_right_one_still_comes(session: Session, start: Start) -> None:
     session.initialize()
-    beginning = session.begin("attach", {"listen": {"port": 0, "accessToken": "right"}, "eager": False})
+    beginning = session.begin("attach", {"listen": {"port": 0, "accessToken": "right"}})
     port = str(wait_for_address(session))
     assert "no access token" in start(CONNECTS.path, port).wait_for_line("refused")
     assert "right token" in start(CONNECTS.path, port, "wrong").wait_for_line("refused")
@@ -124,7 +124,7 @@ def test_a_program_that_listens_for_debugpy(new_session: NewSession, start: Star
     host, port = program.address()
     for turn in range(2):
         session = new_session()
-        with session.configuring("attach", {"connect": {"host": host, "port": port}, "mode": "compile-time"}):
+        with session.configuring("attach", {"connect": {"host": host, "port": port}}):
             assert all(one.verified for one in session.set_breakpoints(LISTENS, "compute", "again"))
         stop = session.wait_for_stop("breakpoint", at="compute" if turn == 0 else None)
         if turn == 0:

@@ -93,7 +93,7 @@ RESULTS = {
 
 @pytest.mark.parametrize("ways", [("fork", "fork_by_hand", "data_loader"), ("spawn", "command"), ("forkserver",)])
 def test_a_child_process_is_debugged_in_a_session_of_its_own(family: Family, ways: tuple[str, ...]) -> None:
-    with family.parent.launching(PROGRAM, args=list(ways), eager=True, mode="both"):
+    with family.parent.launching(PROGRAM, args=list(ways)):
         pass
     for _ in ways:
         with family.child() as child:
@@ -109,7 +109,7 @@ def test_a_child_process_is_debugged_in_a_session_of_its_own(family: Family, way
 def launch(session: Session, tmp_path: Path, text: str, **options: Any) -> Fixture:
     program = Fixture(tmp_path / "program.py")
     program.path.write_text(text)
-    with session.launching(program, eager=True, **options):
+    with session.launching(program, **options):
         pass
     return program
 

@@ -21,7 +21,7 @@ def start(session: Session, tmp_path: Path) -> Iterator[Start]:
     file.touch()
 
     def start(*compile_time: str, mode: str = "compile-time", **options: object) -> None:
-        with session.launching(PROGRAM, eager=True, mode=mode, args=[str(file)], **options):
+        with session.launching(PROGRAM, mode=mode, args=[str(file)], **options):
             session.request("setExceptionBreakpoints", {"filters": ["uncaught"]})
             if compile_time:
                 session.set_breakpoints(PROGRAM, *compile_time, mode="compile-time")

@@ -18,7 +18,7 @@ DISABLED = Fixture("eager/disabled_inside")
 
 @contextmanager
 def launching(session: Session, fixture: Fixture, **options: Any) -> Iterator[None]:
-    with session.launching(fixture, **{"eager": True, **options}):
+    with session.launching(fixture, **options):
         yield
 
 
@@ -116,7 +116,7 @@ def test_a_step_in_that_finds_nothing_to_trace_steps_over(session: Session) -> N
 
 
 def test_a_step_in_lands_in_generated_code_and_comes_back(session: Session) -> None:
-    with launching(session, LOOP, mode="both"):
+    with launching(session, LOOP):
         session.set_breakpoints(LOOP, "call")
     session.wait_for_stop("breakpoint", at="call")
     session.go_on(at="call")
@@ -167,9 +167,7 @@ def test_a_mode_binds_a_breakpoint_to_one_debugger(session: Session, mode: str) 
 
 
 def test_a_breakpoint_call_in_eager_code_stops(session: Session) -> None:
-    with session.configuring(
-        "launch", {"code": "x = 1\nbreakpoint()\ny = 2\n", "python": [sys.executable], "eager": True}
-    ):
+    with session.configuring("launch", {"code": "x = 1\nbreakpoint()\ny = 2\n", "python": [sys.executable]}):
         pass
     stop = session.wait_for_stop()
     assert stop.frame["Locals"]["x"].text == "1"
@@ -199,7 +197,7 @@ def test_a_debugpy_that_dies_leaves_the_session_to_the_agent(session: Session, t
             "loop()  #@module",
         )
     )
-    with session.launching(program, eager=True):
+    with session.launching(program):
         session.set_breakpoints(program, "fn1")
     session.wait_for_stop("breakpoint", at="fn1")
     assert "no longer debugged" in session.output("important")

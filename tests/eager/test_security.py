@@ -56,7 +56,7 @@ def show_token(address: tuple[str, int], token: str) -> None:
 def test_every_socket_of_a_session_is_on_loopback(family: Family, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(FORKS)
-    with family.parent.launching(program, eager=True):
+    with family.parent.launching(program):
         # While all are listened on: for debugpy, for children.
         addresses = listening_addresses(family.parent.mark)
     family.wait_until_asked()
@@ -71,7 +71,7 @@ def test_every_socket_of_a_session_is_on_loopback(family: Family, tmp_path: Path
 def test_a_child_process_that_listens_wants_its_token_and_keeps_waiting_for_it(family: Family, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(FORKS)
-    with family.parent.launching(program, eager=True):
+    with family.parent.launching(program):
         pass
     connect = family.wait_until_asked()["configuration"]["connect"]
     for wrong in ("", "guessed", connect["accessToken"][:-1]):
@@ -110,7 +110,7 @@ def test_nobody_can_pose_as_debugpy_and_the_real_one_still_comes(session: Sessio
     python.chmod(0o755)
     program = tmp_path / "program.py"
     program.write_text("value = 1\nprint(value)  #@here\n")
-    with session.launching(program, eager=True, python=[str(python)]):
+    with session.launching(program, python=[str(python)]):
         session.set_breakpoints(program, "here")
     stop = session.wait_for_stop("breakpoint", at="here")
     assert stop.frame["Locals"]["value"].text == "1"
@@ -125,7 +125,7 @@ def test_a_program_that_listens_turns_wrong_tokens_away_and_loses_nothing(new_se
         with pytest.raises(RequestFailed, match="token"):
             show_token(address, "guessed")
         session = new_session()
-        session.attach(*address, "listening", "again", mode="compile-time", eager=True)
+        session.attach(*address, "listening", "again")
         session.wait_for_stop("breakpoint", at="again")
         # Nor is a session disturbed that goes on.
         with pytest.raises(RequestFailed, match="token"):
@@ -151,7 +151,7 @@ def test_the_tokens_are_on_no_command_line(family: Family, tmp_path: Path) -> No
     program.write_text(
         "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(0.5)'])\n"
     )
-    with family.parent.launching(program, eager=True):
+    with family.parent.launching(program):
         pass
     configuration: dict[str, Any] = family.wait_until_asked()["configuration"]
     lines = [" ".join(process.cmdline()) for process in marked_with(family.parent.mark)]

@@ -23,7 +23,6 @@ class Running:
         self.session = session
         self.flag = folder / "going"
         self.flag.touch()
-        options = {"eager": True, "mode": "both", **options}
         self.file = WITHOUT_TORCH if way == "eager" else PROGRAM
         with session.launching(self.file, args=[way, str(self.flag)], **options):
             session.set_breakpoints(self.file, *places)
@@ -196,7 +195,7 @@ def test_a_program_that_takes_its_time_to_end_is_not_taken_for_a_broken_connecti
         "        sleep(6)\n"
         "slow = Slow()  # torn down when the debugger has taken its leave\n"
     )
-    with session.launching(program, eager=True):
+    with session.launching(program):
         pass
     assert session.wait_for_exit() == 0
     assert session.output("important") == ""

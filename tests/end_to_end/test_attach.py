@@ -36,19 +36,19 @@ def program() -> Iterator[ListeningProgram]:
 
 def test_attach_detach_and_attach_again(new_session: NewSession, program: ListeningProgram) -> None:
     first = new_session()
-    first.attach(program.host, program.port, "listening", "compute", mode="compile-time", eager=False)
+    first.attach(program.host, program.port, "listening", "compute")
     stop = first.wait_for_stop("breakpoint", at="compute")
     assert program.wait_for_line("attached")
     assert first.timeline.events[0]["event"] in ("initialized", "process", "output")
     assert stop.frame["Locals"]["x"].text.startswith("Tensor")
     process = next(event["body"] for event in first.timeline.events if event["event"] == "process")
     assert process["startMethod"] == "attach"
-    assert process["systemProcessId"] == program.process.pid
+    assert process["systemProcessId"] == program.process_id
     first.disconnect()
     assert program.process.poll() is None, "the program ended with the debugger"
 
     second = new_session()
-    second.attach(program.host, program.port, "listening", "return", mode="compile-time", eager=False)
+    second.attach(program.host, program.port, "listening", "return")
     stop = second.wait_for_stop("breakpoint", at="return")
     assert stop.frame["Locals"]["y"].text.startswith("Tensor")
     # The program's own end, written in the debug console of a frame that calls the compiled function.
@@ -65,11 +65,11 @@ def test_a_stop_before_the_client_is_configured_is_told_after(
     new_session: NewSession, program: ListeningProgram
 ) -> None:
     first = new_session()
-    first.attach(program.host, program.port, eager=False)
+    first.attach(program.host, program.port)
     assert program.wait_for_line("attached")
     first.disconnect()
     second = new_session()
-    with second.configuring("attach", {"connect": {"host": program.host, "port": program.port}, "eager": False}):
+    with second.configuring("attach", {"connect": {"host": program.host, "port": program.port}}):
         second.set_breakpoints("listening", "compute")
         deadline = time.monotonic() + 30
         while not _is_held(second):
@@ -89,13 +89,13 @@ def _is_held(session: Session) -> bool:
 
 def test_the_program_outlives_a_server_that_dies(new_session: NewSession, program: ListeningProgram) -> None:
     session = new_session()
-    session.attach(program.host, program.port, "listening", "compute", mode="compile-time", eager=False)
+    session.attach(program.host, program.port, "listening", "compute")
     session.wait_for_stop("breakpoint", at="compute")
     os.kill(session.server_process_id, 9)
     session.timeline.wait_for_end()
 
     again = new_session()
-    again.attach(program.host, program.port, mode="compile-time", eager=False)
+    again.attach(program.host, program.port)
     # Breakpoints can be set while the program runs, too.
     again.set_breakpoints("listening", "compute")
     again.wait_for_stop("breakpoint", at="compute")
@@ -105,7 +105,7 @@ def test_the_program_outlives_a_server_that_dies(new_session: NewSession, progra
 
 def test_disconnect_can_end_the_program(new_session: NewSession, program: ListeningProgram) -> None:
     session = new_session()
-    session.attach(program.host, program.port, "listening", "compute", mode="compile-time", eager=False)
+    session.attach(program.host, program.port, "listening", "compute")
     session.wait_for_stop("breakpoint", at="compute")
     session.disconnect(terminateDebuggee=True)
     assert program.process.wait(20) != 0
@@ -135,7 +135,7 @@ def test_a_program_can_be_attached_to_from_its_first_moment_on(new_session: NewS
 
 def test_one_debugger_at_a_time(new_session: NewSession, program: ListeningProgram) -> None:
     first, second = new_session(), new_session()
-    first.attach(program.host, program.port, mode="compile-time", eager=False)
+    first.attach(program.host, program.port)
     second.initialize()
     text = second.refusal("attach", {"connect": {"host": program.host, "port": program.port}})
     assert "attached" in text

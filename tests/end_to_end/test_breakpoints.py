@@ -38,16 +38,22 @@ def test_a_breakpoint_without_code_moves_down_or_says_why_not(session: Session) 
         )
         assert (below_loop.verified, below_loop.line) == (True, loops.line("return"))
         assert (at_blank.verified, at_blank.line) == (True, loops.line("return"))
-        assert not past_end.verified
-        assert past_end.message
+        # Ordinary Python: the last line that there is.
+        assert (past_end.verified, past_end.line) == (True, end_of_file)
+    assert session.wait_for_stop("breakpoint").frame.line == end_of_file
+    session.go_on(at="return")
+    assert session.run_to_end() == 0
+
+
+def test_a_breakpoint_where_there_is_no_python_says_so(session: Session) -> None:
+    with session.launching("basic", eager=False):  # debugpy takes every file for one that may come to run
         (no_python,) = session.set_breakpoints(FIXTURES.parent / "LICENSE", 3)
         assert not no_python.verified
         assert no_python.message
         (no_file,) = session.set_breakpoints(FIXTURES / "nowhere.py", 3)
         assert not no_file.verified
         assert no_file.message
-    session.wait_for_stop("breakpoint", at="return")
-    assert session.run_to_end() == 0
+    assert session.wait_for_exit() == 0
 
 
 def test_breakpoint_locations_are_the_lines_with_code(session: Session) -> None:
@@ -136,6 +142,11 @@ def test_function_breakpoints(session: Session) -> None:
     assert stop.body["hitBreakpointIds"] == [answers[0].id]
     stop = session.go_on(at="deposit")
     assert stop.frame.name.endswith("deposit")
+    # What the function has become is a function as well, and runs when it has been compiled.
+    session.resume()
+    stop = session.wait_for_stop("function breakpoint")
+    assert stop.frame.name == "gather (generated #0)"
+    assert stop.body["hitBreakpointIds"] == [answers[0].id]
     assert session.run_to_end() == 0
 
 
@@ -207,7 +218,7 @@ def test_comptime_breakpoint_stops_here_and_not_in_pdb(session: Session) -> None
 
 
 def test_a_breakpoint_of_another_mode_is_not_verified(session: Session) -> None:
-    with session.launching("basic", mode="compile-time"):
+    with session.launching("basic", mode="compile-time"):  # the mode is what it is about
         compile_time, run_time = session.set_breakpoints(
             "basic",
             SourceBreakpoint(line=Fixture("basic").line("first"), mode="compile-time"),

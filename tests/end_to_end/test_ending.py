@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import psutil
 
@@ -23,6 +24,7 @@ def test_terminate_ends_a_program_that_does_not_want_to(session: Session) -> Non
     session.wait_for_output("running")
     session.request("terminate")
     session.timeline.expect_event("terminated", deadline=20)
+    assert "ended by itself" not in session.output()
 
 
 def test_terminate_while_tracing_is_paused(session: Session) -> None:
@@ -42,16 +44,31 @@ def test_disconnect_ends_a_launched_program_by_default(session: Session) -> None
     assert "result" not in session.output("stdout")
 
 
-def test_disconnect_can_let_a_launched_program_run_on(session: Session) -> None:
-    session.launch("endings/runs_on")
+OUTLIVES = """\
+import pathlib, time
+print("running", flush=True)
+here, deadline = pathlib.Path(__file__).parent, time.monotonic() + 60
+while not (here / "server is gone").exists() and time.monotonic() < deadline:
+    time.sleep(0.02)
+print("nobody reads this", flush=True)
+(here / "ran on").write_text("to its end")
+"""
+
+
+def test_disconnect_can_let_a_launched_program_run_on(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "outlives.py"
+    program.write_text(OUTLIVES)
+    session.launch(program)
     session.wait_for_output("running")
-    process_id = next(e["body"]["systemProcessId"] for e in session.timeline.events if e["event"] == "process")
+    process = psutil.Process(_process_ids(session)[0])
+    server = psutil.Process(session.server_process_id)
     session.disconnect(terminateDebuggee=False)
-    program = psutil.Process(process_id)
-    assert program.is_running()
-    assert "runs_on" in " ".join(program.cmdline()) or program.status() != psutil.STATUS_ZOMBIE
-    program.kill()
-    psutil.wait_procs([program], timeout=10)
+    session.client.close()
+    psutil.wait_procs([server], timeout=20)
+    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+    (tmp_path / "server is gone").touch()
+    assert not psutil.wait_procs([process], timeout=20)[1]
+    assert (tmp_path / "ran on").read_text() == "to its end"
 
 
 def test_processes_that_the_program_started_end_with_it(session: Session) -> None:

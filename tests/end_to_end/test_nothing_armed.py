@@ -31,7 +31,7 @@ def _hooks(stop: Stop) -> dict[str, str]:
 
 
 def test_a_session_without_breakpoints_hooks_nothing(session: Session) -> None:
-    session.launch("eager_breakpoint", record=False)
+    session.launch("eager_breakpoint", record=False, eager=False)  # each hooks something of its own
     before = session.wait_for_stop("breakpoint", at="before")
     before.frame.evaluate("__import__('torch._dynamo.convert_frame')")
     assert _hooks(before) == UNTOUCHED
@@ -42,7 +42,7 @@ def test_a_session_without_breakpoints_hooks_nothing(session: Session) -> None:
 
 def test_hooks_come_with_a_breakpoint_and_go_with_it(session: Session) -> None:
     fixture = Fixture("eager_breakpoint")
-    session.launch("eager_breakpoint", mode="compile-time", record=False)
+    session.launch("eager_breakpoint", record=False, eager=False)  # each hooks something of its own
     stop = session.wait_for_stop("breakpoint", at="before")
     stop.frame.evaluate("__import__('torch._dynamo.convert_frame')")
     session.client.set_breakpoints(fixture.path, [SourceBreakpoint(line=fixture.line("traced"))])
@@ -56,7 +56,7 @@ def test_hooks_come_with_a_breakpoint_and_go_with_it(session: Session) -> None:
 
 
 def test_a_step_takes_its_hooks_out_when_it_ends(session: Session) -> None:
-    session.launch("eager_breakpoint", mode="compile-time", record=False)
+    session.launch("eager_breakpoint", record=False, eager=False)  # each hooks something of its own
     session.wait_for_stop("breakpoint", at="before")
     session.step_in(at="traced")
     after = session.go_on(at="after")
@@ -65,7 +65,7 @@ def test_a_step_takes_its_hooks_out_when_it_ends(session: Session) -> None:
 
 
 def test_the_record_hooks_nothing_that_runs_when_nothing_is_compiled(session: Session) -> None:
-    session.launch("eager_breakpoint")
+    session.launch("eager_breakpoint", eager=False)  # as above
     before = session.wait_for_stop("breakpoint", at="before")
     before.frame.evaluate("__import__('torch._dynamo.convert_frame')")
     hooks = _hooks(before)

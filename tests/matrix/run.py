@@ -68,7 +68,7 @@ class Environment:
 
     def test(self, arguments: list[str]) -> int:
         """Run the tests; return pytest's exit code."""
-        command = [self.python, "-m", "pytest", *(arguments or ["-n", "2", "--reruns", "2", *TESTS])]
+        command = [self.python, "-m", "pytest", *(arguments or ["-n", "2", *TESTS])]
         return subprocess.run(command, cwd=ROOT, check=False).returncode
 
     def _pip(self, *arguments: str) -> None:

@@ -40,7 +40,7 @@ def stopped(session: Session, tmp_path: Path) -> Stop:
     """A session that is stopped in the trace, where ``y`` is bound."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    session.launch(program, "second", mode="compile-time")
+    session.launch(program, "second")
     stop = session.wait_for_stop("breakpoint", at="second")
     session.set_breakpoints(program)
     return stop

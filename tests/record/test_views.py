@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -22,7 +23,7 @@ def _compiles(session: Session) -> list[dict[str, Any]]:
 
 
 def test_nothing_is_compiled_yet(session: Session) -> None:
-    session.launch("graph_break", stopOnEntry=True)
+    session.launch("graph_break", stopOnEntry=True, python=[sys.executable])  # torch has yet to be imported
     session.wait_for_stop("entry")
     assert _compiles(session) == []
     assert "torch" in session.refusal("dynamoGraph", {"compileId": "0/0", "index": 0})
@@ -31,7 +32,7 @@ def test_nothing_is_compiled_yet(session: Session) -> None:
 
 
 def test_the_time_of_a_compile_leaves_out_what_it_was_held(session: Session) -> None:
-    session.launch("recompiles", "mode", mode="compile-time")
+    session.launch("recompiles", "mode")
     session.wait_for_stop("breakpoint", at="mode")
     # The second compile takes a fraction of a second: all that is imported at the first one is there.
     session.go_on(at="mode")
@@ -120,7 +121,7 @@ def test_the_graph_and_the_guards(session: Session) -> None:
 
 
 def test_recompiles_name_the_guard_that_failed(session: Session) -> None:
-    session.launch("recompiles", "integer", eager=False)
+    session.launch("recompiles", "integer")
     session.wait_for_stop("breakpoint", at="integer")
     (function,) = _compiles(session)
     first, second = function["compiles"]

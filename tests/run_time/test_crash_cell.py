@@ -119,9 +119,9 @@ def test_writing_is_safe_from_many_threads(tmp_path: Path) -> None:
 def test_the_server_says_where_the_program_died(new_session: NewSession, how: str) -> None:
     session: Session = new_session()
     if how == "traced":
-        session.launch("generated_crash", mode="run-time", traceInstructions=True)
+        session.launch("generated_crash", traceInstructions=True)
     else:
-        session.launch("generated_crash", mode="run-time", stopOnGeneratedCode=True)
+        session.launch("generated_crash", stopOnGeneratedCode=True)
         session.wait_for_stop("entry")
         session.resume("stepOut")
     assert session.wait_for_exit() == -signal.SIGSEGV
@@ -138,7 +138,7 @@ def test_the_server_says_where_the_program_died(new_session: NewSession, how: st
 
 def test_nothing_is_told_of_a_crash_elsewhere(new_session: NewSession) -> None:
     session = new_session()
-    session.launch("generated_crash", mode="run-time", traceInstructions=True, args=["--afterwards"])
+    session.launch("generated_crash", traceInstructions=True, args=["--afterwards"])
     assert session.wait_for_exit() == -signal.SIGSEGV
     assert "died of SIGSEGV (signal 11)." in session.output("important")
     assert "generated" not in session.output("important")

@@ -17,7 +17,7 @@ CALLERS = ["main", "<module>"]
 
 
 def _enter(session: Session, fixture: str = "generated_code", **options: Any) -> Stop:
-    session.launch(fixture, **{"mode": "run-time", "stopOnGeneratedCode": True, **options})
+    session.launch(fixture, **{"stopOnGeneratedCode": True, **options})
     return session.wait_for_stop("entry")
 
 
@@ -107,7 +107,7 @@ def test_breakpoints_on_instructions_and_lines_of_the_listing(session: Session) 
 
 
 def test_a_line_of_the_users_at_every_call(session: Session) -> None:
-    with session.launching("generated_code", mode="run-time"):
+    with session.launching("generated_code"):
         (made,) = session.set_breakpoints(FIXTURE, "append", mode="run-time")
     assert made.verified
     for _ in range(2):
@@ -131,7 +131,7 @@ def test_the_end_of_the_program_after_stepping(session: Session) -> None:
 
 def test_exceptions_in_generated_code(session: Session) -> None:
     session.expects_program_traceback = True
-    with session.launching("generated_failure", mode="run-time"):
+    with session.launching("generated_failure"):
         session.request("setExceptionBreakpoints", {"filters": ["generated-code"]})
     stop = session.wait_for_stop("exception")
     assert stop.frames[1].marker == "fails"
@@ -153,7 +153,7 @@ def test_the_filter_is_offered(session: Session) -> None:
 
 
 def test_pause_in_what_generated_code_calls(session: Session) -> None:
-    session.launch("generated_loop", mode="run-time")
+    session.launch("generated_loop")
     session.wait_for_output("looping")
     session.request("pause", {"threadId": 1})
     stop = session.wait_for_stop("pause")
@@ -166,7 +166,7 @@ def test_pause_in_what_generated_code_calls(session: Session) -> None:
 
 
 def test_stepping_in_from_the_last_traced_line_lands_in_the_code_made_for_it(session: Session) -> None:
-    session.launch("generated_code", "return_replayed", mode="both")
+    session.launch("generated_code", "return_replayed")
     stop = session.wait_for_stop("breakpoint", at="return_replayed")
     assert "generated" not in stop.frame.name
     names = []
@@ -182,7 +182,7 @@ def test_stepping_in_from_the_last_traced_line_lands_in_the_code_made_for_it(ses
 
 
 def test_a_line_stops_when_traced_and_when_run(session: Session) -> None:
-    session.launch("generated_code", "append", mode="both")
+    session.launch("generated_code", "append")
     kinds = []
     for _ in range(4):
         stop = session.wait_for_stop("breakpoint")
@@ -194,7 +194,7 @@ def test_a_line_stops_when_traced_and_when_run(session: Session) -> None:
 
 def test_a_trace_shows_the_generated_frame_that_led_to_it(session: Session) -> None:
     """A resume function is traced while the code that calls it runs."""
-    session.launch("generated_code", "after_break", mode="both")
+    session.launch("generated_code", "after_break")
     stop = session.wait_for_stop("breakpoint", at="after_break")
     names = [frame.name for frame in stop.frames]
     assert "generated" not in names[0]
@@ -218,7 +218,7 @@ def _linked(session: Session, variable: Any) -> Any:
 
 def test_each_mode_leads_to_the_other(session: Session) -> None:
     """From a trace to the code that was generated, and from generated code to the compile that made it."""
-    session.launch("generated_code", "append", mode="both")
+    session.launch("generated_code", "append")
     traced = session.wait_for_stop("breakpoint", at="append")
     assert traced.frame["Compile"].texts()["generated code"] == "none yet: this is the first compile of this code"
     session.resume()
@@ -240,7 +240,7 @@ def test_each_mode_leads_to_the_other(session: Session) -> None:
 
 @pytest.mark.parametrize("granularity", ["statement", "instruction"])
 def test_threads_step_each_for_itself(session: Session, granularity: str) -> None:
-    session.launch("generated_threads", mode="run-time", stopOnGeneratedCode=True)
+    session.launch("generated_threads", stopOnGeneratedCode=True)
     first = session.wait_for_stop("entry")
     second = session.wait_for_stop("entry")
     assert first.thread_id != second.thread_id

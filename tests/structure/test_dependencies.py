@@ -6,6 +6,11 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pytest
 
 from tests.structure.sources import ADAPTER, Module, adapter_modules
 
@@ -54,9 +59,9 @@ def room_of(name: str) -> str | None:
     return room if (ADAPTER / "dynamo_dap" / room.replace(".", "/")).is_dir() else None
 
 
-def test_rooms_import_only_what_is_below_them() -> None:
+def _wrong_imports(modules: Iterable[Module]) -> list[str]:
     wrong = []
-    for module in adapter_modules():
+    for module in modules:
         room = room_of(module.name)
         if room is None or room == "debuggee":
             continue
@@ -65,25 +70,77 @@ def test_rooms_import_only_what_is_below_them() -> None:
             other = room_of(imported)
             if other is not None and other not in (room, "debuggee") and other not in MAY_IMPORT[room]:
                 wrong.append(f"{module.path.relative_to(ADAPTER)}:{line}: {room} imports {imported}")
+    return wrong
+
+
+def test_rooms_import_only_what_is_below_them() -> None:
+    wrong = _wrong_imports(adapter_modules())
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_check_sees_a_wrong_import() -> None:
-    """The rule above can fail: the two engines know nothing of each other, the server nothing of the debuggee."""
-    assert room_of("dynamo_dap.debuggee.run_time.engine") == "debuggee.run_time"
-    assert "debuggee.run_time" not in MAY_IMPORT["debuggee.compile_time"]
-    assert not any(room.startswith("debuggee") for room in MAY_IMPORT["server"] | MAY_IMPORT["terminal"])
+@pytest.mark.parametrize(
+    ("room", "wrong", "right"),
+    [
+        ("debuggee.compile_time", "debuggee.run_time.engine", "debuggee.values.model"),
+        ("debuggee.run_time", "debuggee.compile_time.engine", "debuggee.agent.frames"),
+        ("debuggee.values", "debuggee.agent.agent", "debuggee.torch_internals.features"),
+        ("server", "debuggee.bootstrap.launch", "record.run"),
+        ("terminal", "server.session", "protocol.messages"),
+        ("language_server", "server.session", "record.model"),
+        ("protocol", "record.model", "protocol.framing"),
+    ],
+)
+def test_the_check_sees_a_wrong_import(room: str, wrong: str, right: str) -> None:
+    """Whether it imports the module or a name of it, at the top or in a function."""
+    for line in (
+        f"import dynamo_dap.{wrong}",
+        "def f():\n    from dynamo_dap.{} import {}".format(*wrong.rsplit(".", 1)),
+    ):
+        module = _Written(ADAPTER / "dynamo_dap" / room.replace(".", "/") / "written.py", f"{line}\n")
+        assert [one.partition(": ")[2] for one in _wrong_imports([module])] == [f"{room} imports dynamo_dap.{wrong}"]
+    module = _Written(ADAPTER / "dynamo_dap" / room.replace(".", "/") / "written.py", f"import dynamo_dap.{right}\n")
+    assert _wrong_imports([module]) == []
 
 
-def test_only_torch_internals_names_private_parts_of_torch() -> None:
+@dataclass(frozen=True)
+class _Written(Module):
+    """A module that is in no file."""
+
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The tree of the text."""
+        return ast.parse(self.text)
+
+
+def _private_parts(modules: Iterable[Module]) -> list[str]:
     wrong = []
-    for module in adapter_modules():
+    for module in modules:
         if room_of(module.name) == "debuggee.torch_internals":
             continue
         found = [(name, line) for name, line in module.imports() if _PRIVATE_OF_TORCH.fullmatch(name)]
         found += [(name, line) for name, line in _private_names(module) if name not in _WRITTEN_BY_USERS]
         wrong += [f"{module.path.relative_to(ADAPTER)}:{line}: {name}" for name, line in found]
+    return wrong
+
+
+def test_only_torch_internals_names_private_parts_of_torch() -> None:
+    wrong = _private_parts(adapter_modules())
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_check_sees_a_private_part_of_torch() -> None:
+    for text in (
+        "import torch._dynamo",
+        "torch._C._x",
+        "name = 'torch._dynamo.utils:counters'",
+        "torch.fx.experimental",
+    ):
+        engine = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "run_time" / "written.py", f"{text}\n")
+        internals = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "torch_internals" / "written.py", f"{text}\n")
+        assert len(_private_parts([engine])) >= 1, text
+        assert _private_parts([internals]) == []
 
 
 def test_importing_everything_of_ours_imports_no_torch() -> None:

@@ -28,6 +28,8 @@ def attach(agent: Agent, options: Options) -> None:
     """Take up the session's options; ``initialized`` follows."""
     agent.options = options
     agent.breakpoints.bind_again(options)
+    # A program that has imported torch has its engines already, armed as the options before wanted it.
+    agent.arm_engines()
     agent.after_response(lambda: _begin(agent, options))
 
 
