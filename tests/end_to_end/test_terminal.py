@@ -310,7 +310,7 @@ def test_the_demo_shows_a_session(environment: dict[str, str]) -> None:
         "at the break",
         "call the resume function",
         "(dynamo) step",
-        "broken (resumed, generated #3)",
+        f"broken (resumed at line {Fixture('generated_code').line('break')}, generated #3)",
         "['first', 'second']",
     )
 

@@ -322,7 +322,7 @@ def test_stop_on_entry_of_every_generated_code() -> None:
         record.seen
         == [
             ("entry", "broken (generated #0)", True),
-            ("entry", "broken (resumed, generated #1)", True),
+            ("entry", f"broken (resumed at line {line('break')}, generated #1)", True),
         ]
         * 2
     )

@@ -82,7 +82,11 @@ def test_step_in_goes_through_a_resume_function_and_back() -> None:
     function(torch.ones(3), {})
     stops = _titles("in statement", function, torch.ones(3), {})
     names = [name for index, (name, _) in enumerate(stops) if index == 0 or stops[index - 1][0] != name]
-    assert names == ["broken (generated #0)", "broken (resumed, generated #1)", "broken (generated #0)"]
+    assert names == [
+        "broken (generated #0)",
+        f"broken (resumed at line {line('break')}, generated #1)",
+        "broken (generated #0)",
+    ]
     resume_call = next(title for name, title in stops if name.endswith("#0)") and "resume function __" in title)
     assert resume_call.startswith("call the resume function __resume_at_")
     assert stops[-1][1].startswith("return __resume_at_")
@@ -119,13 +123,13 @@ def test_step_out_runs_to_the_return_and_shows_the_value() -> None:
     with debugging(lambda stop: _out_twice(stop, seen), stop_on_generated_code=True):
         w, y = function(torch.ones(3), {})
     (inner, instruction, stack, _), (outer, _, outer_stack, shown) = seen
-    assert inner == "broken (resumed, generated #1)"
+    assert inner == f"broken (resumed at line {line('break')}, generated #1)"
     assert instruction.startswith("RETURN")
     assert stack[-1][0] is w
     assert stack[-1][1] is y
     assert outer == "broken (generated #0)", "a step out of a frame at its return comes to the caller"
     assert outer_stack[-1] is stack[-1]
-    assert any(name == "(returned by broken (resumed, generated #1))" for name in shown)
+    assert any(name == f"(returned by broken (resumed at line {line('break')}, generated #1))" for name in shown)
 
 
 def _out_twice(stop: SeenStop, seen: list[Any]) -> str | None:

@@ -141,7 +141,10 @@ def test_a_caller_in_the_middle_of_a_call_shows_what_is_its_own() -> None:
         return names, place.generated.table[place.index].name, {one.name: one.value.text for one in stack.named()}
 
     (names, instruction, shown), _ = _at(lambda stop: "resumed" in stop.name, look, function, torch.ones(3), {})
-    assert names[:2] == ["broken (resumed, generated #1)", "broken"]
+    assert names[:2] == [
+        f"broken (resumed at line {line('break')}, generated #1)",
+        f"broken (resumed at line {line('break')})",
+    ]
     assert instruction == "CALL_FUNCTION_EX"
     assert list(shown) == ["(in use)"]
     assert shown["(in use)"].endswith("more are being used by CALL_FUNCTION_EX")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
 from dynamo_dap.debuggee.values.python_values import globals_of, locals_of
 from dynamo_dap.protocol.types import CompletionItem
@@ -30,8 +30,8 @@ class EagerFrame(Frame):
 
     @property
     def name(self) -> str:
-        """The function's qualified name."""
-        return qualified_name(self._frame.f_code)
+        """The user's name of the function."""
+        return user_function_name(self._frame.f_code)
 
     @property
     def source(self) -> str | VirtualSource | None:

@@ -47,6 +47,22 @@ def is_user_file(path: str) -> bool:
     return not real.startswith(_library_directories())
 
 
+@functools.lru_cache(maxsize=4096)
+def stands_in_for_builtin(path: str) -> bool:
+    """Whether ``path`` (a ``co_filename``) is Python in place of something built in: nobody steps into that.
+
+    Dynamo traces its polyfills where the program calls ``any`` or ``itertools.chain``, and with them modules that are
+    frozen into the interpreter, whose source files are not used.
+    """
+    if path.startswith("<frozen "):
+        return True
+    real = normalized_path(path)
+    if os.path.basename(real) == "_collections_abc.py" and real.startswith(_library_directories()):
+        return True  # frozen from Python 3.11 on
+    directory = _torch_directory()
+    return directory is not None and real.startswith(os.path.join(directory, "_dynamo", "polyfills") + os.sep)
+
+
 def is_debugger_file(path: str) -> bool:
     """Whether ``path`` is a file of this package."""
     return normalized_path(path).startswith(_OWN_PACKAGE + os.sep)

@@ -12,8 +12,8 @@ from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluat
 from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.torch_internals.compilation import guard_expressions
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
-from dynamo_dap.debuggee.torch_internals.translator import user_function_name
 from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import (
     Children,

@@ -30,6 +30,7 @@ from dynamo_dap.debuggee.compile_time.stop_texts import (
 )
 from dynamo_dap.debuggee.torch_internals.backend_failures import failure_of, is_failure_of_dynamo
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import (
     ERROR_EFFECT,
@@ -47,7 +48,6 @@ from dynamo_dap.debuggee.torch_internals.translator import (
     Translator,
     frame_below_trace,
     instruction_at,
-    resume_function,
     running_translator,
 )
 from dynamo_dap.debuggee.values.model import text_of_raised

@@ -15,8 +15,9 @@ from dynamo_dap.debuggee.torch_internals.compilation import (
     elapsed_seconds,
     is_full_graph,
 )
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.graph import graphs_of, nodes_of
-from dynamo_dap.debuggee.torch_internals.translator import compile_identity, restart_reasons, user_function_name
+from dynamo_dap.debuggee.torch_internals.translator import compile_identity, restart_reasons
 from dynamo_dap.debuggee.values.callables import location_of_code
 from dynamo_dap.debuggee.values.model import (
     Children,

@@ -63,7 +63,8 @@ def _fits(name: str, prefix: str) -> bool:
 
 def _names(tx: Any, scratch: dict[str, object]) -> list[tuple[str, str]]:
     """Return the names an expression can use, the frame's own first."""
-    named = [(name, "variable") for name in (*(name for name, _ in locals_of(tx)), *cell_names(tx), *scratch)]
+    own = dict.fromkeys((*(name for name, _ in locals_of(tx)), *cell_names(tx), *scratch))
+    named = [(name, "variable") for name in own]
     named += [(str(name), "variable") for name in (*pending_globals(tx), *tx.f_globals)]
     named += [("ctx", "variable"), ("tx", "variable")]
     named += [(name, "function") for name in vars(builtins)]

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import types
 
-from dynamo_dap.debuggee.torch_internals.translator import (
-    CompileIdentity,
-    Translator,
-    outermost,
-    restart_reasons,
-    user_function_name,
-)
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, Translator, outermost, restart_reasons
 from dynamo_dap.debuggee.values.model import bounded_text
 
 _MAXIMUM_REASON = 120

@@ -15,7 +15,7 @@ from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
-from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.agent.watched_variable import GUARDED
 from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
@@ -28,6 +28,7 @@ from dynamo_dap.debuggee.compile_time.progress import ProgressOfTraces, TracePro
 from dynamo_dap.debuggee.compile_time.stepping import Origin, Outcome, Place, outcome
 from dynamo_dap.debuggee.compile_time.stop_texts import data_changed
 from dynamo_dap.debuggee.torch_internals.comptime import comptime_breakpoint_translator
+from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_internals.translator import (
     LINES,
     Translator,
@@ -35,7 +36,6 @@ from dynamo_dap.debuggee.torch_internals.translator import (
     chain_of,
     instruction_at,
     is_in_resume_prologue,
-    resume_function,
 )
 from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 
@@ -147,7 +147,7 @@ class CompileTimeEngine:
 
     def _place(self, translator: Translator, progress: TraceProgress) -> Place:
         filename = translator.f_code.co_filename
-        is_user_code = not self._host.options.just_my_code or is_user_file(filename)
+        is_wanted = not self._host.options.just_my_code or is_user_file(filename)
         index = instruction_at(translator)
         facts = self._facts.of(translator)
         begins_line = facts.begins_line(index, progress.comes_from(translator, index))
@@ -159,7 +159,7 @@ class CompileTimeEngine:
             progress=progress,
             begins_line=begins_line and not is_in_resume_prologue(translator),
             chain=lambda: chain_of(translator, sys._getframe()),
-            is_user_code=is_user_code,
+            is_user_code=is_wanted and not stands_in_for_builtin(filename),
         )
 
     def _visit(self, translator: Translator, progress: TraceProgress, reached: tuple[LineBreakpoint, ...]) -> None:
@@ -169,12 +169,15 @@ class CompileTimeEngine:
         hit = self._breakpoints_hit(place, reached)
         if hit:
             self._stop(place, "breakpoint", hit)
-        elif self._host.has_pause_requests and place.begins_line and self._host.take_pause_request():
+        elif self._host.has_pause_requests and self._may_pause(place) and self._host.take_pause_request():
             self._stop(place, "pause")
         elif (step := self._host.current_step()) is not None:
             ended = outcome(step, place)
             if ended is not Outcome.GO_ON:
                 self._stop(place, "step", restarted=ended is Outcome.STOP_AFTER_RESTART)
+
+    def _may_pause(self, place: Place) -> bool:
+        return place.begins_line and not stands_in_for_builtin(place.translator.f_code.co_filename)
 
     def _breakpoints_hit(self, place: Place, reached: tuple[LineBreakpoint, ...]) -> list[int]:
         if not place.begins_line:

@@ -18,13 +18,8 @@ from dynamo_dap.debuggee.compile_time.data_watch import watched_variable
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
 from dynamo_dap.debuggee.compile_time.symbolic_scopes import scopes_of
 from dynamo_dap.debuggee.compile_time.trackers.traced_view import UNREALIZED
-from dynamo_dap.debuggee.torch_internals.translator import (
-    Translator,
-    chain_of,
-    frame_below_trace,
-    instruction_at,
-    user_function_name,
-)
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_internals.translator import Translator, chain_of, frame_below_trace, instruction_at
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
 from dynamo_dap.protocol.types import CompletionItem
 

@@ -20,12 +20,18 @@ def cell_names(tx: Any) -> tuple[str, ...]:
 
 
 def locals_of(tx: Any) -> list[tuple[str, Any]]:
-    """Return name and tracker of the plain local variables that have a value: parameters first, as declared."""
-    values = {**{name: Unrealized(value) for name, value in untouched_inputs(tx).items()}, **tx.symbolic_locals}
-    cells = set(cell_names(tx))
-    declared = [name for name in tx.f_code.co_varnames if name in values]
+    """Return name and tracker of every variable that the function binds or captures, where it has a value.
+
+    Parameters come first, as declared, then other local variables, cells, and what is captured.
+    """
+    cells = dict(cells_of(tx))
+    inputs = {name: Unrealized(value) for name, value in untouched_inputs(tx).items()}
+    values = {**inputs, **tx.symbolic_locals, **cells}
+    declared = [name for name in dict.fromkeys((*tx.f_code.co_varnames, *cell_names(tx))) if name in values]
     others = [name for name in values if name not in set(declared)]
-    return [(name, values[name]) for name in (*declared, *others) if name not in cells and _has_value(values[name])]
+    # A cell without a value stands in the plain locals as well.
+    empty = set(cell_names(tx)) - cells.keys()
+    return [(name, values[name]) for name in (*declared, *others) if name not in empty and _has_value(values[name])]
 
 
 def cells_of(tx: Any) -> list[tuple[str, Any]]:

@@ -22,12 +22,8 @@ from enum import Enum
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFacts
 from dynamo_dap.debuggee.compile_time.progress import TraceProgress
-from dynamo_dap.debuggee.torch_internals.translator import (
-    CompileIdentity,
-    Translator,
-    outermost,
-    resume_function,
-)
+from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, Translator, outermost
 
 
 @dataclass(frozen=True, slots=True)

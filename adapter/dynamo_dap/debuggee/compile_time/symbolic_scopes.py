@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
@@ -15,8 +14,9 @@ from dynamo_dap.debuggee.compile_time.guards_view import guard_children
 from dynamo_dap.debuggee.compile_time.names import cell_names, cells_of, globals_used, locals_of
 from dynamo_dap.debuggee.compile_time.side_effects_view import side_effect_children
 from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
-from dynamo_dap.debuggee.torch_internals.translator import resume_function
-from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, ScopeOfFrame, Value, Variable
+from dynamo_dap.debuggee.torch_internals.dynamo_names import dynamos_locals, is_dynamos_global
+from dynamo_dap.debuggee.values.eager_frames import with_group
+from dynamo_dap.debuggee.values.model import Children, Deferred, ScopeOfFrame, Value, Variable
 
 __all__ = ["graph_source", "scopes_of"]
 
@@ -39,7 +39,7 @@ def scopes_of(tx: Any, listing_of: ListingOf = _no_listing) -> list[ScopeOfFrame
     ]
     if cell_names(tx):
         scopes.append(ScopeOfFrame("Cells", _Variables(tx, lambda: _variables(cells_of(tx), view))))
-    scopes.append(ScopeOfFrame("Globals", Deferred(lambda: _variables(globals_used(tx), view)), expensive=True))
+    scopes.append(ScopeOfFrame("Globals", Deferred(lambda: _globals(tx, view)), expensive=True))
     scopes += [
         ScopeOfFrame("Graph", _when_opened(lambda: graph_children(tx, view)), expensive=True, source=graph_source(tx)),
         ScopeOfFrame("Guards", _when_opened(lambda: guard_children(tx)), expensive=True),
@@ -66,18 +66,11 @@ def _when_opened(make: Callable[[], Children]) -> Children:
 
 def _locals(tx: Any, view: TracedView) -> list[Variable]:
     """Return the user's variables, and in a resume function those that only Dynamo knows, in a group at the end."""
-    variables = _variables(locals_of(tx), view)
-    if resume_function(tx.f_code) is None:
-        return variables
-    own = tuple(variable for variable in variables if _OF_DYNAMO.match(variable.name))
-    if not own:
-        return variables
-    group = Variable("of Dynamo", Value(f"{len(own)} to resume with", children=Fixed(own), kind="virtual"))
-    return [*(variable for variable in variables if variable not in own), group]
+    return with_group(_variables(locals_of(tx), view), dynamos_locals(tx.f_code))
 
 
-_OF_DYNAMO = re.compile(r"___|__nested_|__is_tracing_resume_prologue$")
-"""Names that resume functions begin with: the saved stack, context managers, frames around."""
+def _globals(tx: Any, view: TracedView) -> list[Variable]:
+    return with_group(_variables(globals_used(tx), view), is_dynamos_global)
 
 
 def _variables(named: Sequence[tuple[str, Any]], view: TracedView) -> list[Variable]:

@@ -1,5 +1,5 @@
 """Ordinary Python: debugpy, started in the debugged process, and what makes it and the agent one debugger.
 
-Rooms below: the agent, values and torch_internals. It knows neither engine. ``pydevd_internals`` and
-``pydevd_guards`` are the only modules that touch names of debugpy that it does not document.
+Rooms below: the agent, values and torch_internals. It knows neither engine. Only the modules called ``pydevd_...``
+touch names of debugpy that it does not document.
 """

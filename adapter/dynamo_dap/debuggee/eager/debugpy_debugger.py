@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.debuggee.eager import pydevd_guards, pydevd_internals
+from dynamo_dap.debuggee.eager import pydevd_frames, pydevd_guards, pydevd_internals
 from dynamo_dap.debuggee.eager.compiles import Compiles
 from dynamo_dap.debuggee.eager.frames import innermost_user_frame
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
@@ -63,6 +63,7 @@ class DebugpyDebugger:
     def _load(self) -> None:
         pydevd_internals.load()
         pydevd_guards.install(lambda: self._agent.options.evaluation_timeout)
+        pydevd_frames.install()
 
     def _take_up(self) -> None:
         handing_over = HandingOver(self._agent, self._tracing)

@@ -13,6 +13,7 @@ from typing import Any
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_internals.compiled_frames import built_guards
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_place
 from dynamo_dap.debuggee.torch_internals.graph_breaks import facts_of_break, place_of_break, stack_of_break
@@ -20,7 +21,6 @@ from dynamo_dap.debuggee.torch_internals.guard_places import remember_places
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
-from dynamo_dap.debuggee.torch_internals.translator import user_function_name
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text

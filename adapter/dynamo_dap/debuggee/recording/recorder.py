@@ -24,17 +24,13 @@ from dynamo_dap.debuggee.recording.traced_values import traced_functions, values
 from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
 from dynamo_dap.debuggee.torch_internals.compiled_frames import disassembled, output_files, phases_of, resume_codes
+from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_internals.graph import graphs_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break
 from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
 from dynamo_dap.debuggee.torch_internals.symbols import specialization_of
 from dynamo_dap.debuggee.torch_internals.traces import Trace, TraceNotes
-from dynamo_dap.debuggee.torch_internals.translator import (
-    frame_below_trace,
-    resume_function,
-    running_translator,
-    user_function_name,
-)
+from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace, running_translator
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 from dynamo_dap.record.events import (

@@ -42,7 +42,7 @@ def evaluate(
 def _keep_assigned(
     values: FrameValues, scratch: dict[str, object], before: dict[str, Any], names: dict[str, object]
 ) -> None:
-    own = {*values.variable_names, *values.cell_names}
+    own = set(values.names)
     for name, value in names.items():
         if name == STACK_NAME or (name in before and before[name] is value):
             continue
@@ -174,7 +174,7 @@ def _slot_number(tree: ast.expr) -> int | None:
 
 def assign_local(values: FrameValues, name: str, expression: str) -> Value:
     """Assign to the local variable or cell ``name``."""
-    if name not in (*values.variable_names, *values.cell_names):
+    if name not in values.names:
         raise WriteRefused(f"'{name}' is no local variable of {values.generated.name}")
     value = value_of(values, expression)
     write_local(values.frame, name, value)

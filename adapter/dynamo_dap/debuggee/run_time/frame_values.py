@@ -26,11 +26,9 @@ class FrameValues:
         return dict(self.frame.f_locals)
 
     @property
-    def variable_names(self) -> tuple[str, ...]:
-        """Names of local variables: parameters first, cells left out."""
-        code = self.frame.f_code
-        cells = {*code.co_cellvars, *code.co_freevars}
-        return tuple(name for name in code.co_varnames if name not in cells)
+    def names(self) -> tuple[str, ...]:
+        """Names of all variables: parameters first, then other locals, then cells that are neither."""
+        return tuple(dict.fromkeys((*self.frame.f_code.co_varnames, *self.cell_names)))
 
     @property
     def cell_names(self) -> tuple[str, ...]:

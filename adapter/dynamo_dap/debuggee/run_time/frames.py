@@ -94,7 +94,7 @@ class UserFrame(GeneratedFrame):
     @property
     def name(self) -> str:
         """The user's function."""
-        return self._place.generated.function
+        return self._place.generated.user_name
 
     @property
     def source(self) -> str | VirtualSource | None:

@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
 from dynamo_dap.debuggee.run_time.listing import Listing
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, CompileRecorder, lines_computed
+from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import (
     compile_id_of,
     has_marker,
@@ -50,6 +51,10 @@ class GeneratedCode:
         """Name of the user's function that it runs (a part of)."""
         self.qualified_name = qualified_name(user)
         self.is_resume_function = user is not (original or code)
+        resumed = resume_function(original) if original is not None else None
+        self._resumed = f"resumed at line {resumed.line}, " if resumed is not None else ""
+        self.user_name = user_function_name(original or code)
+        """Its name in the stack where the user's file is shown: ``Model.forward``, ``fn (resumed at line 8)``."""
         self.path = user.co_filename
         self.first_line = user.co_firstlineno
         """The line where the user's function begins, 1-based."""
@@ -82,7 +87,7 @@ class GeneratedCode:
     @property
     def name(self) -> str:
         """How it is called in the stack: ``fn (generated #0)``."""
-        return f"{self.function} ({'resumed, ' if self.is_resume_function else ''}generated #{self.number})"
+        return f"{self.function} ({self._resumed}generated #{self.number})"
 
     @cached_property
     def table(self) -> InstructionTable:

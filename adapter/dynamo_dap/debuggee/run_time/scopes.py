@@ -14,6 +14,7 @@ from dynamo_dap.debuggee.torch_internals.compile_records import (
     placeholders_of,
     readable_graph,
 )
+from dynamo_dap.debuggee.torch_internals.dynamo_names import GROUP, dynamos_locals, parted
 from dynamo_dap.debuggee.torch_internals.frame_value_stack import is_null
 from dynamo_dap.debuggee.torch_internals.generated_code import guards_of
 from dynamo_dap.debuggee.values.model import (
@@ -80,7 +81,22 @@ class _Locals(_Named):
         if self._returned is not None:
             name, value = self._returned
             yield Variable(f"(returned by {name})", present(value))
-        yield from self._present(self._values.variable_names, lambda name: None)
+        shown = list(self._present(self._values.names, lambda name: None))
+        is_dynamos = dynamos_locals(self._values.generated.code, self._values.generated.original)
+        users, dynamos = parted(shown, lambda variable: is_dynamos(variable.name))
+        yield from users
+        if dynamos:
+            children = _Some(self._values, [variable.name for variable in dynamos])
+            yield Variable(GROUP, Value(f"{len(dynamos)} variables", children=children, kind="virtual"))
+
+
+class _Some(_Named):
+    def __init__(self, values: FrameValues, names: Sequence[str]) -> None:
+        super().__init__(values)
+        self._names = names
+
+    def _variables(self) -> Iterable[Variable]:
+        yield from self._present(self._names, lambda name: None)
 
 
 class _Cells(_Named):

@@ -8,7 +8,6 @@ is inside a trace. Installing and removing may happen on any thread.
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import types
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.torch_internals.features import Feature
 
 Translator = Any
@@ -259,30 +257,3 @@ def frame_below_trace(top: types.FrameType) -> types.FrameType | None:
 
 def _torch_directory() -> str:
     return str(sys.modules["torch"].__path__[0])
-
-
-_RESUME_NAME = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeFunction:
-    """What a resume function goes on with: the user's function, from a line."""
-
-    function: str
-    line: int
-
-
-def resume_function(code: types.CodeType) -> ResumeFunction | None:
-    """Tell what a code object resumes; None for one that the user wrote (torch/_dynamo/resume_execution.py)."""
-    match = _RESUME_NAME.match(code.co_name)
-    return ResumeFunction(match["function"], int(match["line"])) if match else None
-
-
-def user_function_name(code: types.CodeType) -> str:
-    """Return the user's name of a traced function: ``Model.forward``, ``fn (resumed at line 8)``."""
-    resumed = resume_function(code)
-    if resumed is not None:
-        inner = resume_function(code.replace(co_name=resumed.function))
-        function = inner.function if inner is not None else resumed.function
-        return f"{function} (resumed at line {resumed.line})"
-    return qualified_name(code)

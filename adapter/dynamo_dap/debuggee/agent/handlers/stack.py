@@ -9,7 +9,7 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.handlers.lookup import held_frame, pause_of_frame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import RequestError, handles_while_held
-from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.agent.user_code import is_torch_file, stands_in_for_builtin
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, VirtualSource
 from dynamo_dap.protocol.requests import (
@@ -38,7 +38,7 @@ def stack_trace(agent: Agent, pause: Pause, arguments: StackTraceArguments) -> S
     end = start + arguments.levels if arguments.levels else len(frames)
     just_my_code = agent.options.just_my_code
     shown = [
-        _stack_frame(agent, pause, frame, is_subtle=index > 0 and _is_not_wanted(frame, just_my_code))
+        _stack_frame(agent, pause, frame, is_subtle=_is_not_wanted(frame, just_my_code, is_top=index == 0))
         for index, frame in enumerate(frames[start:end], start=start)
     ]
     return StackTraceResponseBody(shown, total_frames=len(frames))
@@ -50,12 +50,15 @@ def _shown(pause: Pause, just_my_code: bool) -> list[Frame]:
     return [frame for index, frame in enumerate(pause.frames) if index == 0 or frame.is_user_code or frame.is_label]
 
 
-def _is_not_wanted(frame: Frame, just_my_code: bool) -> bool:
-    """Whether a frame below the one that stopped is to be greyed: torch's own always, installed packages' unless asked.
+def _is_not_wanted(frame: Frame, just_my_code: bool, *, is_top: bool) -> bool:
+    """Whether a frame is to be greyed: torch's own always, installed packages' unless asked.
 
-    An IDE goes to the first frame that is not greyed, which has to be the one that stopped.
+    An IDE goes to the first frame that is not greyed, which has to be the one that stopped; but where that stands in
+    for something built in, it is the one that called it.
     """
-    if frame.is_user_code:
+    if isinstance(frame.source, str) and stands_in_for_builtin(frame.source):
+        return True
+    if is_top or frame.is_user_code:
         return False
     return just_my_code or not isinstance(frame.source, str) or is_torch_file(frame.source)
 
