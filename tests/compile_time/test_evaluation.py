@@ -17,8 +17,11 @@ from torch import nn
 from dynamo_dap.debuggee.compile_time.completion import completions
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
 from dynamo_dap.debuggee.torch_internals.trace_state import TraceState
+from dynamo_dap.debuggee.torch_internals.variable_trackers import unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
 from dynamo_dap.debuggee.values.python_values import present
+from tests.compile_time.observation import observe
+from tests.compile_time.programs import PROGRAMS
 from tests.compile_time.stopping import at, below
 
 Compiled = Callable[[Any], Any]
@@ -322,6 +325,30 @@ def test_what_would_advance_or_change_them_is_refused(expression: str) -> None:
             evaluate(tx, expression, "watch", lambda text: None, {"copy": copy})
 
     while_iterating(look)
+
+
+def test_every_local_of_every_program_can_be_asked_what_it_is() -> None:
+    """Whatever the traced code holds: at each line, the first time that a name stands for such a tracker."""
+    seen: set[tuple[types.CodeType, str, str]] = set()
+    refused: list[str] = []
+
+    def look(tx: Any) -> None:
+        for name, tracker in list(tx.symbolic_locals.items()):
+            kind = type(unwrapped(tracker)).__name__
+            if not name.isidentifier() or (tx.f_code, name, kind) in seen:
+                continue
+            seen.add((tx.f_code, name, kind))
+            before = TraceState(tx)
+            for expression in (f"{name} is None", f"({name}, 1)", f"len([{name}])", f"(lambda v: v is {name})({name})"):
+                text = text_of(tx, expression)
+                if text.partition(":")[0] in ("EvaluationError", "TypeError") and "len" not in tx.f_locals:
+                    refused.append(f"{expression} of a {kind}: {text}")
+            assert before.changes() == []
+
+    for each in PROGRAMS:
+        observe(each, watch=look)
+    assert len(seen) > 500
+    assert not refused, "\n".join(refused)
 
 
 def test_errors_of_the_expression_are_its_own() -> None:

@@ -202,6 +202,8 @@ def check_globals(session: Session, place: str) -> None:
     assert evaluate("__name__", "hover") == "'__main__'"
     assert evaluate(f"written_at = {place!r}", "repl") == ""
     assert evaluate("written_at", "watch") == repr(place)
+    session.request("setExpression", {"expression": "written_at", "value": "'again'"})
+    assert evaluate("written_at", "watch") == "'again'"
     opened = session.client.evaluate("[torch.ones(2), 7]", None, "watch")
     assert opened.result == "[Tensor f32[2] cpu, 7]"
     assert [one.value for one in session.client.variables(opened.variables_reference)] == ["Tensor f32[2] cpu", "7"]

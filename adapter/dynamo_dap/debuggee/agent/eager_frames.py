@@ -90,6 +90,11 @@ class GlobalsFrame(EagerFrame):
         names = self._frame.f_globals
         return evaluate_python(expression, context, names, names, self._console)
 
+    def write(self, expression: str, value: str) -> Value:
+        """Assign to a global, or to what globals hold."""
+        self.evaluate(f"{expression} = ({value})", "repl")
+        return self.evaluate(expression, "watch")
+
 
 def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Position:
     """Return the position of the instruction at ``offset`` bytes (``f_lasti``); ``line`` where the code has none."""

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.overlay import Overlay
+from dynamo_dap.debuggee.compile_time.overlay import CannotBeCopied, Overlay
 from dynamo_dap.debuggee.compile_time.trackers.stand_ins import stand_in
 from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.trackers import form_of
@@ -111,7 +111,10 @@ class Converter:
     def _real(self, value: Any) -> Any:
         if type(value) in _COPIED:
             return self._copied(value)
-        return self._overlay.laid_over(value, self)
+        try:
+            return self._overlay.laid_over(value, self)
+        except CannotBeCopied:
+            return self._stand_in(InstanceForm(value, type(value)), type(value))
 
     def _known(self, form: Known | Unrealized, tracker: Any) -> Any:
         value = form.value
@@ -158,7 +161,10 @@ class Converter:
             return self.copied(items)
         converted = tuple(self.convert(item) for item in form.items)
         if form.cls is not None:
-            return tuple.__new__(form.cls, converted)
+            try:
+                return tuple.__new__(form.cls, converted)
+            except TypeError:  # a struct sequence, such as torch.return_types.max
+                return form.cls(converted)
         make_view = _VIEWS.get(form.type_name)
         return converted if make_view is None else make_view(converted)
 
@@ -175,7 +181,10 @@ class Converter:
         return self.copied(items)
 
     def _instance(self, form: InstanceForm, tracker: Any) -> Any:
-        return self._overlay.instance(form, tracker, self)
+        try:
+            return self._overlay.instance(form, tracker, self)
+        except CannotBeCopied:
+            return self._stand_in(form, form.cls)
 
     def _function(self, form: FunctionForm, tracker: Any) -> Any:
         if form.bound_to is not None and form.function is not None:
@@ -215,6 +224,9 @@ class Converter:
         cls = form.cls or (None if tracker is None else class_of(tracker))
         if cls is None:
             raise EvaluationError(f"{self._view.text(form, 80)} cannot be computed with while tracing")
+        return self._stand_in(form, cls)
+
+    def _stand_in(self, form: Form, cls: type) -> object:
         return stand_in(form, cls, self._view.text(form, 80))
 
 

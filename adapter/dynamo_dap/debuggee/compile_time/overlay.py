@@ -26,6 +26,10 @@ _MOST_OBJECTS = 50_000
 """Objects looked at in search of changed ones; a bigger structure is refused rather than shown with old values."""
 
 
+class CannotBeCopied(EvaluationError):
+    """An object cannot be made without running code of its class; the text says so."""
+
+
 class Overlay:
     """Lays the pending changes over real objects.
 
@@ -107,7 +111,7 @@ class Overlay:
         if base in (tuple, frozenset):
             return base.__new__(form.cls, items)
         if base is None or form.cls.__new__ not in (dict.__new__, list.__new__, set.__new__, object.__new__):
-            raise EvaluationError(f"a {qualified_name_of(form.cls)} cannot be copied to lay its changes over")
+            raise CannotBeCopied(f"a {qualified_name_of(form.cls)} cannot be copied to lay its changes over")
         copied: Any = base.__new__(form.cls)
         converter.begin(tracker, copied)
         if base is dict:
@@ -182,7 +186,7 @@ def _empty_like(value: Any) -> Any:
         return object.__new__(type(value))
     except TypeError:
         name = qualified_name_of(type(value))
-        raise EvaluationError(f"a {name} cannot be copied to lay the changes of the traced code over") from None
+        raise CannotBeCopied(f"a {name} cannot be copied to lay the changes of the traced code over") from None
 
 
 def _registries(value: Any) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Objects that stand, in an expression, for what Dynamo models and Python does not have yet.
 
-A generator, a ``zip``, a storage, a context manager exist in a trace as trackers alone. Their stand-in has the class of
+A generator, a ``zip``, a storage, a context manager exist in a trace as trackers alone; other objects would have to be
+made anew, with the changes of the traced code, and cannot without code of their class. Their stand-in has the class of
 the value for ``isinstance``, ``type()`` and ``hasattr``, is itself and no other, can be put into containers and
 formatted. Whatever would advance, enter, call, read or change the value is refused. Tracing thread; a stand-in lives as
 long as the evaluation that made it.
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from dynamo_dap.debuggee.torch_internals.trackers.forms import Composite
+from dynamo_dap.debuggee.torch_internals.trackers.forms import Form
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.type_facts import class_dictionary, is_python_class, module_of, mro_of, name_of
 
@@ -26,7 +27,7 @@ class StandIn:
 
     __slots__ = ("__stood_for__",)
 
-    __stood_for__: tuple[Composite, type, str]
+    __stood_for__: tuple[Form, type, str]
 
     def __getattribute__(self, name: str) -> Any:
         _, cls, text = _own(self, "__stood_for__")
@@ -55,7 +56,7 @@ class StandIn:
         _refuse(self, "copying")
 
 
-def stand_in(form: Composite, cls: type, text: str) -> object:
+def stand_in(form: Form, cls: type, text: str) -> object:
     """Return what stands for the value of ``form``, an object of ``cls`` that is shown as ``text``."""
     methods = {name: _refusing(name) for name in _SPECIAL_METHODS if _find(cls, name) is not None}
     if "__next__" in methods:
@@ -73,9 +74,9 @@ def is_stand_in(value: object) -> bool:
     return StandIn in mro_of(type(value))
 
 
-def form_behind(value: object) -> Composite:
+def form_behind(value: object) -> Form:
     """Return the form that a stand-in stands for."""
-    found: Composite = _own(value, "__stood_for__")[0]
+    found: Form = _own(value, "__stood_for__")[0]
     return found
 
 
