@@ -144,7 +144,7 @@ def test_a_break_in_a_library_is_shown_at_the_users_line(editor: Editor, program
 
 def test_recompiles_limits_and_skipped_functions_are_shown(editor: Editor, program: Path, lines: Fixture) -> None:
     (by_size,) = editor.at(program, lines.line("assigned"), "recompile")
-    assert "tensor 'x' size mismatch at index 0. expected 3, actual 5" in by_size.message
+    assert "size 0 of x was 3 and is 5" in by_size.message
     assert "then 3, now 5" in by_size.message
     (caller,) = by_size.related_information or []
     assert caller.location.range.start.line + 1 == lines.line("second")

@@ -237,7 +237,7 @@ def test_a_record_is_bounded(tmp_path: Path) -> None:
 def test_tlparse_makes_a_report_of_the_trace(tmp_path: Path) -> None:
     program = write(tmp_path, BREAKS[:1])
     command("run", "--trace", str(program), folder=tmp_path)
-    told = command("report", "--html", "--no-browser", folder=tmp_path)
+    told = command("report", "--tlparse", "--no-browser", folder=tmp_path)
     page = Path(told.stdout.strip())
     assert page.name == "index.html"
     assert "asked" in page.read_text(encoding="utf-8")
@@ -261,7 +261,7 @@ def test_a_trace_is_taken_when_asked_for(tmp_path: Path) -> None:
     command("run", "--trace", str(program), folder=tmp_path)
     trace = record_of(tmp_path)["started"]["trace"]
     assert any(Path(trace).glob("*.log"))
-    told = command("report", "--html", "--no-browser", folder=tmp_path, check=False, PATH="")
+    told = command("report", "--tlparse", "--no-browser", folder=tmp_path, check=False, PATH="")
     assert "tlparse" in told.stderr + told.stdout
     launched = LaunchArguments(program=str(program), trace=True, python=[sys.executable])
     assert prepare(launched).environment_changes["TORCH_TRACE"]
@@ -276,3 +276,54 @@ def test_a_debug_session_takes_a_trace_when_asked_for(session: Session, tmp_path
     assert trace is not None
     (log,) = Path(trace).glob("*.log")
     assert "graph_break.py" in log.read_text(encoding="utf-8")
+
+
+CHANGING = """\
+import torch
+import torch._dynamo.config
+
+torch._dynamo.config.recompile_limit = 3
+
+
+@torch.compile(backend="eager")
+def attend(x, key_cache):
+    print("<script>")
+    return x + key_cache.sum()
+
+
+@torch.compile(backend="eager")
+def limited(x, word):
+    return x * len(word)
+
+
+for length in (15, 16, 17):
+    attend(torch.ones(2), torch.ones(length))  #@called
+for word in ("a", "bb", "ccc", "dddd"):
+    limited(torch.ones(2), word)
+"""
+
+
+def test_what_changed_from_call_to_call_is_told_with_advice(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CHANGING, encoding="utf-8")
+    command("run", "program.py", folder=tmp_path)
+    told = command("report", folder=tmp_path).stdout
+    line = Fixture(program).line("called")
+    assert "Changed from call to call attend: size 0 of key_cache: 15, 16" in told
+    assert f"Called at {program}:{line}" in told
+    assert "use a static cache" in told
+    assert "Changed from call to call limited: word: 'a', 'bb', 'ccc', 'dddd' (3 recompiles)" in told
+    # Torch's counter of graph breaks does not have the limit either.
+    assert "Limit limited [" in told
+    assert [one for one in told.splitlines() if one.startswith("Graph break") and "limit" in one] == []
+    assert "Where the time of the compiles went" in told
+    assert f"attend [0/0], called at {program}:{line} (whole frame " in told
+
+    page = Path(command("report", "--html", "--no-browser", folder=tmp_path).stdout.strip())
+    html = page.read_text(encoding="utf-8")
+    assert "size 0 of key_cache: 15, 16" in html
+    assert "<svg" in html
+    assert html.count("def attend(x, key_cache):") == 1
+    assert "l_key_cache_.sum()" in html
+    assert "<script" not in html.lower()
+    assert re.search(r"(?:src|href)=['\"](?!https://)", html) is None

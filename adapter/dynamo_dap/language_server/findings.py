@@ -6,8 +6,9 @@ Made from a session; lines are those of the files as they were recorded. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import PurePath
 
 from dynamo_dap.language_server.document import real_path
 from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
@@ -51,6 +52,8 @@ class Finding:
     compiles: list[Compile] = field(default_factory=list)
     graph_break: GraphBreak | None = None
     failure: GuardFailure | None = None
+    is_of_library: bool = False
+    """Whether it happened in a library: ``place`` is the user's line that called into it."""
     stack: list[StackLine] = field(default_factory=list)
     """The longest of the user's stacks inside the compiled function, outermost first."""
 
@@ -89,10 +92,37 @@ def _merge(found: dict[tuple[object, ...], Finding], finding: Finding) -> None:
 
 
 def _of_compile(session: Session, function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
+    """Yield what there is to say of a compile: of what is in a library at the user's line that called it as well."""
+    for finding in _where_it_is(session, function, compiled):
+        yield finding
+        if finding.place.path in session.libraries:
+            caller = compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
+            if caller is not None:
+                yield _at_caller(finding, caller)
+
+
+def _at_caller(finding: Finding, caller: Place) -> Finding:
+    """Return a finding of a library's at the user's line, with the way down."""
+    first, *others = finding.message.split("\n")
+    name = finding.function.name
+    where = f"{PurePath(finding.place.path).name}:{finding.place.line}"
+    way = [Related(one.place, f"through {one.function}") for one in finding.stack if one.place != finding.place]
+    return replace(
+        finding,
+        place=caller,
+        last_line=caller.line,
+        message="\n".join([f"{first} (in {name}, called here, at {where})", *others]),
+        is_about_function=False,
+        is_of_library=True,
+        related=[*way, Related(finding.place, first), *finding.related],
+        compiles=list(finding.compiles),
+    )
+
+
+def _where_it_is(session: Session, function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
     for graph_break in compiled.breaks:
-        place = _users_place(session, graph_break)
-        if place is not None:
-            yield _broken(function, compiled, graph_break, place)
+        places = dict.fromkeys([_users_place(session, graph_break), graph_break.place])
+        yield from (_broken(function, compiled, graph_break, place) for place in places if place is not None)
     if compiled.limit is not None:
         yield _limited(function, compiled, compiled.limit)
     else:
@@ -109,7 +139,8 @@ def _of_compile(session: Session, function: CompiledFunction, compiled: Compile)
 
 def _users_place(session: Session, graph_break: GraphBreak) -> Place | None:
     """Return the user's innermost line: torch's may be one of a library that is traced as well."""
-    places = [line.place for line in graph_break.stack if line.place.path in session.sources]
+    users = session.sources.keys() - session.libraries
+    places = [line.place for line in graph_break.stack if line.place.path in users]
     return places[-1] if places else graph_break.place
 
 
@@ -143,7 +174,7 @@ def _recompiled(function: CompiledFunction, compiled: Compile, failure: GuardFai
     return Finding(
         Kind.RECOMPILE,
         at,
-        f"Recompiled: {failure.expression}\n[{failure.compile_id}] did not serve{values}",
+        f"Recompiled: {failure.text or failure.expression}\n[{failure.compile_id}] did not serve{values}",
         at.line,
         function,
         is_about_function=failure.place is None,
@@ -156,7 +187,8 @@ def _recompiled(function: CompiledFunction, compiled: Compile, failure: GuardFai
 def _limited(function: CompiledFunction, compiled: Compile, limit: str) -> Finding:
     at = function.place or Place("", 1)
     reasons = [
-        Related(one.place or at, f"[{one.compile_id}] did not serve: {one.expression}") for one in compiled.failures
+        Related(one.place or at, f"[{one.compile_id}] did not serve: {one.text or one.expression}")
+        for one in compiled.failures
     ]
     message = f"Recompile limit: {function.name} was compiled too often ({limit}) and runs eagerly from here on"
     return Finding(

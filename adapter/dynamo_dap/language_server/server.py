@@ -18,7 +18,7 @@ from pygls.lsp.server import LanguageServer
 from dynamo_dap import __version__
 from dynamo_dap.language_server.actions import action_of
 from dynamo_dap.language_server.diagnostics import diagnostic_of, lines_of
-from dynamo_dap.language_server.document import Document
+from dynamo_dap.language_server.document import Document, real_path
 from dynamo_dap.language_server.findings import Finding, findings_of
 from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Situation
@@ -110,9 +110,11 @@ class RecordServer(LanguageServer):
         self._published = {uri: diagnostics for uri, diagnostics in found.items() if diagnostics}
 
     def _is_shown(self, document: Document) -> bool:
-        """Whether it is open or in the workspace: what other files have is not the user's to mend."""
+        """Whether it is open, or a file of the user's in the workspace: what others have is not the user's to mend."""
         opened = any(path_of(uri) == document.path for uri in self.workspace.text_documents)
-        return opened or any(document.path.startswith(f"{root.resolve()}/") for root in roots_of(self.workspace))
+        if opened or (self.session is not None and document.path in map(real_path, self.session.libraries)):
+            return opened
+        return any(document.path.startswith(f"{root.resolve()}/") for root in roots_of(self.workspace))
 
     def _diagnostics(self, document: Document) -> list[tuple[Finding, types.Diagnostic]]:
         made = [

@@ -100,7 +100,7 @@ def _guards(session: Session, document: Document, name: str, inside: range) -> I
 def _guard_text(guards: list[tuple[Compile, Guard]]) -> Iterator[str]:
     groups: dict[tuple[str, str, str | None], tuple[Compile, list[str]]] = {}
     for one, guard in guards:
-        groups.setdefault((one.id, guard.type, guard.source), (one, []))[1].append(guard.expression)
+        groups.setdefault((one.id, guard.type, guard.source), (one, []))[1].append(guard.text or guard.expression)
     rows = [_guard_row(one, list(dict.fromkeys(expressions))) for one, expressions in groups.values()]
     if rows:
         more = [f"- … and {len(rows) - _GUARDS} more"] if len(rows) > _GUARDS else []

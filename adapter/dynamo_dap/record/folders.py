@@ -48,5 +48,6 @@ def remove_old_records(folder: Path) -> None:
     for folder_or_file in records_in(folder)[:-KEPT]:
         with contextlib.suppress(OSError):
             folder_or_file.unlink()
+            folder_or_file.with_suffix(".html").unlink(missing_ok=True)
     for trace in sorted(folder.glob(f"*{TRACE_SUFFIX}"))[:-KEPT]:
         shutil.rmtree(trace, ignore_errors=True)

@@ -94,6 +94,8 @@ class Guard(Struct, rename="camel", omit_defaults=True, frozen=True):
     """The user's line that caused it."""
     source: str | None = None
     """What is guarded, as the user wrote it: ``self.weight``."""
+    text: str | None = None
+    """The condition as a person says it; None where torch's words are that."""
 
 
 class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -108,6 +110,8 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True):
     """The user's line that had installed the guard."""
     value_then: str | None = None
     value_now: str | None = None
+    text: str | None = None
+    """What is another than it was, as a person says it; None where torch's words are that."""
 
 
 class Value(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -174,6 +178,8 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """The user's line that called the function."""
     values: list[Value] = []
     traced: list[TracedFunction] = []
+    began: float | None = None
+    """Seconds since the epoch."""
 
 
 class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True):

@@ -1,4 +1,4 @@
-"""``dynamo-dap report``: the newest record of the working directory, as a summary or as JSON, or tlparse's report.
+"""``dynamo-dap report``: the newest record of the working directory: as a summary, as JSON, as a page, or as tlparse's.
 
 Main thread of the command.
 """
@@ -18,13 +18,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dynamo_dap.record.advice import changes_of
 from dynamo_dap.record.file import RecordScan, UnreadableRecord, read_record
 from dynamo_dap.record.folders import records_folder, records_in
+from dynamo_dap.record.html_report import html_report
 from dynamo_dap.record.model import Compile, CompiledFunction, GraphBreak, Place
 from dynamo_dap.record.session import Session
 from dynamo_dap.record.summary import counts_of_function, counts_of_session
 
 _TLPARSE_SECONDS = 120
+_VALUES = 8
+_COMPILES = 10
 
 
 def main(arguments: list[str]) -> int:
@@ -33,8 +37,10 @@ def main(arguments: list[str]) -> int:
     try:
         record = _chosen(options.record)
         session = read_record(record)
-        if options.html or options.tlparse:
+        if options.html:
             return _open_html(session, record, show=not options.no_browser)
+        if options.tlparse:
+            return _shown(_tlparse(session, record), show=not options.no_browser)
     except UnreadableRecord as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return 1
@@ -50,9 +56,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("record", nargs="?", type=Path, help="a record file; default: the newest of this directory")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="print everything that is recorded as JSON")
-    kind.add_argument("--html", action="store_true", help="open tlparse's report of the trace that was taken")
-    kind.add_argument("--tlparse", action="store_true", help="the same")
-    parser.add_argument("--no-browser", action="store_true", help="with --html: print where the report is instead")
+    kind.add_argument(
+        "--html", action="store_true", help="open the report as a page, which is one file with everything in it"
+    )
+    kind.add_argument("--tlparse", action="store_true", help="open tlparse's report of the trace that was taken")
+    parser.add_argument(
+        "--no-browser", action="store_true", help="with --html or --tlparse: print where the report is, only"
+    )
     return parser
 
 
@@ -104,9 +114,14 @@ def print_report(session: Session, console: Console, only: CompiledFunction | No
     console.print(f"Compile time: {counts.seconds:.2f} s in {counts.compiles} compiles")
     if functions:
         console.print(_table_of_functions(functions))
+    if session.is_truncated:
+        console.print("The record reached its bound: details of later compiles are left out")
     for function in functions:
+        _print_changes(function, console)
         for compiled in function.compiles:
             _print_compile(compiled, console)
+    _print_times(functions, console)
+    _print_files(functions, console)
     for skipped in session.skipped if only is None else ():
         console.print(f"[yellow]Skipped[/yellow] {escape(skipped.name)}{_at(skipped.place)}: {escape(skipped.reason)}")
 
@@ -127,7 +142,9 @@ def _short(place: Place | None) -> str:
 def _print_compile(compiled: Compile, console: Console) -> None:
     name = escape(f"{compiled.name} [{compiled.id}]")
     for failure in compiled.failures:
-        console.print(f"[cyan]Recompile[/cyan] {name}: {escape(failure.expression)}{_at(failure.place)}")
+        console.print(
+            f"[cyan]Recompile[/cyan] {name}: {escape(failure.text or failure.expression)}{_at(failure.place)}"
+        )
     if compiled.limit:
         console.print(f"[red]Limit[/red] {name}: {escape(compiled.limit)} is exceeded, the function runs eagerly")
     for found in compiled.breaks:
@@ -136,6 +153,44 @@ def _print_compile(compiled: Compile, console: Console) -> None:
         console.print(f"[magenta]Specialized[/magenta] {name}{_at(size.place)}: {escape(size.expression)}")
     if compiled.state in ("skipped", "failed") and not compiled.breaks:
         console.print(f"[red]{compiled.state.capitalize()}[/red] {name}: {escape(compiled.problem or '?')}")
+
+
+def _print_changes(function: CompiledFunction, console: Console) -> None:
+    """Print what was another from call to call, and what to do about it: that first, the failed guards follow."""
+    for change in changes_of(function):
+        values = f": {', '.join(change.values[:_VALUES])}" if change.values else ""
+        more = ", …" if len(change.values) > _VALUES else ""
+        title = f"[cyan]Changed from call to call[/cyan] {escape(function.name)}: "
+        console.print(f"{title}{escape(change.subject + values + more)} ({len(change.compiles)} recompiles)")
+        console.print(f"    Called{_at(change.caller)}")
+        console.print(f"    Do: {escape(change.advice)}")
+        console.print(f"    See: {change.link}")
+
+
+def _print_times(functions: list[CompiledFunction], console: Console) -> None:
+    """Print the compiles that took longest, with the phases that torch measured and the user's line that called."""
+    timed = [(one.seconds or 0.0, function, one) for function in functions for one in function.compiles]
+    timed = sorted((one for one in timed if one[0]), key=lambda one: -one[0])
+    if timed:
+        console.print("Where the time of the compiles went, the longest first:")
+    for seconds, function, one in timed[:_COMPILES]:
+        caller = one.caller or next((other.caller for other in function.compiles if other.caller is not None), None)
+        phases = ", ".join(f"{name} {spent:.2f}" for name, spent in one.phases.items())
+        called = f", called{_at(caller)}" if caller is not None else ""
+        console.print(
+            f"    {seconds:.2f} s {escape(f'{one.name} [{one.id}]')}{called}" + (f" ({phases})" if phases else "")
+        )
+    if len(timed) > _COMPILES:
+        rest = sum(one[0] for one in timed[_COMPILES:])
+        console.print(f"    {rest:.2f} s in {len(timed) - _COMPILES} more")
+
+
+def _print_files(functions: list[CompiledFunction], console: Console) -> None:
+    files = [(one, path) for function in functions for one in function.compiles for path in one.artifacts]
+    if files:
+        console.print("Files that the backend wrote:")
+    for one, path in files:
+        console.print(f"    {escape(f'{one.name} [{one.id}]: {path}')}")
 
 
 def _print_break(found: GraphBreak, name: str, console: Console) -> None:
@@ -169,20 +224,45 @@ def _trace_of(session: Session, record: Path) -> Path | None:
 
 
 def _open_html(session: Session, record: Path, *, show: bool) -> int:
+    page = record.with_suffix(".html")
+    try:
+        trace = _tlparse(session, record)
+    except UnreadableRecord:
+        # There is none, or no tlparse: our own page does not need it.
+        trace = None
+    try:
+        page.write_text(html_report(session, trace.as_uri() if trace else None), encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UnreadableRecord(f"cannot write {page}: {error.strerror or error}") from None
+    return _shown(page, show=show)
+
+
+def _shown(page: Path, *, show: bool) -> int:
+    print(page)  # noqa: T201 - the user of a terminal reads it
+    if show:
+        webbrowser.open(page.absolute().as_uri())
+    return 0
+
+
+def _tlparse(session: Session, record: Path) -> Path:
+    """Return the page that tlparse makes of torch's own trace.
+
+    Raises:
+        UnreadableRecord: no trace was taken, or tlparse is not there, or failed.
+    """
     trace = _trace_of(session, record)
     if trace is None or not trace.is_dir() or not any(trace.iterdir()):
         raise UnreadableRecord('no trace was taken: launch with "trace": true, or use dynamo-dap run --trace')
     tlparse = shutil.which("tlparse", path=str(Path(sys.executable).parent)) or shutil.which("tlparse")
     if tlparse is None:
         raise UnreadableRecord("tlparse is not installed; run: pip install tlparse")
-    output = trace / "tlparse"
     logs = sorted(trace.glob("*.log"), key=lambda path: path.stat().st_size)
+    if not logs:
+        raise UnreadableRecord(f"there is no log in {trace}")
+    output = trace / "tlparse"
     command = [tlparse, str(logs[-1]), "-o", str(output), "--overwrite", "--no-browser"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TLPARSE_SECONDS, check=False)
     page = output / "index.html"
     if done.returncode != 0 or not page.exists():
         raise UnreadableRecord(f"tlparse failed: {(done.stderr or done.stdout).strip()[-1000:]}")
-    print(page)  # noqa: T201 - the user of a terminal reads it
-    if show:
-        webbrowser.open(page.as_uri())
-    return 0
+    return page

@@ -45,7 +45,9 @@ class Session:
         """In the order of their first compile."""
         self.skipped: list[SkippedFrame] = []
         self.sources: dict[str, list[str]] = {}
-        """Digests of the lines of the user's files, by path. See ``SourceRead``."""
+        """Digests of the lines of files, by path. See ``SourceRead``."""
+        self.libraries: set[str] = set()
+        """Those of these files that are not the user's."""
         self._lock = threading.Lock()
         self._by_place: dict[tuple[str, Place], CompiledFunction] = {}
         self._by_id: dict[str, Compile] = {}
@@ -63,6 +65,8 @@ class Session:
                 case CompileBegan():
                     self._begin(event)
                 case SourceRead():
+                    if event.is_library:
+                        self.libraries.add(event.path)
                     self.sources[event.path] = [event.digests[at : at + 8] for at in range(0, len(event.digests), 8)]
                 case FrameSkipped():
                     self.skipped.append(event.frame)
@@ -77,7 +81,9 @@ class Session:
         if function is None:
             function = self._by_place[key] = CompiledFunction(event.function, event.function_place)
             self.functions.append(function)
-        compiled = Compile(event.id, event.name, place=event.place, backend=event.backend, caller=event.caller)
+        compiled = Compile(
+            event.id, event.name, place=event.place, backend=event.backend, caller=event.caller, began=event.time
+        )
         function.compiles.append(compiled)
         self._by_id[event.id] = compiled
 

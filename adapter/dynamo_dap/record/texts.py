@@ -45,6 +45,13 @@ def is_readable_source(path: str) -> bool:
     return stat.S_ISREG(facts.st_mode) and facts.st_size <= MAXIMUM_SOURCE
 
 
+def source_lines(path: str) -> list[str]:
+    """Return the lines of a source file, or of a cell of a notebook; none when it cannot be read."""
+    if path not in linecache.cache and not is_readable_source(path):
+        return []
+    return [line.rstrip("\r\n") for line in linecache.getlines(path)]
+
+
 def source_line(path: str, line: int) -> str:
     """Return a line of a source file, or of a cell of a notebook; empty when there is none."""
     if path not in linecache.cache and not is_readable_source(path):

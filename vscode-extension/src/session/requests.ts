@@ -43,6 +43,8 @@ export interface GraphBreak {
 export interface GuardFailure {
     compileId: string;
     expression: string;
+    /** What is another than it was, as a person says it; missing where the expression is that. */
+    text?: string;
     reason: string;
     /** The line that had installed the guard. */
     place?: Place;
@@ -104,6 +106,8 @@ export interface Graph {
 
 export interface Guard {
     expression: string;
+    /** The condition as a person says it; missing where the expression is that. */
+    text?: string;
     /** Dynamo's guard type: "TENSOR_MATCH". */
     type: string;
     /** What is guarded, as the user wrote it: "self.weight". */

@@ -91,7 +91,7 @@ function graphNode(compileId: string, graph: GraphSummary): SelectableNode {
 function failureNode(id: string, failure: GuardFailure): TreeNode {
     const values = failure.valueThen === undefined ? "" : `${failure.valueThen} → ${failure.valueNow ?? "?"}`;
     const node = makeNode(id, "Recompiled", "debug-restart", {
-        description: [failure.expression, values].filter((part) => part).join("  "),
+        description: [failure.text ?? failure.expression, values].filter((part) => part).join("  "),
         tooltip: failure.reason,
     });
     linkTo(node.item, failure.place);

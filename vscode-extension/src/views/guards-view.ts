@@ -32,7 +32,7 @@ function groupNode(group: [Guard, ...Guard[]], index: number): TreeNode {
 }
 
 function guardNode(guard: Guard, id: string): TreeNode {
-    const made = makeNode(id, guard.expression, "shield", { tooltip: `${guard.type}\n${guard.expression}` });
+    const made = makeNode(id, guard.text ?? guard.expression, "shield", { tooltip: `${guard.type}\n${guard.expression}` });
     linkTo(made.item, guard.place);
     const type = guard.type === guard.expression ? "" : guard.type;
     made.item.description = [made.item.description, type].filter((part) => part).join("  ");

@@ -13,7 +13,7 @@ from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, Graph, G
 from dynamo_dap.record.readable_graph import readable_graph
 from dynamo_dap.record.session import Session
 
-_NOT_SHOWN = ("guards", "values", "traced", "generated")
+_NOT_SHOWN = ("guards", "values", "traced", "generated", "began")
 
 
 def compiles_body(session: Session) -> dict[str, object]:

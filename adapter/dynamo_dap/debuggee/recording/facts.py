@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
+from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_internals.compiled_frames import built_guards
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
@@ -67,6 +68,33 @@ def function_of(code: types.CodeType) -> tuple[str, Place]:
     return user_function_name(original).partition(" (resumed")[0], place_of_code(original)
 
 
+def wrapped_function(compiling: FrameCompile) -> tuple[str, Place] | None:
+    """Return name and place of the function that a decorator's wrapper is about to call; None for what is no wrapper.
+
+    ``LlamaForCausalLM.forward``, where the code that is compiled is ``can_return_tuple.<locals>.wrapper``.
+    """
+    code = user_function_of(compiling.code)
+    if "<locals>" not in user_function_name(code):
+        return None
+    frame_locals = getattr(compiling.frame, "f_locals", None) or {}
+    held = [frame_locals.get(name) for name in code.co_freevars]
+    functions = [one for one in held if type(one) is types.FunctionType]
+    if len(functions) != 1:
+        return None
+    (function,) = functions
+    inner = function
+    for _ in range(_WRAPPERS):
+        following = inner.__dict__.get("__wrapped__")
+        if type(following) is not types.FunctionType:
+            break
+        inner = following
+    return str(function.__qualname__), place_of_code(inner.__code__)
+
+
+_WRAPPERS = 16
+"""Decorators around one function that are followed at most."""
+
+
 def graph_break(exception: Any, effect: str | None) -> GraphBreak:
     """Return a graph break."""
     facts = facts_of_break(exception)
@@ -115,6 +143,7 @@ def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
         place=place(failure.place),
         value_then=then,
         value_now=now,
+        text=_said(failure.expression),
     )
 
 
@@ -132,7 +161,7 @@ def guards(compiling: FrameCompile, output: Any, checks: Sequence[str]) -> tuple
         for expression in one.expressions:
             count += 1
             if count <= MAXIMUM_GUARDS:
-                found.append(Guard(text_of(expression, _ROOM), one.check, at, one.source))
+                found.append(Guard(text_of(expression, _ROOM), one.check, at, one.source, _said(expression)))
     remember_places(compiling.code, compiling.compile_id, places)
     return count, found
 
@@ -146,5 +175,11 @@ def guards_so_far(translator: Any, texts: GuardTexts) -> tuple[int, list[Guard]]
 def _guard_so_far(expression: str, known: GuardFacts | ShapeGuardFacts) -> Guard:
     text, at = text_of(expression, _ROOM), place(known.place)
     if isinstance(known, ShapeGuardFacts):
-        return Guard(text, "SHAPE_ENV", at)
-    return Guard(text, known.check, at, as_the_user_wrote(known.name) if known.name else None)
+        return Guard(text, "SHAPE_ENV", at, text=_said(expression))
+    source = as_the_user_wrote(known.name) if known.name else None
+    return Guard(text, known.check, at, source, _said(expression))
+
+
+def _said(expression: str) -> str | None:
+    text = text_of(guard_text(expression), _ROOM)
+    return None if text == expression else text

@@ -15,7 +15,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.answers import compiles_body, graph_answer, graph_body, guards_answer, guards_body
@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
 from dynamo_dap.debuggee.torch_internals.compiled_frames import disassembled, output_files, phases_of, resume_codes
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
+from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import graphs_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break
 from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
@@ -66,6 +67,7 @@ EVENTS = (
 _ROOM = 2000
 _GENERATED = 8_000
 _MAXIMUM_SKIPPED = 1000
+_MAXIMUM_SOURCES = 500
 
 
 class Recorder(CompileObserver):
@@ -95,6 +97,8 @@ class Recorder(CompileObserver):
         self._clock = clock
         self._skipped: set[tuple[str, Place]] = set()
         self._sources: set[str] = set()
+        self._wrapped: dict[types.CodeType, tuple[str, Place]] = {}
+        """Functions that were called last by wrappers, by the wrapper's code."""
         self._notes = TraceNotes()
         self._began = time.time()
         HOOKS.on_problem = log_exception
@@ -175,33 +179,47 @@ class Recorder(CompileObserver):
     def _see(self, *places: Place | None) -> None:
         """Note the text of the files of these places, as it is now."""
         for at in places:
-            if at is not None and at.path not in self._sources and is_user_file(at.path):
+            if at is None or at.path in self._sources or len(self._sources) >= _MAXIMUM_SOURCES:
+                continue
+            is_users = is_user_file(at.path)
+            if is_users or not (is_torch_file(at.path) or at.path.startswith("<")):
                 self._sources.add(at.path)
-                self._take(SourceRead(at.path, digests_of(at.path, not_after=self._began)))
+                self._take(SourceRead(at.path, digests_of(at.path, not_after=self._began), not is_users))
 
     def compile_began(self, compiling: FrameCompile) -> None:
         """See ``CompileObserver``."""
         code = compiling.code
-        function, function_place = facts.function_of(code)
+        function, function_place = self._function_of(compiling)
         compiling.notes["id"] = identifier = self._unused(compiling.compile_id)
         self._threads[identifier] = threading.get_ident()
         compiling.notes["began"] = self._clock()
         compiling.notes["files"] = len(output_files())
         compiling.notes["trace"] = trace = Trace(is_user_file)
         self._notes.begin(trace)
-        self._see(function_place)
+        caller = None if resume_function(code) else _caller()
+        self._see(function_place, caller)
         self._take(
             CompileBegan(
                 id=identifier,
-                name=user_function_name(code),
+                name=_name_of(code, function),
                 function=function,
                 place=facts.place_of_code(code),
                 function_place=function_place,
                 time=time.time(),
                 backend=name_of_backend(compiling.backend),
-                caller=None if resume_function(code) else _caller(),
+                caller=caller,
             )
         )
+
+    def _function_of(self, compiling: FrameCompile) -> tuple[str, Place]:
+        """Return the user's function that is compiled: that which a decorator wraps, not the wrapper."""
+        original = user_function_of(compiling.code)
+        wrapped = facts.wrapped_function(compiling)
+        if wrapped is not None:
+            self._wrapped[original] = wrapped
+        elif resume_function(compiling.code):
+            wrapped = self._wrapped.get(original)
+        return wrapped or facts.function_of(compiling.code)
 
     def _unused(self, compile_id: str) -> str:
         if not self.session.has(compile_id):
@@ -221,6 +239,7 @@ class Recorder(CompileObserver):
     def limit_checked(self, compiling: FrameCompile, limit: str | None) -> None:
         """See ``CompileObserver``."""
         if limit is not None and "id" in compiling.notes:
+            compiling.notes["limit"] = limit
             self._take(LimitReached(compiling.notes["id"], limit))
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
@@ -289,7 +308,9 @@ class Recorder(CompileObserver):
         if identifier is None:
             return
         self._threads.pop(identifier, None)
-        if problem is not None and is_graph_break(problem) and not getattr(problem, "logged", False):
+        # Torch raises the same exception for the limit, and does not count it as a graph break.
+        is_break = problem is not None and "limit" not in compiling.notes and is_graph_break(problem)
+        if is_break and not getattr(problem, "logged", False):
             effect = "an error: fullgraph=True" if compiling.one_graph else "the function is skipped: it runs eagerly"
             self._take_break(identifier, facts.graph_break(problem, effect))
         self._take_trace(compiling, identifier)
@@ -318,6 +339,11 @@ class Recorder(CompileObserver):
         if functions:
             self._take(Traced(identifier, functions, values_of(trace) if values is None else values))
         trace.clear()
+
+
+def _name_of(code: types.CodeType, function: str) -> str:
+    resumed = resume_function(code)
+    return function if resumed is None else user_function_name(code)
 
 
 def _caller() -> Place | None:

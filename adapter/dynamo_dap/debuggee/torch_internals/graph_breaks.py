@@ -21,7 +21,7 @@ _EXPLANATION = re.compile(
     r"^  Explanation: (.*?)(?=^  Hint: |^  Developer debug context: |\Z)", re.MULTILINE | re.DOTALL
 )
 _HINT = re.compile(r"^  Hint: (.*?)(?=^  Hint: |^\s*$|\Z)", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"please visit: (?P<link>\S*/gb(?P<number>\d+)\.html)")
+_LINK = re.compile(r"please visit: (?P<link>https://\S*/gb(?P<number>\d+)\.html)")
 
 
 @dataclass(frozen=True, slots=True)

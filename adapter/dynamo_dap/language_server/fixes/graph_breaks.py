@@ -32,8 +32,11 @@ def fixes(situation: Situation) -> Iterator[Fix]:
     found = situation.finding.graph_break
     if situation.finding.kind is not Kind.GRAPH_BREAK or found is None:
         return
-    yield from _removed(situation)
     yield from _set(situation, found)
+    if situation.finding.is_of_library:
+        # What is at the user's line is the call into it.
+        return
+    yield from _removed(situation)
     yield from _promised(situation, found)
     yield from _disabled(situation)
     yield from _moved(situation)

@@ -1,0 +1,139 @@
+"""Guards as a person says them, from torch's words: ``x is f32[any, 2]``, ``torch is the module it was``. Pure.
+
+Torch writes guards as code for itself: ``___check_obj_id(G['torch'], 139788182681088), type=<class 'module'>``. What is
+not known here is shown as torch has it, in the user's names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_internals.tensor_facts import abbreviated
+
+_STATE = {
+    "SHAPE_ENV": "no condition on sizes",
+    "GRAD_MODE": "grad mode is as it was",
+    "DETERMINISTIC_ALGORITHMS": "use of deterministic algorithms is as it was",
+    "GLOBAL_STATE": "global state (grad mode, autocast, threads, default dtype) is as it was",
+    "TORCH_FUNCTION_STATE": "torch function modes are as they were",
+    "FSDP_TRAINING_STATE": "FSDP's training state is as it was",
+    "utils_device.CURRENT_DEVICE == None": "no default device is set",
+    "torch._functorch.aot_autograd.utils.top_saved_tensors_hooks ids == None": "no hooks on saved tensors are set",
+    "the conditions on sizes below": "conditions on sizes, each told by itself",
+}
+_TENSOR = re.compile(
+    r"check_tensor\((?P<name>.+?), (?P<kind>[\w.<>]+), DispatchKeySet\((?P<keys>[^)]*)\), torch\.(?P<dtype>\w+), "
+    r"device=(?P<device>[^,]+), requires_grad=(?P<grad>\w+), size=\[(?P<sizes>[^\]]*)\]"
+    r"(?:, stride=\[(?P<strides>[^\]]*)\])?"
+)
+_TYPE = r"(?:, type=<class '(?P<type>[^']*)'>)?"
+_KINDS = {
+    "module": "module",
+    "function": "function",
+    "method": "method",
+    "builtin_function_or_method": "function",
+    "type": "class",
+    "NoneType": "None",
+}
+_STACK = re.compile(r"\b___stack(\d+)\b")
+_SIZE = re.compile(r"\.size\(\)\[(\d+)\]")
+_STRIDE = re.compile(r"\.stride\(\)\[(\d+)\]")
+_KEYS = re.compile(r"list\((?:dict\.keys\((?P<first>.+?)\)|(?P<second>.+?)\.keys\(\))\)")
+
+
+def guard_text(expression: str) -> str:
+    """Return a guard, or why one failed, in the user's names and plain words."""
+    text = expression.strip()
+    if text in _STATE:
+        return _STATE[text]
+    for pattern, write in _FORMS:
+        match = pattern.match(text)
+        if match is not None:
+            return write(match)
+    return _name(text.partition(", type=<class ")[0])
+
+
+def _name(text: str) -> str:
+    text = as_the_user_wrote(text)
+    text = _STACK.sub(lambda match: f"value {match[1]} on the stack", text) if "___stack" in text else text
+    text = _KEYS.sub(lambda match: f"the keys of {match['first'] or match['second']}", text)
+    text = _STRIDE.sub(r".stride(\1)", _SIZE.sub(r".shape[\1]", text))
+    return re.sub(r"\b___(?=[a-z])", "", text)
+
+
+def _type(name: str | None) -> str:
+    return "as it was" if not name else name.removeprefix("__main__.").removeprefix("builtins.")
+
+
+def _value(text: str) -> str:
+    return text.strip().rstrip(".").removeprefix("requires_grad=")
+
+
+def _tensor(match: re.Match[str]) -> str:
+    sizes = match["sizes"].replace("None", "any")
+    device = match["device"] if match["device"] != "None" else match["keys"].partition(",")[0].lower()
+    device = f"{match['keys'].partition(',')[0].lower()}:{device}" if device.isdigit() else device
+    kind = "" if match["kind"].rpartition(".")[2] in ("Tensor", "Parameter") else f"{match['kind']} "
+    parts = [f"{_name(match['name'])} is {kind}{abbreviated(match['dtype'])}[{sizes}]", f"on {device}"]
+    if match["strides"]:
+        parts.append(f"strides [{match['strides'].replace('None', 'any')}]")
+    parts.append("requires grad" if match["grad"] == "True" else "no grad")
+    return ", ".join(parts)
+
+
+_FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
+    (_TENSOR, _tensor),
+    (
+        re.compile(r"hasattr\((?P<name>.+), '_dynamo_(?:weak_)?dynamic_indices'\) == False"),
+        lambda match: f"no size of {_name(match['name'])} is marked as dynamic",
+    ),
+    (
+        re.compile(r"hasattr\((?P<name>.+), '_dynamo_(?P<mark>\w+)'\) == False"),
+        lambda match: f"{_name(match['name'])} is not marked ({match['mark'].replace('_', ' ')})",
+    ),
+    (
+        re.compile(rf"___check_type_id\((?P<name>.+), \d+\){_TYPE}"),
+        lambda match: f"{_name(match['name'])} is of type {_type(match['type'])}",
+    ),
+    (
+        re.compile(rf"___check_obj_id\((?P<name>.+), \d+\){_TYPE}"),
+        lambda match: f"{_name(match['name'])} is the {_KINDS.get(match['type'] or '', 'object')} it was",
+    ),
+    (
+        re.compile(r"(?P<no>not )?___dict_contains\((?P<key>.+?), (?P<name>.+)\)"),
+        lambda match: f"{_name(match['key'])} is {'not ' if match['no'] else ''}in {_name(match['name'])}",
+    ),
+    (re.compile(r"EMPTY_NN_MODULE_HOOKS_DICT (?P<name>.+)"), lambda match: f"{_name(match['name'])} is empty"),
+    (
+        re.compile(r"NOT_PRESENT_IN_GENERIC_DICT (?P<name>.+)"),
+        lambda match: f"{_name(match['name'])} has no attribute of its own in place of its class's",
+    ),
+    (
+        re.compile(r"___tuple_iterator_len\((?P<name>.+)\) == (?P<number>\d+)"),
+        lambda match: f"{_name(match['name'])} has {match['number']} items left",
+    ),
+    (
+        re.compile(r"check_no_aliasing\((?P<names>.+)\)"),
+        lambda match: f"no two of {_name(match['names'])} are the same object",
+    ),
+    (
+        re.compile(
+            r"tensor '(?P<name>.+)' size mismatch at index (?P<at>\d+)\. expected (?P<then>.+), actual (?P<now>.+)"
+        ),
+        lambda match: f"size {match['at']} of {_name(match['name'])} was {match['then']} and is {match['now']}",
+    ),
+    (
+        re.compile(
+            r"tensor '(?P<name>.+)' stride mismatch at index (?P<at>\d+)\. expected (?P<then>.+), actual (?P<now>.+)"
+        ),
+        lambda match: f"stride {match['at']} of {_name(match['name'])} was {match['then']} and is {match['now']}",
+    ),
+    (
+        re.compile(r"tensor '(?P<name>.+)' (?P<what>[\w ]+) mismatch\. expected (?P<then>.+), actual (?P<now>.+)"),
+        lambda match: (
+            f"{match['what']} of {_name(match['name'])} was {_value(match['then'])} and is {_value(match['now'])}"
+        ),
+    ),
+]

@@ -1,0 +1,43 @@
+"""Guards as a person says them: torch's own texts, as compiles of its models wrote them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynamo_dap.debuggee.recording.guard_texts import guard_text
+
+TEXTS = {
+    "___check_obj_id(G['torch'], 139788182681088), type=<class 'module'>": "torch is the module it was",
+    "___check_obj_id(G['__builtins_dict___5']['print'], 14), type=<class 'builtin_function_or_method'>": (
+        "print is the function it was"
+    ),
+    "___check_type_id(L['self'], 94358605016736), type=<class '__main__.M'>": "self is of type M",
+    "check_tensor(L['x'], Tensor, DispatchKeySet(CPU, BackendSelect, ADInplaceOrView, AutogradCPU), torch.float32, "
+    "device=None, requires_grad=False, size=[None, 2], stride=[2, 1])": (
+        "x is f32[any, 2], on cpu, strides [2, 1], no grad"
+    ),
+    "check_tensor(L['self']._modules['fc']._parameters['weight'], Parameter, DispatchKeySet(CUDA, BackendSelect), "
+    "torch.bfloat16, device=0, requires_grad=True, size=[4], stride=[1])": (
+        "self.fc.weight is bf16[4], on cuda:0, strides [1], requires grad"
+    ),
+    "hasattr(L['x'], '_dynamo_dynamic_indices') == False": "no size of x is marked as dynamic",
+    "not ___dict_contains('return_dict', L['kwargs'])": "'return_dict' is not in kwargs",
+    "___dict_contains('a', G['TABLE'])": "'a' is in TABLE",
+    "L['___stack0'] == 4": "value 0 on the stack == 4",
+    "2 <= L['x'].size()[0]": "2 <= x.shape[0]",
+    "len(L['kwargs']) == 6": "len(kwargs) == 6",
+    "list(dict.keys(L['d'])) == ['a']": "the keys of d == ['a']",
+    "tensor 'x' size mismatch at index 0. expected 3, actual 5": "size 0 of x was 3 and is 5",
+    "tensor 'x' dtype mismatch. expected Float, actual Double": "dtype of x was Float and is Double",
+    "tensor 'x' requires_grad mismatch. expected requires_grad=0. Actual": (
+        "tensor 'x' requires_grad mismatch. expected requires_grad=0. Actual"
+    ),
+    "EMPTY_NN_MODULE_HOOKS_DICT L['self']._modules['fc']._backward_hooks": "self.fc._backward_hooks is empty",
+    "GRAD_MODE": "grad mode is as it was",
+    "something of a torch to come": "something of a torch to come",
+}
+
+
+@pytest.mark.parametrize(("torchs", "ours"), TEXTS.items())
+def test_a_guard_is_said_in_plain_words(torchs: str, ours: str) -> None:
+    assert guard_text(torchs) == ours
