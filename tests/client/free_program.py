@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.client import processes, zygote
@@ -26,7 +27,7 @@ _COMPLAINT = (
 class FreeProgram:
     """A running program; one that imports torch is forked (``zygote``), and ``process`` stands in for it."""
 
-    def __init__(self, path: Path, *arguments: str) -> None:
+    def __init__(self, path: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._mark = uuid.uuid4().hex
         python = zygote.python() if Fixture(path).imports_torch else [sys.executable]
         self.process = subprocess.Popen(
@@ -34,7 +35,7 @@ class FreeProgram:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, processes.MARK: self._mark},
+            env={**(os.environ if environment is None else environment), processes.MARK: self._mark},
             start_new_session=True,
         )
         self._lines: list[str] = []

@@ -1,5 +1,6 @@
 -- Drives Neovim with nvim-dap through a session, as a user would: `dap` is configured by the README's lines.
--- In the environment: PROGRAM, LINE (of the breakpoint), CONFIGURATION (those lines, a file), REPORT (a file).
+-- In the environment: PROGRAM, LINE (of the breakpoint, or 0), CONFIGURATION (those lines, a file), NUMBER (of the one of
+-- them that is run), REPORT (a file), SECONDS (to wait for one thing).
 
 local dap
 local report = assert(io.open(vim.env.REPORT, "w"))
@@ -25,37 +26,41 @@ local function local_variable(frame, name)
   end
 end
 
--- The frame of a stop, once its variables are there; nil when the session is over.
+-- The frame of a stop, nil while the program runs.
 local function stopped()
-  local function frame()
-    local session = dap.session()
-    return session and session.stopped_thread_id and session.current_frame
-  end
-  wait("a stop", function()
-    return not dap.session() or (frame() and local_variable(frame(), "y"))
-  end)
-  return frame()
+  local session = dap.session()
+  return session and session.stopped_thread_id and session.current_frame
 end
 
 local function drive()
   dofile(vim.env.CONFIGURATION)
   dap = require("dap")
+  local configuration = dap.configurations.python[tonumber(vim.env.NUMBER)]
   vim.cmd.edit(vim.env.PROGRAM)
-  vim.api.nvim_win_set_cursor(0, { tonumber(vim.env.LINE), 0 })
-  dap.set_breakpoint()
-  dap.run(dap.configurations.python[1])
+  if vim.env.LINE ~= "0" then
+    vim.api.nvim_win_set_cursor(0, { tonumber(vim.env.LINE), 0 })
+    dap.set_breakpoint()
+  end
+  dap.run(configuration)
   wait("the session", dap.session)
+  wait("a stop", function()
+    return not dap.session() or (stopped() and local_variable(stopped(), "y"))
+  end)
   local frame = stopped()
   tell("stopped", frame.line, frame.name, local_variable(frame, "y"))
   local id = frame.id
   dap.step_over()
   wait("a step", function()
-    local now = stopped()
-    return now == nil or now.id ~= id
+    return not dap.session() or (stopped() and stopped().id ~= id)
   end)
   tell("stepped", stopped().line)
-  dap.continue()
+  if configuration.request == "attach" then
+    dap.disconnect({ terminateDebuggee = false })
+  end
   wait("the end", function()
+    if dap.session() and dap.session().stopped_thread_id and configuration.request == "launch" then
+      dap.continue()
+    end
     return not dap.session()
   end)
   tell("ended")

@@ -26,6 +26,7 @@ import pytest
 from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES
 from dynamo_dap.server.eager_capabilities import EXCEPTION_FILTERS
 from tests.client import Fixture
+from tests.client.free_program import FreeProgram
 
 FIXTURE = Fixture("eager/compiled_in_loop")
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -162,10 +163,10 @@ class Desk:
             "SECONDS": str(SECONDS),
         }
 
-    def configure(self, language: str, *, holds: str) -> None:
-        """Hand the README's lines to a driver."""
+    def configure(self, language: str, *, holds: str, change: Callable[[str], str] = str) -> None:
+        """Hand the README's lines to a driver, as a user changes them."""
         configuration = self.home / "configuration"
-        configuration.write_text(readme_block(language, holds=holds))
+        configuration.write_text(change(readme_block(language, holds=holds)))
         self.environment["CONFIGURATION"] = str(configuration)
 
     def run(self, *command: str | Path) -> None:
@@ -188,11 +189,42 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def test_neovim_with_nvim_dap(desk: Desk) -> None:
+def run_neovim(desk: Desk, number: int, change: Callable[[str], str] = str) -> None:
+    """Run a configuration of the README, the lines of which ``change`` makes a user's own."""
     nvim, nvim_dap = editor("nvim"), plugin("nvim-dap")
-    desk.configure("lua", holds="dap.adapters.dynamo")
+    desk.configure("lua", holds="dap.adapters.dynamo", change=change)
+    desk.environment["NUMBER"] = str(number)
     desk.run(nvim, "--headless", "-u", "NONE", "--cmd", f"set runtimepath^={nvim_dap}", "-l", DRIVERS / "neovim.lua")
+
+
+def test_neovim_with_nvim_dap(desk: Desk) -> None:
+    run_neovim(desk, 1)
     desk.check()
+
+
+def test_neovim_stops_by_itself_where_it_is_told_to(desk: Desk) -> None:
+    desk.environment["LINE"] = "0"
+    run_neovim(desk, 1, lambda lines: lines.replace("-- dap.defaults", "dap.defaults"))
+    told = desk.report.read_text(encoding="utf-8")
+    line = FIXTURE.line("fn3")
+    assert re.match(rf"stopped {line} fn Tensor f32\[2\] cpu\n", told), f"{told}\n{desk.said}"
+    assert told.endswith("ended\n"), f"{told}\n{desk.said}"
+
+
+def test_neovim_attaches(desk: Desk) -> None:
+    fixture = Fixture("listening")
+    editor("nvim")
+    desk.environment |= {"PROGRAM": str(fixture.path), "LINE": str(fixture.line("return"))}
+    program = FreeProgram(fixture.path, environment=desk.environment)
+    try:
+        _, port = program.address()
+        run_neovim(desk, 2, lambda lines: lines.replace("5678", str(port)))
+        told = desk.report.read_text(encoding="utf-8")
+        expected = rf"stopped {fixture.line('return')} compute Tensor f32\[2\] cpu\nstepped \d+\nended\n"
+        assert re.fullmatch(expected, told), f"{told}\n{desk.said}"
+        assert program.process.poll() is None, "it runs on"
+    finally:
+        program.end()
 
 
 def test_vim_with_vimspector(desk: Desk) -> None:
@@ -213,6 +245,16 @@ def test_emacs_with_dape(desk: Desk) -> None:
         pytest.skip(f"{emacs} is too old for dape, which needs 29 or newer: {version.splitlines()[0]}")
     desk.configure("elisp", holds="dape-configs")
     desk.run(emacs, "-Q", "-nw", "-L", dape, "-l", DRIVERS / "dape.el")
+    desk.check()
+
+
+def test_emacs_with_dap_mode(desk: Desk) -> None:
+    emacs = editor("emacs")
+    find = '(progn (package-initialize) (kill-emacs (if (locate-library "dap-mode") 0 1)))'
+    if subprocess.run([emacs, "-q", "--batch", "--eval", find], capture_output=True, check=False).returncode:
+        pytest.skip(f"dap-mode is not installed for {emacs} (Debian: elpa-dap-mode)")
+    desk.configure("elisp", holds="dap-register-debug-provider")
+    desk.run(emacs, "-q", "-nw", "-l", DRIVERS / "dap-mode.el")
     desk.check()
 
 

@@ -1,7 +1,7 @@
 """A client as strict as one finds them gets through whole sessions: nothing is sent that DAP does not say.
 
 See ``tests.client.strict_client`` for what it refuses. Everything runs with the default options, as strict clients give
-none.
+none; ``python`` only saves the import of torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.client import Fixture, processes
+from tests.client import Fixture, processes, zygote
 from tests.client.session import END_DEADLINE
 from tests.client.strict_client import StrictClient
 
@@ -110,7 +110,9 @@ def test_a_session_through_eager_compile_time_and_run_time_stops(strict: Strict)
 
 def test_a_program_in_the_clients_terminal(strict: Strict) -> None:
     # Not the default console: so the server asks something of the client, whose responses have no "seq".
-    strict.begin("fn2", says={"supportsRunInTerminalRequest": True}, console="integratedTerminal")
+    strict.begin(
+        "fn2", says={"supportsRunInTerminalRequest": True}, console="integratedTerminal", python=zygote.python()
+    )
     assert strict.stop()[0] == "fn2"
     strict.break_at()
     strict.run_to_end()
@@ -118,7 +120,7 @@ def test_a_program_in_the_clients_terminal(strict: Strict) -> None:
 
 
 def test_changes_of_compiles_are_told_to_those_who_asked_for_them(strict: Strict) -> None:
-    strict.begin("fn2", "fn4")
+    strict.begin("fn2", "fn4", python=zygote.python())
     assert strict.stop()[0] == "fn2"
     # Every event would have been an error. From now on this one is no more.
     assert strict.client.request("dynamoCompiles")["functions"]

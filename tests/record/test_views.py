@@ -138,7 +138,7 @@ def test_recompiles_name_the_guard_that_failed(session: Session) -> None:
 
 
 def test_changes_are_told_once_compiles_were_asked_for(session: Session) -> None:
-    with session.configuring("launch", {"program": str(Fixture("graph_break").path)}):
+    with session.launching("graph_break"):
         session.set_breakpoints("graph_break", "loop", "after_break")
     session.wait_for_stop("breakpoint", at="loop")
     # Clients that do not know the event may end the session at it.
@@ -160,7 +160,7 @@ def test_places_are_written_as_the_client_writes_them(session: Session) -> None:
         assert place["path"] == fixture.path.as_uri()
         return fixture.marker_at(place["line"] + 1)
 
-    with session.configuring("launch", {"program": str(fixture.path)}):
+    with session.launching(fixture):
         breakpoints = [{"line": fixture.line("after_break") - 1}]
         answer = session.request("setBreakpoints", {"source": source, "breakpoints": breakpoints})
         assert answer["breakpoints"][0]["verified"]
