@@ -68,10 +68,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    from dynamo_dap.protocol.log_file import LOG_VARIABLE
     from dynamo_dap.server import log
     from dynamo_dap.server.access import TOKEN_VARIABLE
 
-    path = options.log or os.environ.get(log.LOG_VARIABLE)
+    path = options.log or os.environ.get(LOG_VARIABLE)
     try:
         log.set_up(Path(path) if path else None)
     except OSError as error:

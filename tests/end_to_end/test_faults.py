@@ -5,6 +5,7 @@ With the default options of a launch; each at the three kinds of stops.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -119,3 +120,35 @@ def test_log_messages_and_hit_conditions_that_end_the_program(session: Session, 
     # debugpy's log messages have the category of what the program prints.
     printed = session.output("stdout").replace("from leave\n", "", 1)
     assert printed == "eager 3\ntraced [8.0, 8.0]\nagain [8.0, 8.0]\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_that_cannot_be_interrupted_holds_up_its_thread_alone(session: Session, kind: str) -> None:
+    """``time.sleep`` of the main thread: everything else is answered meanwhile, and the frame is usable afterwards."""
+    with session.launching(PROGRAM, **DEFAULTS, evaluationTimeout=0.5):
+        session.set_breakpoints(PROGRAM, KINDS[kind], mode=kind)
+    stop = session.wait_for_stop("breakpoint")
+    frame = stop.frame.data.id
+    waiting = session.client.send("evaluate", {"expression": "other_thing", "frameId": frame, "context": "watch"})
+    with pytest.raises(RequestFailed, match="other_thing"):
+        waiting.result(20)
+    sleeping = session.client.send(
+        "evaluate", {"expression": "__import__('time').sleep(12)", "frameId": frame, "context": "watch"}
+    )
+    behind = session.client.send("evaluate", {"expression": "1 + 1", "frameId": frame, "context": "watch"})
+    began = time.monotonic()
+    for pending in (sleeping, behind):
+        with pytest.raises(RequestFailed, match="cannot be interrupted"):
+            pending.result(20)
+    assert "sleep(12)" in session.refusal("evaluate", {"expression": "2 + 2", "frameId": frame, "context": "watch"})
+    threads = {one.name: one.id for one in session.client.threads()}
+    session.request("stackTrace", {"threadId": threads["other"]})
+    session.request("pause", {"threadId": threads["other"]})
+    session.request("setBreakpoints", {"source": {"path": str(PROGRAM.path)}, "breakpoints": []})
+    assert time.monotonic() - began < 12, "it was answered when the call was over"
+    session.wait_for_output("looked at again", "important")
+    assert stop.frame.evaluate("1 + 1").text == "2"
+    assert session.refusal("evaluate", {"expression": "exec('while True: pass')", "frameId": frame}).endswith(
+        "was interrupted"
+    )
+    assert stop.frame.evaluate("1 + 1").text == "2"

@@ -53,12 +53,16 @@ _COMPILES_CHANGED = "dynamoCompilesChanged"
 class Client:
     """The IDE's end of the session."""
 
-    def __init__(self, stream: ByteStream, receiver: Receiver) -> None:
-        self._connection = LoopConnection(stream, "IDE", receiver)
+    def __init__(self, stream: ByteStream, receiver: Receiver, *, is_trusted: bool) -> None:
+        self._connection = LoopConnection(stream, "IDE", receiver, is_trusted=is_trusted)
         self._information: InitializeArguments | None = None
         self._dialect = Dialect()
         self._follows_compiles = False
         """Whether it has asked for compiles, and so knows the event that tells of more."""
+
+    def trust(self) -> None:
+        """It has shown the access token."""
+        self._connection.trust()
 
     def introduce(self, arguments: InitializeArguments) -> None:
         """Remember what the client said of itself."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-LOG_VARIABLE = "DYNAMO_DAP_LOG"
+from dynamo_dap.protocol.log_file import LogFileHandler
 
 _FORMAT = "%(asctime)s %(levelname)s server %(name)s: %(message)s"
 
@@ -21,7 +21,7 @@ def set_up(path: Path | None) -> None:
     asyncio_logger.propagate = False
     handler: logging.Handler = logging.NullHandler()
     if path is not None:
-        handler = logging.FileHandler(path, encoding="utf-8")
+        handler = LogFileHandler(path, encoding="utf-8")
         handler.setFormatter(logging.Formatter(_FORMAT))
         logger.setLevel(logging.DEBUG)
     else:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Callable
 
 import msgspec
 
 from dynamo_dap.protocol.connection import Connection, OnResponse, Receiver, RequestFailed
+from dynamo_dap.protocol.log_file import loggable
 from dynamo_dap.protocol.messages import Event, Request, Response
 from dynamo_dap.protocol.streams import ByteStream
 
@@ -24,12 +24,19 @@ _log = logging.getLogger(__name__)
 class LoopConnection:
     """One end of a DAP connection, owned by the running loop."""
 
-    def __init__(self, stream: ByteStream, name: str, receiver: Receiver) -> None:
-        """Start to read. ``receiver`` is called on the running loop, and may be replaced at any time."""
+    def __init__(self, stream: ByteStream, name: str, receiver: Receiver, *, is_trusted: bool = True) -> None:
+        """Start to read. ``receiver`` is called on the running loop, and may be replaced at any time.
+
+        Only small messages are taken while the other end ``is_trusted`` not, see ``trust``.
+        """
         self.receiver = receiver
         self._loop = asyncio.get_running_loop()
-        self._connection = Connection(stream, name)
+        self._connection = Connection(stream, name, is_trusted=is_trusted)
         self._connection.start(_Poster(self, self._loop))
+
+    def trust(self) -> None:
+        """The other end has shown that it may be here."""
+        self._connection.trust()
 
     @property
     def name(self) -> str:
@@ -45,14 +52,14 @@ class LoopConnection:
         """Send an event; ``is_private`` keeps its body out of the log."""
         self._assert_on_loop()
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("to %s: event %s %s", self.name, event, "(not logged)" if is_private else _shown(body))
+            _log.debug("to %s: event %s %s", self.name, event, "(not logged)" if is_private else loggable(body))
         self._connection.send_event(event, body)
 
     def send_request(self, command: str, arguments: object, on_response: OnResponse) -> int:
         """Send a request and return its ``seq``; ``on_response`` is called once, on the loop, before later events."""
         self._assert_on_loop()
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("to %s: request %s %s", self.name, command, _shown(arguments))
+            _log.debug("to %s: request %s %s", self.name, command, loggable(arguments))
         return self._connection.send_request(command, arguments, lambda response: self._post(on_response, response))
 
     async def request(self, command: str, arguments: object = None, *, timeout: float) -> msgspec.Raw:
@@ -81,7 +88,7 @@ class LoopConnection:
         """Answer ``request`` with success."""
         self._assert_on_loop()
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("to %s: response to %d %s %s", self.name, request.seq, request.command, _shown(body))
+            _log.debug("to %s: response to %d %s %s", self.name, request.seq, request.command, loggable(body))
         self._connection.respond(request, body)
 
     def respond_error(
@@ -96,7 +103,7 @@ class LoopConnection:
         """Answer ``request`` with what another connection answered, its body unread."""
         self._assert_on_loop()
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("to %s: response to %d %s %s", self.name, request.seq, request.command, _shown(response.body))
+            _log.debug("to %s: response to %d %s %s", self.name, request.seq, request.command, loggable(response.body))
         self._connection.forward_response(request, response)
 
     def close(self) -> None:
@@ -132,26 +139,15 @@ class _Poster:
 
     def _deliver_request(self, request: Request) -> None:
         if _log.isEnabledFor(logging.DEBUG):
-            name, arguments = self._owner.name, _shown(request.arguments)
+            name, arguments = self._owner.name, loggable(request.arguments)
             _log.debug("from %s: request %d %s %s", name, request.seq, request.command, arguments)
         self._owner.receiver.on_request(request)
 
     def _deliver_event(self, event: Event) -> None:
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("from %s: event %s %s", self._owner.name, event.event, _shown(event.body))
+            _log.debug("from %s: event %s %s", self._owner.name, event.event, loggable(event.body))
         self._owner.receiver.on_event(event)
 
     def _deliver_closed(self, problem: str | None) -> None:
         _log.debug("%s closed the connection%s", self._owner.name, f": {problem}" if problem else "")
         self._owner.receiver.on_closed(problem)
-
-
-_SHOWN_CHARACTERS = 2000
-_SECRET = re.compile(r'("(?:accessToken|token|eagerToken|clientAccessToken)":\s*")[^"]*"')
-
-
-def _shown(body: object) -> str:
-    if body is None:
-        return ""
-    raw = bytes(body) if isinstance(body, msgspec.Raw) else msgspec.json.encode(body)
-    return _SECRET.sub(r'\1..."', raw[:_SHOWN_CHARACTERS].decode(errors="replace"))

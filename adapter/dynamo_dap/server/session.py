@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -41,9 +41,11 @@ _ARGUMENTS = FORWARDED_REQUESTS | EAGER_ARGUMENTS
 class Session:
     """See the module."""
 
-    def __init__(self, stream: ByteStream, access: Access) -> None:
+    def __init__(self, stream: ByteStream, access: Access, on_access: Callable[[], None] = lambda: None) -> None:
+        """``on_access`` is called when the client has shown the token that ``access`` wants."""
         self.access = access
-        self.client = Client(stream, self)
+        self._on_access = on_access
+        self.client = Client(stream, self, is_trusted=access.token is None)
         self.router = Router(self.client, self._backends, self._stopped_threads)
         self.breakpoints = BreakpointMemory()
         self.phase = Phase.NEW
@@ -158,6 +160,12 @@ class Session:
         self.phase = Phase.RUNNING
         debuggee.announce()
         debuggee.watch()
+
+    def check_access(self, given: str | None) -> None:
+        """Raise ``RequestRefused`` unless the client may use this server, by the token that it has ``given``."""
+        self.access.check(given)
+        self.client.trust()
+        self._on_access()
 
     def refuse_second_start(self) -> None:
         """Raise ``RequestRefused`` when the session has, or had, a program."""

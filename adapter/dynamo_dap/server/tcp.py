@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import ipaddress
 import logging
 import secrets
@@ -15,6 +14,7 @@ from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.access import Access
 from dynamo_dap.server.session import Session
 from dynamo_dap.server.signals import on_end_signals
+from dynamo_dap.server.strangers import Strangers, connections_to
 
 _log = logging.getLogger(__name__)
 
@@ -91,19 +91,31 @@ class _Server:
         self._listening = listening
         self._access = access
         self._sessions: set[Session] = set()
+        self._strangers = Strangers()
 
     async def accept(self) -> None:
-        self._listening.setblocking(False)
-        loop = asyncio.get_running_loop()
-        while True:
-            connected, peer = await loop.sock_accept(self._listening)
-            _log.info("session with %s", peer)
-            session = Session(SocketStream(connected), self._access)
-            self._sessions.add(session)
-            session.closed.add_done_callback(functools.partial(self._forget, session))
+        async for connected in connections_to(self._listening):
+            try:
+                self._begin_session(connected)
+            except (OSError, RuntimeError) as error:  # it is gone already, or no thread can be started for it
+                _log.warning("no session with a connection: %s", error)
+                connected.close()
 
-    def _forget(self, session: Session, _: asyncio.Future[int]) -> None:
-        self._sessions.discard(session)
+    def _begin_session(self, connected: socket.socket) -> None:
+        _log.info("session with %s", connected.getpeername())
+        session = Session(SocketStream(connected), self._access, lambda: self._strangers.forget(cut_off))
+
+        def cut_off() -> None:
+            session.end()
+
+        self._strangers.admit(cut_off)
+        self._sessions.add(session)
+
+        def forget(_: asyncio.Future[int]) -> None:
+            self._strangers.forget(cut_off)
+            self._sessions.discard(session)
+
+        session.closed.add_done_callback(forget)
 
     async def close(self) -> None:
         self._listening.close()

@@ -8,11 +8,11 @@ is nothing to watch.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Callable
 
+from dynamo_dap.debuggee.agent.pending_calls import raise_in_thread
 from dynamo_dap.debuggee.values.model import Interrupted
 from dynamo_dap.protocol.own_threads import own_thread
 
@@ -52,7 +52,7 @@ class Interruptible:
         with self._lock:
             if self._ident is not None and not self._raised:
                 self._raised = True
-                _raise_in_thread(self._ident)
+                raise_in_thread(self._ident, Interrupted)
 
     def time_out(self) -> None:
         """Interrupt because the time is up, or tell that this was in vain. The watchdog's thread."""
@@ -120,11 +120,7 @@ class Guard:
         with self._lock:
             if self._deadline is not None and self._deadline <= now and not self._raised:
                 self._raised = True
-                _raise_in_thread(self._ident)
-
-
-def _raise_in_thread(ident: int) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(Interrupted))
+                raise_in_thread(self._ident, Interrupted)
 
 
 def _let_it_arrive() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 
-LOG_VARIABLE = "DYNAMO_DAP_LOG"
+from dynamo_dap.protocol.log_file import LOG_VARIABLE, LogFileHandler
 
 _logger = logging.getLogger("dynamo_dap.agent")
 _logger.propagate = False
@@ -19,7 +19,7 @@ def start_log() -> None:
     """Write to the file that ``DYNAMO_DAP_LOG`` names; nothing is written without it."""
     path = os.environ.get(LOG_VARIABLE)
     if path:
-        handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+        handler = LogFileHandler(path, encoding="utf-8", delay=True)
         handler.setFormatter(
             logging.Formatter("%(asctime)s agent %(process)d %(threadName)s %(levelname)s %(message)s")
         )

@@ -7,6 +7,7 @@ given, and waits until the client has set its breakpoints.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
 import sys
@@ -133,6 +134,7 @@ class _LaunchedReceiver:
             self._agent.configured.set()
             return
         if not self._agent.configured.is_set() and threading.main_thread().is_alive():
-            sys.stderr.write("dynamo-dap: the debug server is gone before the program could start\n")
+            with contextlib.suppress(OSError):  # the server may have read it
+                sys.stderr.write("dynamo-dap: the debug server is gone before the program could start\n")
             os._exit(1)
         self._agent.on_terminate()

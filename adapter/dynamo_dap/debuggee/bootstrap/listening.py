@@ -11,6 +11,8 @@ import secrets
 import socket
 import sys
 import threading
+import time
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -23,6 +25,12 @@ from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import SocketStream
+
+_PATIENCE = 10.0
+"""Seconds for whoever connects to show the token."""
+_MAXIMUM_STRANGERS = 16
+_RETRY_INTERVAL = 0.1
+"""Seconds."""
 
 _listening: tuple[str, int] | None = None
 _listener: socket.socket | None = None
@@ -142,15 +150,43 @@ class _Acceptor:
         self._listener = listener
         self._token = token
         self._agent = agent
+        self._strangers: deque[tuple[float, _ListeningReceiver]] = deque()
+        """Who may not have shown the token yet, and when its time is up; who came first is first."""
 
     def run(self) -> None:
-        while True:
+        while self._listener.fileno() >= 0:
             try:
+                self._listener.settimeout(self._next_deadline())
                 connected, _ = self._listener.accept()
+            except TimeoutError:
+                continue
             except OSError:
-                return
-            connection = Connection(SocketStream(connected), "server")
-            connection.start(_ListeningReceiver(connection, self._token, self._agent))
+                # The program may be out of file descriptors: whoever is a stranger makes room.
+                self._cut_off(len(self._strangers))
+                time.sleep(_RETRY_INTERVAL)
+                continue
+            self._greet(connected)
+
+    def _greet(self, connected: socket.socket) -> None:
+        try:
+            connection = Connection(SocketStream(connected), "server", is_trusted=False)
+            receiver = _ListeningReceiver(connection, self._token, self._agent)
+            connection.start(receiver)
+        except (OSError, RuntimeError):  # it is gone already, or no thread can be started for it
+            connected.close()
+            return
+        self._strangers.append((time.monotonic() + _PATIENCE, receiver))
+        self._cut_off(len(self._strangers) - _MAXIMUM_STRANGERS)
+
+    def _next_deadline(self) -> float | None:
+        """Cut off whose time is up; return the seconds until the next one's is, None when there are no strangers."""
+        while self._strangers and (self._strangers[0][0] <= time.monotonic() or self._strangers[0][1].is_known):
+            self._cut_off(1)
+        return max(0.001, self._strangers[0][0] - time.monotonic()) if self._strangers else None
+
+    def _cut_off(self, count: int) -> None:
+        for _ in range(count):
+            self._strangers.popleft()[1].cut_off()
 
 
 class _ListeningReceiver:
@@ -161,6 +197,17 @@ class _ListeningReceiver:
         self._token = token
         self._agent = agent
         self._is_client = False
+        self._is_closed = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is no stranger any more: it has shown the token, or is gone."""
+        return self._is_client or self._is_closed
+
+    def cut_off(self) -> None:
+        """Close the connection, unless it has shown the token. The acceptor's thread."""
+        if not self._is_client:
+            self._connection.close()
 
     def on_request(self, request: Request) -> None:
         if self._is_client:
@@ -175,6 +222,7 @@ class _ListeningReceiver:
             self._connection.close()
             return
         self._is_client = True
+        self._connection.trust()
         self._agent.attach_client(self._connection)
         self._connection.respond(request, process_information())
 
@@ -197,8 +245,12 @@ class _ListeningReceiver:
     def on_invalid_message(self, problem: str) -> None:
         if self._is_client:
             self._agent.on_invalid_message(problem)
+        else:
+            self._connection.close()
 
     def on_closed(self, problem: str | None) -> None:
+        self._is_closed = True
+        self._connection.close()  # a socket is to be let go
         if self._is_client and self._agent.client is self._connection:
             self._agent.detach_client()
 

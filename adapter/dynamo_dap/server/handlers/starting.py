@@ -32,7 +32,7 @@ def launch(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     """Start the program; it waits for ``configurationDone``."""
     session.refuse_second_start()
     options = read_options(raw, LaunchArguments, "launch")
-    session.access.check(options.access_token)
+    session.check_access(options.access_token)
     job = prepare(options)
     _warn(session, raw, LaunchArguments)
     debuggee = session.new_debuggee(StartMethod.LAUNCH, job.name)
@@ -47,7 +47,7 @@ def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     """Connect to a program that listens."""
     session.refuse_second_start()
     options = read_options(raw, AttachArguments, "attach")
-    session.access.check(options.access_token)
+    session.check_access(options.access_token)
     target = options.target
     _warn(session, raw, AttachArguments)
     # Over TCP "accessToken" is this server's; the program's can then be given in "connect".

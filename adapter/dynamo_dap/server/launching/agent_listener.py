@@ -19,12 +19,11 @@ from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.errors import ErrorId
 from dynamo_dap.server.loop_connection import LoopConnection
+from dynamo_dap.server.strangers import Strangers, connections_to
 
 _log = logging.getLogger(__name__)
 
 AUTHORIZE = "dynamoAuthorize"
-
-_HANDSHAKE_TIMEOUT = 10.0
 
 OnArrival = Callable[[LoopConnection, msgspec.Raw], None]
 """Gets a newcomer's connection, to set its receiver before anything else arrives, and the arguments of its request."""
@@ -49,9 +48,8 @@ class AgentListener:
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Begin to listen. Raises ``OSError`` when the address cannot be had."""
         self._socket = socket.create_server((host, port))
-        self._socket.setblocking(False)
         self._expected: list[tuple[str, OnArrival, bool]] = []
-        self._newcomers: set[_Newcomer] = set()
+        self._strangers = Strangers()
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     @property
@@ -70,14 +68,15 @@ class AgentListener:
         """Stop listening; newcomers that have not been recognised are cut off."""
         self._accepting.cancel()
         self._socket.close()
-        for newcomer in list(self._newcomers):
-            newcomer.cut_off()
+        self._strangers.close()
 
     async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connected, _ = await loop.sock_accept(self._socket)
-            self._newcomers.add(_Newcomer(connected, self._recognise, self._newcomers.discard))
+        async for connected in connections_to(self._socket):
+            try:
+                _Newcomer(connected, self._recognise, self._strangers)
+            except (OSError, RuntimeError) as error:  # it is gone already, or no thread can be started for it
+                _log.warning("a newcomer on the agent's port is lost: %s", error)
+                connected.close()
 
     def _recognise(self, token: str) -> OnArrival | None:
         for index, (expected, on_arrival, repeatedly) in enumerate(self._expected):
@@ -95,12 +94,12 @@ class _Newcomer:
         self,
         connected: socket.socket,
         recognise: Callable[[str], OnArrival | None],
-        forget: Callable[[_Newcomer], None],
+        strangers: Strangers,
     ) -> None:
         self._recognise = recognise
-        self._forget = forget
-        self._connection = LoopConnection(SocketStream(connected), "agent", self)
-        self._deadline = asyncio.get_running_loop().call_later(_HANDSHAKE_TIMEOUT, self.cut_off)
+        self._strangers = strangers
+        self._connection = LoopConnection(SocketStream(connected), "agent", self, is_trusted=False)
+        strangers.admit(self.cut_off)
 
     def cut_off(self) -> None:
         self._leave()
@@ -114,6 +113,7 @@ class _Newcomer:
             self.cut_off()
             return
         self._leave()
+        self._connection.trust()
         try:
             on_arrival(self._connection, request.arguments)
         except ProtocolError as error:
@@ -141,5 +141,4 @@ class _Newcomer:
             return None
 
     def _leave(self) -> None:
-        self._deadline.cancel()
-        self._forget(self)
+        self._strangers.forget(self.cut_off)

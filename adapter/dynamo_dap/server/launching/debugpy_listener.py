@@ -20,6 +20,7 @@ from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.loop_connection import LoopConnection
+from dynamo_dap.server.strangers import Strangers, connections_to
 
 _log = logging.getLogger(__name__)
 
@@ -57,9 +58,8 @@ class DebugpyListener:
     def __init__(self, on_arrival: OnArrival) -> None:
         self._on_arrival = on_arrival
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self._socket.setblocking(False)
         self._token = secrets.token_urlsafe(32)
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._strangers = Strangers()
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     @property
@@ -72,19 +72,28 @@ class DebugpyListener:
         """Stop listening; newcomers that have not been recognised are cut off."""
         self._accepting.cancel()
         self._socket.close()
-        for handshake in self._handshakes:
-            handshake.cancel()
+        self._strangers.close()
 
     async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connected, _ = await loop.sock_accept(self._socket)
-            handshake = loop.create_task(self._recognise(connected))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._handshakes.discard)
+        async for connected in connections_to(self._socket):
+            try:
+                connection = LoopConnection(SocketStream(connected), "debugpy", _Quiet(), is_trusted=False)
+            except (OSError, RuntimeError) as error:  # it is gone already, or no thread can be started for it
+                _log.warning("a newcomer on debugpy's port is lost: %s", error)
+                connected.close()
+                continue
+            self._begin_handshake(connection)
 
-    async def _recognise(self, connected: socket.socket) -> None:
-        connection = LoopConnection(SocketStream(connected), "debugpy", _Quiet())
+    def _begin_handshake(self, connection: LoopConnection) -> None:
+        handshake = asyncio.get_running_loop().create_task(self._recognise(connection))
+
+        def cut_off() -> None:
+            handshake.cancel()
+
+        self._strangers.admit(cut_off)
+        handshake.add_done_callback(lambda _: self._strangers.forget(cut_off))
+
+    async def _recognise(self, connection: LoopConnection) -> None:
         try:
             body = await connection.request(
                 "pydevdAuthorize", {"debugServerAccessToken": None}, timeout=_HANDSHAKE_TIMEOUT
@@ -92,6 +101,7 @@ class DebugpyListener:
             shown = decode(body, _Authorization, "answer to pydevdAuthorize").client_access_token
             if shown is None or not hmac.compare_digest(shown.encode(), self._token.encode()):
                 raise ProtocolError("wrong token")
+            connection.trust()
             body = await connection.request("pydevdSystemInfo", {}, timeout=_HANDSHAKE_TIMEOUT)
             process = decode(body, _SystemInfo, "answer to pydevdSystemInfo").process
         except (RequestFailed, TimeoutError, ProtocolError) as error:

@@ -1,0 +1,66 @@
+"""kill -9 of the server at every phase: a launched program ends with it, an attached one runs on.
+
+With the default options. A launched program belongs to its session, as with debugpy and lldb-dap.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.client import FIXTURES, Fixture, Session
+from tests.client.free_program import FreeProgram
+from tests.client.session import launch_configuration
+from tests.conftest import NewSession
+
+DEFAULTS = {"eager": True, "mode": "both"}
+"""The helper that tests launch by has others."""
+PLACES = {"eager": "eager", "compile-time": "trace"}
+
+
+def kill_server(session: Session) -> None:
+    """Kill it as nobody can prepare for."""
+    os.kill(session.server_process_id, signal.SIGKILL)
+    session.timeline.wait_for_end()
+
+
+@pytest.mark.parametrize("console", ["internalConsole", "integratedTerminal"])
+@pytest.mark.parametrize("phase", ["initialized", "breakpoints set", "eager", "compile-time"])
+def test_a_launched_program_ends_with_its_server(session: Session, phase: str, console: str) -> None:
+    program = Fixture("faults")
+    session.initialize()
+    session.begin("launch", launch_configuration(program, **DEFAULTS, console=console))
+    session.timeline.expect_event("initialized")
+    if phase != "initialized":
+        mode = phase if phase in PLACES else "eager"
+        session.set_breakpoints(program, PLACES[mode], mode=mode)
+        if phase in PLACES:
+            session.client.configuration_done()
+            session.wait_for_stop("breakpoint", at=PLACES[phase])
+    kill_server(session)
+    session.close()
+    assert session.processes_left == []
+
+
+@pytest.mark.parametrize("phase", ["initialized", "stopped"])
+def test_an_attached_program_runs_on(new_session: NewSession, phase: str) -> None:
+    session = new_session()
+    program = FreeProgram(FIXTURES / "listening.py")
+    host, port = program.address()
+    session.initialize()
+    session.begin("attach", {"connect": {"host": host, "port": port}, **DEFAULTS})
+    session.timeline.expect_event("initialized")
+    if phase == "stopped":
+        session.set_breakpoints("listening", "again", mode="eager")
+        session.client.configuration_done()
+        session.wait_for_stop("breakpoint", at="again")
+    kill_server(session)
+    assert program.process.poll() is None
+    # The next debugger finds it as the first one did.
+    second = new_session()
+    second.attach(host, port, "listening", "compute", **DEFAULTS)
+    assert second.wait_for_stop("breakpoint", at="compute").frame.evaluate("1 + 1").text == "2"
+    second.disconnect()
+    program.end()

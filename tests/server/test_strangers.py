@@ -1,0 +1,165 @@
+"""Who has not shown a token costs little, is cut off, and keeps nobody out; and what is secret stays out of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dynamo_dap.protocol.log_file import LogFileHandler, loggable
+from dynamo_dap.server import strangers
+from tests.client import FIXTURES, Session
+from tests.client.free_program import FreeProgram
+from tests.server.programs import write
+from tests.server.test_tcp import TcpServer
+
+DEFAULTS = {"eager": True, "mode": "both"}
+"""The helper that tests launch by has others."""
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """What is started meanwhile may open 64 files."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def silent_connections(host: str, port: int) -> list[socket.socket]:
+    """A hundred of them, each one announcing much; they may be cut off at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 512), hard))
+    made = [socket.create_connection((host, port), 20) for _ in range(100)]
+    for one in made[::2]:
+        with contextlib.suppress(OSError):  # cut off already
+            one.sendall(b"Content-Length: 250000000\r\n\r\n" + b"x" * 100_000)
+    return made
+
+
+@pytest.mark.usefixtures("few_files")
+def test_a_server_outlives_a_hundred_silent_connections(tmp_path: Path) -> None:
+    server = TcpServer("--listen", "127.0.0.1:0")
+    silent = silent_connections("127.0.0.1", server.port)
+    client = server.connect()
+    client.run(write(tmp_path, "print('ran')"), server.token)
+    client.wait_for("exited")
+    assert server.process.poll() is None
+    assert _resident_megabytes(server.process) < 200
+    cut_off = [one for one in silent if _is_closed(one)]
+    assert len(cut_off) >= 100 - strangers.MAXIMUM
+    for one in silent:
+        one.close()
+    server.end()
+
+
+@pytest.mark.usefixtures("few_files")
+def test_a_program_that_listens_outlives_them_too(session: Session) -> None:
+    program = FreeProgram(FIXTURES / "listening.py")
+    host, port = program.address()
+    silent = silent_connections(host, port)
+    session.attach(host, port, "listening", "compute", **DEFAULTS)
+    session.wait_for_stop("breakpoint", at="compute")
+    session.disconnect()
+    for one in silent:
+        one.close()
+    program.end()
+
+
+def test_a_stranger_has_so_long_and_then_makes_room() -> None:
+    async def go() -> None:
+        cut: list[str] = []
+        waiting = strangers.Strangers(patience=0.05)
+        waiting.admit(slow := lambda: cut.append("slow"))
+        waiting.admit(quick := lambda: cut.append("quick"))
+        waiting.forget(quick)
+        deadline = time.monotonic() + 20
+        while not cut and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        assert cut == ["slow"]
+        patient = strangers.Strangers(patience=1000)
+        for number in range(strangers.MAXIMUM + 2):
+            patient.admit(lambda number=number: cut.append(str(number)))
+        assert cut == ["slow", "0", "1"]
+        waiting.forget(slow)
+        patient.close()
+        assert len(cut) == 1 + strangers.MAXIMUM + 2
+
+    asyncio.run(go())
+
+
+def test_accepting_goes_on_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            loop = asyncio.get_running_loop()
+            accept, failures = loop.sock_accept, [OSError(24, "Too many open files")]
+
+            async def fail_first(sock: socket.socket) -> object:
+                if failures:
+                    raise failures.pop()
+                return await accept(sock)
+
+            monkeypatch.setattr(loop, "sock_accept", fail_first)
+            with socket.create_connection(listening.getsockname()[:2]):
+                connected = await asyncio.wait_for(anext(strangers.connections_to(listening)), 20)
+                connected.close()
+            assert not failures
+
+    asyncio.run(go())
+
+
+def test_the_log_is_the_users_own_and_holds_no_environment(session: Session, tmp_path: Path) -> None:
+    secret = "never to be seen"
+    program = write(tmp_path, "import os; print(len(os.environ['PASSWORD']))")
+    session.launch(program, **DEFAULTS, env={"PASSWORD": secret, "GONE": None}, console="internalConsole")
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == f"{len(secret)}\n"
+    text = session._log.read_text()
+    assert "PASSWORD" in text
+    assert secret not in text
+    assert stat.S_IMODE(session._log.stat().st_mode) == 0o600
+
+
+def test_a_log_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_text("before\n")
+    file.chmod(0o644)
+    LogFileHandler(file, encoding="utf-8").close()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text() == "before\n"
+
+
+def test_what_is_secret_is_not_logged() -> None:
+    body = {"env": {"A": "one"}, "list": [{"accessToken": "two", "token": None}], "text": 'say "token": "three"'}
+    assert loggable(body) == (
+        '{"env":{"A":"..."},"list":[{"accessToken":"...","token":null}],"text":"say \\"token\\": \\"three\\""}'
+    )
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(0.01)
+    try:
+        while data := connection.recv(65536):
+            assert data
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _resident_megabytes(process: subprocess.Popen[str]) -> float:
+    if sys.platform != "linux":
+        return 0.0
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
