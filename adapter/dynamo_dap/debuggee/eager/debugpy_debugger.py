@@ -44,6 +44,7 @@ class DebugpyDebugger:
             OSError: nobody listens at the address.
         """
         self._load()
+        pydevd_guards.forget_stops()
         host, _, port = address.rpartition(":")
         pydevd_internals.connect(host, int(port), token, own_package=_OWN_PACKAGE)
         self._take_up()

@@ -22,6 +22,9 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.code_analysis.line_table import line_table
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
+_STATE_RUN, _STATE_SUSPEND = 1, 2
+_NO_COMMAND = -1
+
 _installed_for: Callable[[], float] | None = None
 """Tells how long an evaluation may take."""
 
@@ -46,6 +49,20 @@ def _seconds() -> float:
 
 def _module(name: str) -> Any:
     return importlib.import_module(f"_pydevd_bundle.{name}")
+
+
+def forget_stops() -> None:
+    """Have threads that are marked as stopped go on, before a session begins.
+
+    One that broke off while they were stopped leaves them so, and the next one would stop them at once.
+    """
+    for thread in threading.enumerate():
+        information = getattr(thread, "additional_info", None)
+        if information is not None and getattr(information, "pydev_state", None) == _STATE_SUSPEND:
+            information.pydev_step_cmd = _NO_COMMAND
+            information.pydev_step_stop = None
+            information.pydev_state = _STATE_RUN
+            information.update_stepping_info()
 
 
 def _answer(py_db: Any, request_seq: int, command: str, text: str) -> None:

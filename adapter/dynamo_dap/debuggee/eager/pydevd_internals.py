@@ -102,7 +102,6 @@ def connect(host: str, port: int, token: str, *, own_package: str) -> None:
         DebugpyMissing: another client of debugpy's debugs this process.
     """
     _wait_until_disposed()
-    _forget_stops()
     sys.modules["pydevd"].settrace(
         host=host,
         port=port,
@@ -127,14 +126,6 @@ def adopt(own_package: str) -> None:
 
 def _package() -> str:
     return os.path.dirname(str(sys.modules["debugpy"].__file__))
-
-
-def _forget_stops() -> None:
-    """A session that broke off while a thread was stopped leaves it marked so: the next one would stop it at once."""
-    for thread in threading.enumerate():
-        information = getattr(thread, "additional_info", None)
-        if information is not None and getattr(information, "pydev_state", None) == _STATE_SUSPEND:
-            _set_step(information, _NO_COMMAND, None)
 
 
 def _wait_until_disposed() -> None:
