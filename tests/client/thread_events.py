@@ -1,6 +1,8 @@
-"""Checks that no thread is announced while it is stopped.
+"""Checks what is told of threads, and when.
 
-VS Code takes a thread's event as the end of its stop: it shows the stack then, but no variables and no way to go on.
+No thread is announced while it is stopped: VS Code takes a thread's event as the end of its stop, and shows the stack
+then, but no variables and no way to go on. And no stop is told before the answer to the request that let the thread go
+on: a client would take the answer as the end of that stop.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ _RESUMING = ("continue", "next", "stepIn", "stepOut", "restart")
 def problems_of(entries: Iterable[Entry]) -> list[str]:
     """One line for each announcement that came too late."""
     stopped: set[int] = set()
+    unanswered: dict[int, int] = {}
     found = []
     for entry in entries:
         message = entry.message
@@ -23,7 +26,14 @@ def problems_of(entries: Iterable[Entry]) -> list[str]:
             if message.get("command") in _RESUMING:
                 # One request may resume several threads, and a refused one leaves the check with less to look at.
                 stopped.clear()
+                thread_id = (message.get("arguments") or {}).get("threadId")
+                if isinstance(thread_id, int):
+                    unanswered[message["seq"]] = thread_id
+        elif message.get("type") == "response":
+            unanswered.pop(message.get("request_seq", -1), None)
         elif message.get("event") == "stopped":
+            if body.get("threadId") in unanswered.values():
+                found.append(f"a stop came before the answer to what let its thread go on: {entry}")
             stopped.add(body.get("threadId"))
         elif message.get("event") == "continued":
             stopped.clear()

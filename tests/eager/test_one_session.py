@@ -106,7 +106,7 @@ def test_continue_from_a_trace_gives_up_the_eager_step(session: Session) -> None
 
 def test_a_step_in_that_finds_nothing_to_trace_steps_over(session: Session) -> None:
     """The second call hits the cache, and run-time stepping is off."""
-    with launching(session, LOOP):
+    with launching(session, LOOP, mode="compile-time"):  # else the step would end in generated code
         session.set_breakpoints(LOOP, "call")
     session.wait_for_stop("breakpoint", at="call")
     session.go_on(at="call")
