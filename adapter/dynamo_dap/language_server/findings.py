@@ -132,9 +132,11 @@ def _where_it_is(session: Session, function: CompiledFunction, compiled: Compile
         if size.place is not None:
             message = f"Specialized: {size.expression}"
             yield Finding(Kind.SPECIALIZED, size.place, message, size.place.line, function, compiles=[compiled])
-    if compiled.state == "failed" and not compiled.breaks and function.place is not None:
+    place = compiled.problem_place or function.place
+    if compiled.state == "failed" and not compiled.breaks and place is not None:
         message = f"The compile failed: {compiled.problem or 'torch does not say why'}"
-        yield Finding(Kind.FAILED, function.place, message, function.place.line, function, True, compiles=[compiled])
+        is_about_function = compiled.problem_place is None
+        yield Finding(Kind.FAILED, place, message, place.line, function, is_about_function, compiles=[compiled])
 
 
 def _users_place(session: Session, graph_break: GraphBreak) -> Place | None:

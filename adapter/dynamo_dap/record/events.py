@@ -135,6 +135,8 @@ class CompileEnded(_Event, tag="compileEnded"):
     state: str
     seconds: float
     problem: str | None = None
+    problem_place: Place | None = None
+    """Where the user's code was that it failed at."""
     resumes: list[Place] = []
     phases: dict[str, float] = {}
     artifacts: list[str] = []

@@ -162,6 +162,8 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     guards: list[Guard] = []
     problem: str | None = None
     """Why it was skipped, or failed."""
+    problem_place: Place | None = None
+    """Where the user's code was that it failed at."""
     resumes: list[Place] = []
     """Where the functions go on that run what follows a graph break."""
     backend: str | None = None

@@ -152,7 +152,11 @@ def _print_compile(compiled: Compile, console: Console) -> None:
     for size in compiled.specializations:
         console.print(f"[magenta]Specialized[/magenta] {name}{_at(size.place)}: {escape(size.expression)}")
     if compiled.state in ("skipped", "failed") and not compiled.breaks:
-        console.print(f"[red]{compiled.state.capitalize()}[/red] {name}: {escape(compiled.problem or '?')}")
+        at = compiled.problem_place
+        where = "" if at is None else f" at {at.path}:{at.line}"
+        console.print(
+            f"[red]{compiled.state.capitalize()}[/red] {name}{escape(where)}: {escape(compiled.problem or '?')}"
+        )
 
 
 def _print_changes(function: CompiledFunction, console: Console) -> None:

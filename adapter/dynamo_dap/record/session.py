@@ -149,6 +149,7 @@ def _add(compiled: Compile, event: _AboutCompile) -> None:
             compiled.state = event.state
             compiled.seconds = event.seconds
             compiled.problem = event.problem
+            compiled.problem_place = event.problem_place
             compiled.resumes = list(event.resumes)
             compiled.phases = dict(event.phases)
             compiled.artifacts = list(event.artifacts)

@@ -29,6 +29,13 @@ class EagerDebugger(Protocol):
     def report_uncaught(self, error: BaseException) -> None:
         """The program is about to end by ``error``."""
 
+    @property
+    def exception_filters(self) -> frozenset[str]:
+        """The exception filters that are on, as DAP names them. Any thread."""
+
+    def stopped_for(self, error: BaseException) -> None:
+        """The agent has stopped for ``error`` where it was raised: it is not to be reported when nobody catches it."""
+
     def close(self) -> None:
         """The session is over. Any thread; harmless when called again."""
 
@@ -55,12 +62,16 @@ class NoEagerDebugger:
 
     is_active = False
     holds_this_thread = False
+    exception_filters: frozenset[str] = frozenset()
 
     def wait_until_configured(self) -> None:
         """Nothing to wait for."""
 
     def report_uncaught(self, error: BaseException) -> None:
         """Nobody to tell."""
+
+    def stopped_for(self, error: BaseException) -> None:
+        """Nobody reports it."""
 
     def close(self) -> None:
         """Nothing to end."""

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
+from dynamo_dap.debuggee.agent.eager_debugger import EagerDebugger
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
@@ -52,6 +53,7 @@ class Host(Protocol):
 
     options: Options
     breakpoints: BreakpointTable
+    eager_debugger: EagerDebugger
 
     def hold(self, stop: Stop) -> None:
         """Hold the calling thread until the user goes on, serving requests on it.

@@ -55,14 +55,24 @@ def _end_with(error: Exception) -> NoReturn:
 
 
 def _without_own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    own = os.path.dirname(os.path.abspath(__file__))
-    while traceback is not None and _is_machinery(traceback.tb_frame.f_code.co_filename, own):
+    """Leave out what ran the program, and what the debugger put between its functions and torch's."""
+    entries: list[types.TracebackType] = []
+    while traceback is not None:
+        if not _is_machinery(traceback.tb_frame.f_code.co_filename, is_first=not entries):
+            entries.append(traceback)
         traceback = traceback.tb_next
+    for entry in reversed(entries):
+        traceback = types.TracebackType(traceback, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return traceback
 
 
-def _is_machinery(filename: str, own: str) -> bool:
-    return filename.startswith((own, "<frozen importlib", "<frozen runpy"))
+_OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+
+
+def _is_machinery(filename: str, *, is_first: bool) -> bool:
+    return filename.startswith(_OWN_PACKAGE) or (
+        is_first and filename.startswith(("<frozen importlib", "<frozen runpy"))
+    )
 
 
 def _prepare(program: Program) -> types.CodeType:

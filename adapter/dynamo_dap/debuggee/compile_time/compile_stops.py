@@ -14,10 +14,17 @@ from dynamo_dap.debuggee.agent.breakpoints import DataEntry
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
+from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.agent.watched_variable import CHANGED
 from dynamo_dap.debuggee.compile_time import filters
 from dynamo_dap.debuggee.compile_time.compile_frames import FunctionFrame
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
+from dynamo_dap.debuggee.compile_time.exception_stops import (
+    PYTHON_FILTERS,
+    RAISED,
+    filters_met,
+    is_caught_in_trace,
+)
 from dynamo_dap.debuggee.compile_time.stop_texts import (
     backend_failure,
     dynamo_failed,
@@ -27,6 +34,7 @@ from dynamo_dap.debuggee.compile_time.stop_texts import (
     recompiled,
     skipped,
     specialized,
+    user_error,
 )
 from dynamo_dap.debuggee.torch_internals.backend_failures import failure_of, is_failure_of_dynamo
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
@@ -46,9 +54,18 @@ from dynamo_dap.debuggee.torch_internals.recompiles import Failure, failures_of
 from dynamo_dap.debuggee.torch_internals.symbols import specialization_of
 from dynamo_dap.debuggee.torch_internals.translator import (
     Translator,
+    chain_of,
     frame_below_trace,
     instruction_at,
     running_translator,
+    with_callers,
+)
+from dynamo_dap.debuggee.torch_internals.user_errors import (
+    UserError,
+    error_behind,
+    error_being_raised,
+    is_error_of_program,
+    is_raised_by_user,
 )
 from dynamo_dap.debuggee.values.model import text_of_raised
 
@@ -77,6 +94,8 @@ class CompileStops(CompileObserver):
         wanted = self._host.options.compile_time
         active = [name for name in filters.EVENTS if name in self._host.breakpoints.exception_filters] if wanted else []
         events = {event for name in active for event in filters.EVENTS[name]}
+        if wanted and self._python_filters:
+            events |= {"trace_failed", *(["exception_met"] if RAISED in self._python_filters else [])}
         if wanted and any(one.access != CHANGED for one in self._host.breakpoints.data):
             events |= set(filters.EVENTS[filters.GUARD])
         HOOKS.want(self, events)
@@ -92,6 +111,10 @@ class CompileStops(CompileObserver):
     def _is_on(self, name: str) -> bool:
         return name in self._host.breakpoints.exception_filters and not self._host.is_holding
 
+    @property
+    def _python_filters(self) -> frozenset[str]:
+        return self._host.eager_debugger.exception_filters & PYTHON_FILTERS
+
     # -- graph breaks ----------------------------------------------------------------------------------------------
 
     def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
@@ -104,11 +127,17 @@ class CompileStops(CompileObserver):
         self._break(filters.GRAPH_BREAK, exception, translator, facts, effect_of_break(translator, reason, facts))
 
     def trace_failed(self, translator: Any, exception: Exception) -> None:
-        """Stop where graph breaks are errors. What else comes out of a trace is told elsewhere, or is torch's own."""
+        """Stop where graph breaks are errors, and where an error of the user's comes out of the trace."""
         compiling = HOOKS.current
-        if compiling is not None and is_graph_break(exception) and is_error(translator):
+        if compiling is None:
+            return
+        if is_graph_break(exception) and is_error(translator):
             compiling.notes["broke"] = True
             self._break(filters.UNSUPPORTED, exception, translator, facts_of_break(exception), ERROR_EFFECT)
+            if is_raised_by_user(exception):
+                self._raised(compiling, translator, exception, error_being_raised(translator))
+        elif is_error_of_program(exception):
+            self._raised(compiling, translator, exception, error_behind(exception))
 
     def _break(self, name: str, exception: Any, translator: Translator, facts: BreakFacts, effect: str) -> None:
         compiling = HOOKS.current
@@ -118,7 +147,44 @@ class CompileStops(CompileObserver):
         if self._is_new(compiling, (name, *_where(innermost), facts.kind)):
             names: dict[str, object] = {"__reason__": facts.kind, "__id__": facts.identifier}
             names["__explanation__"] = facts.explanation
-            self._stop_in_trace(name, innermost, graph_break(exception, facts, effect), names)
+            compiling.notes["stopped at"] = _where(innermost)
+            error = error_being_raised(translator) if is_raised_by_user(exception) else None
+            self._stop_in_trace(name, innermost, graph_break(exception, facts, effect, error), names)
+
+    # -- exceptions of the user's ----------------------------------------------------------------------------------
+
+    def exception_met(self, translator: Any, exception: Any) -> None:
+        """Stop where traced code raises what traced code catches: no Python will run that raises it again."""
+        compiling = HOOKS.current
+        if compiling is None or compiling.notes.get("raised") is exception or self._host.is_holding:
+            return
+        if self._host.options.just_my_code and not is_user_file(translator.f_code.co_filename):
+            return
+        # The functions that it passes on its way to the handler meet it again.
+        compiling.notes["raised"] = exception
+        error = error_being_raised(translator)
+        if error is None or not is_caught_in_trace(chain_of(translator, sys._getframe()), error.kind):
+            return
+        if self._is_new(compiling, (RAISED, *_where(translator))):
+            self._stop_trace(translator, user_error(error, None))
+
+    def _raised(
+        self, compiling: FrameCompile, translator: Translator, exception: BaseException, error: UserError | None
+    ) -> None:
+        """Stop for an exception that leaves the trace, if debugpy would stop for it."""
+        innermost = translator_of_break(exception) or translator
+        if error is None or not self._python_filters or self._host.is_holding:
+            return
+        chain = list(with_callers(innermost))
+        met = filters_met(chain, frame_below_trace(sys._getframe()), type(exception)) & self._python_filters
+        if not met:
+            return
+        self._host.eager_debugger.stopped_for(exception)
+        # Where graph breaks are errors it may have stopped as one.
+        if compiling.notes.get("stopped at") != _where(innermost) and self._is_new(
+            compiling, (RAISED, *_where(innermost))
+        ):
+            self._stop_trace(innermost, user_error(error, exception))
 
     def compile_ended(self, compiling: FrameCompile, result: Any, problem: BaseException | None) -> None:
         """Stop for a frame that is skipped as a whole, or an error, if no break was told that says so."""

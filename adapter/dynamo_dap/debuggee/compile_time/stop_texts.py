@@ -14,6 +14,7 @@ from dynamo_dap.debuggee.torch_internals.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
+from dynamo_dap.debuggee.torch_internals.user_errors import UserError
 from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.protocol.types import ExceptionDetails
@@ -30,10 +31,14 @@ def _raised(headline: str, lines: Sequence[str | None], kind: str = "", message:
     return RaisedException(bounded_text(headline, 200), text, details=details)
 
 
-def graph_break(exception: Any, facts: BreakFacts, effect: str) -> RaisedException:
-    """Tell a graph break: reason, explanation, hints, id, and what becomes of the function."""
+def graph_break(exception: Any, facts: BreakFacts, effect: str, error: UserError | None = None) -> RaisedException:
+    """Tell a graph break: reason, explanation, hints, id, and what becomes of the function.
+
+    ``error`` is that of the user's that the break stands for.
+    """
     headline = f"Graph break: {facts.kind}" + (f" [{facts.identifier}]" if facts.identifier else "")
     lines = [
+        None if error is None else error.text,
         facts.explanation or facts.message,
         *(f"Hint: {hint}" for hint in facts.hints),
         f"Context: {facts.context}" if facts.context else None,
@@ -41,6 +46,20 @@ def graph_break(exception: Any, facts: BreakFacts, effect: str) -> RaisedExcepti
         f"See {facts.link}" if facts.link else None,
     ]
     return _raised(headline, lines, _kind_of(exception), facts.message)
+
+
+def user_error(error: UserError, wrapped: BaseException | None) -> RaisedException:
+    """Tell an error of the user's that is raised in traced code; ``wrapped`` is what torch makes of it."""
+    kind = error.kind.__qualname__
+    lines: list[str | None] = [error.message or kind]
+    details = ExceptionDetails(error.message or None, kind, _name_of(error.kind))
+    if wrapped is None:
+        lines.append("Raised while Dynamo traces; the traced code catches it.")
+    elif not isinstance(wrapped, error.kind) or str(wrapped) != error.message:
+        lines.append(f"Raised while Dynamo traces; the program gets {type(wrapped).__qualname__}.")
+        text = bounded_text(str(wrapped).strip(), _ROOM)
+        details.inner_exception = [ExceptionDetails(text, type(wrapped).__qualname__, _name_of(type(wrapped)))]
+    return RaisedException(kind, bounded_text("\n".join(line for line in lines if line), _ROOM), details=details)
 
 
 def data_changed(text: str) -> RaisedException:
@@ -117,5 +136,8 @@ def guard_asked_for(found: RequestedGuard) -> RaisedException:
 
 
 def _kind_of(exception: object) -> str:
-    kind = type(exception)
+    return _name_of(type(exception))
+
+
+def _name_of(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

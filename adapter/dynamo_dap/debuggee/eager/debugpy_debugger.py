@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Iterator
 
 from dynamo_dap.debuggee.agent.agent import Agent
@@ -33,6 +34,8 @@ class DebugpyDebugger:
         self._tracing = IdleTracing()
         self._compiles = Compiles(self._tracing)
         self._gone = threading.Event()
+        self._handing_over: HandingOver | None = None
+        self._stopped_for: weakref.ref[BaseException] | None = None
 
     # -- its life --------------------------------------------------------------------------------------------------
 
@@ -67,7 +70,7 @@ class DebugpyDebugger:
         pydevd_frames.install()
 
     def _take_up(self) -> None:
-        handing_over = HandingOver(self._agent, self._tracing)
+        self._handing_over = handing_over = HandingOver(self._agent, self._tracing)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
         if not pydevd_internals.present_values(Presentation(), lambda: self.is_active):
@@ -111,10 +114,23 @@ class DebugpyDebugger:
 
     def report_uncaught(self, error: BaseException) -> None:
         """The program is about to end by ``error``."""
-        if self.is_active:
+        if self.is_active and (self._stopped_for is None or self._stopped_for() is not error):
             # Traced, what debugpy runs between its decision to stop and the stop would stop first (Python 3.12).
             with self.kept_out():
                 pydevd_internals.report_uncaught(error)
+
+    @property
+    def exception_filters(self) -> frozenset[str]:
+        """Those that its client has set."""
+        if self._handing_over is None or not self.is_active:
+            return frozenset()
+        asked_for = self._handing_over.exception_filters
+        return pydevd_internals.exception_filters() if asked_for is None else asked_for
+
+    def stopped_for(self, error: BaseException) -> None:
+        """Remember it, without keeping it: it holds on to all the frames that it passed."""
+        with contextlib.suppress(TypeError):
+            self._stopped_for = weakref.ref(error)
 
     # -- EagerDebugger ---------------------------------------------------------------------------------------------
 

@@ -43,6 +43,8 @@ class HandingOver:
     def __init__(self, agent: Agent, tracing: IdleTracing) -> None:
         self._agent = agent
         self._tracing = tracing
+        self.exception_filters: frozenset[str] | None = None
+        """Those that were asked for last; None when that was before this was there to see it."""
         self._pause_taken = threading.Event()
         """Set when some thread has paused, as the user asked last."""
         agent.on_pause_taken = self._on_pause_taken
@@ -74,6 +76,9 @@ class HandingOver:
             self._agent.begin_foreign_step(thread_id, step)
         elif command == "continue" and isinstance(thread_id, int):
             self._agent.give_up_steps(thread_id)
+        elif command == "setExceptionBreakpoints":
+            self.exception_filters = frozenset(str(name) for name in arguments.get("filters") or ())
+            self._agent.arm_engines()
         elif command == "pause":
             self._request_pause(thread_id)
 

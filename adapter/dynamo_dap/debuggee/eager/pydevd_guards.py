@@ -258,7 +258,7 @@ def _guard_requests() -> None:
 
 def _request_of(command: Any) -> Any:
     """Return the DAP request that an internal command serves; None when it serves none."""
-    return next((one for one in command.args or () if getattr(one, "type", None) == "request"), None)
+    return next((one for one in getattr(command, "args", None) or () if getattr(one, "type", None) == "request"), None)
 
 
 class _Served:

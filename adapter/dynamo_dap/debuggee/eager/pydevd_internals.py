@@ -397,6 +397,14 @@ def stop_at(frame: types.FrameType) -> None:
     )
 
 
+def exception_filters() -> frozenset[str]:
+    """Return the exception filters that are on, as DAP names them. Any thread."""
+    pydb = debugger()
+    caught, unhandled = pydb.break_on_caught_exceptions, pydb.break_on_user_uncaught_exceptions
+    is_on = {"raised": caught, "userUnhandled": unhandled, "uncaught": pydb.break_on_uncaught_exceptions}
+    return frozenset(name for name, exceptions in is_on.items() if exceptions)
+
+
 def report_uncaught(error: BaseException) -> None:
     """Stop at an exception that is about to end the program, if the user asked for that."""
     pydb = debugger()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
@@ -17,11 +18,17 @@ from dynamo_dap.debuggee.torch_internals.compiled_frames import built_guards
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_place
-from dynamo_dap.debuggee.torch_internals.graph_breaks import facts_of_break, place_of_break, stack_of_break
+from dynamo_dap.debuggee.torch_internals.graph_breaks import (
+    facts_of_break,
+    place_of_break,
+    stack_of_break,
+    translator_of_break,
+)
 from dynamo_dap.debuggee.torch_internals.guard_places import remember_places
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_internals.translator import with_callers
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text
@@ -110,6 +117,14 @@ def graph_break(exception: Any, effect: str | None) -> GraphBreak:
         stack=[StackLine(Place(at.path, at.line, at.column), name) for at, name in stack_of_break(exception)],
         message=text_of(facts.message, _MESSAGE),
     )
+
+
+def place_of_problem(problem: BaseException) -> Place | None:
+    """Return the user's innermost line that was traced when ``problem`` was raised; None when none was."""
+    translator = translator_of_break(problem)
+    chain = [] if translator is None else list(with_callers(translator))
+    found = next((one for one in chain if is_user_file(one.f_code.co_filename)), None)
+    return None if found is None else Place(str(found.f_code.co_filename), max(1, int(found.lineno)))
 
 
 def graph(index: int, name: str, fx_graph: Any, texts: NodeTexts) -> Graph:

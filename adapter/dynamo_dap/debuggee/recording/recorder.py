@@ -32,6 +32,7 @@ from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
 from dynamo_dap.debuggee.torch_internals.symbols import specialization_of
 from dynamo_dap.debuggee.torch_internals.traces import Trace, TraceNotes
 from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace, running_translator
+from dynamo_dap.debuggee.torch_internals.user_errors import error_behind
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
 from dynamo_dap.record.events import (
@@ -317,12 +318,15 @@ class Recorder(CompileObserver):
         code = getattr(getattr(result, "guarded_code", None), "code", None)
         skip_reason = getattr(result, "skip_reason", None)
         resumes = resume_codes(code, getattr(compiling.frame, "f_globals", {}))
+        at = None if problem is None else facts.place_of_problem(problem)
+        self._see(at)
         self._take(
             CompileEnded(
                 id=identifier,
                 state=_state_of(code, problem, is_error=compiling.one_graph),
                 seconds=self._clock() - compiling.notes["began"],
                 problem=_problem_text(skip_reason, problem),
+                problem_place=at,
                 resumes=[facts.place_of_code(one) for one in resumes],
                 phases=phases_of(compiling.compile_id),
                 artifacts=list(dict.fromkeys(output_files()[compiling.notes["files"] :])),
@@ -377,5 +381,8 @@ def _state_of(code: Any, problem: BaseException | None, *, is_error: bool) -> st
 
 def _problem_text(skip_reason: str | None, problem: BaseException | None) -> str | None:
     if problem is not None:
-        return facts.text_of(f"{type(problem).__name__}: {problem}", _ROOM)
+        error = error_behind(problem)
+        if error.kind is type(problem):
+            return facts.text_of(error.text, _ROOM)
+        return facts.text_of(f"{error.text}\nThe program gets {type(problem).__name__}.", _ROOM)
     return None if skip_reason is None else facts.text_of(str(skip_reason), _ROOM)

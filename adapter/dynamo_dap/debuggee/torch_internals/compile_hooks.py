@@ -26,6 +26,7 @@ _REASONS = "torch._dynamo.convert_frame:get_and_maybe_log_recompilation_reasons"
 _REASONS_OF_STANCE = "torch._dynamo.guards:get_and_maybe_log_recompilation_reasons"
 _LIMIT = "torch._dynamo.convert_frame:exceeds_recompile_limit"
 _LOG_BREAK = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.log_graph_break"
+_EXCEPTION_HANDLER = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.exception_handler"
 _CLEANUP = "torch._dynamo.output_graph:OutputGraph.cleanup"
 _BACKEND = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
 _BUILD_GUARDS = "torch._dynamo.convert_frame:DynamoOutput.build_guards"
@@ -39,6 +40,7 @@ RECOMPILES = Feature("why functions are recompiled", _REASONS)
 REFUSED_RECOMPILES = Feature("calls that set_stance('fail_on_recompile') refuses", _REASONS_OF_STANCE)
 LIMITS = Feature("stopping at the recompile limit", _LIMIT)
 BREAKS = Feature("the record of graph breaks", _LOG_BREAK)
+EXCEPTIONS = Feature("stopping at exceptions of traced code", _EXCEPTION_HANDLER)
 FAILURES = Feature("stopping where a trace fails", _CLEANUP)
 GRAPHS = Feature("the record of graphs", _BACKEND)
 GUARDS = Feature("the record of guards", _BUILD_GUARDS)
@@ -85,6 +87,9 @@ class CompileObserver:
 
     def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
         """A graph break is certain. Told before torch logs it; ``exception.logged`` when it was told before."""
+
+    def exception_met(self, translator: Any, exception: Any) -> None:
+        """An instruction of traced code raised, or a function that it called did: its handler is about to be found."""
 
     def trace_failed(self, translator: Any, exception: Exception) -> None:
         """An exception has come out of a trace; ``translator`` is its outermost one, and its state is still there."""
@@ -305,6 +310,14 @@ def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
     return log_graph_break
 
 
+def _wrap_exception_handler(hooks: CompileHooks, original: Any) -> Any:
+    def exception_handler(self: Any, raised_exception: Any) -> Any:
+        hooks.tell("exception_met", self, raised_exception)
+        return original(self, raised_exception)
+
+    return exception_handler
+
+
 def _wrap_cleanup(hooks: CompileHooks, original: Any) -> Any:
     def cleanup(self: Any, *arguments: Any, **keywords: Any) -> Any:
         # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
@@ -394,6 +407,7 @@ _HOOKS = {
     "refused recompiles": _Hook(REFUSED_RECOMPILES, _REASONS_OF_STANCE, _wrap_reasons_of_stance),
     "limit": _Hook(LIMITS, _LIMIT, _wrap_limit),
     "breaks": _Hook(BREAKS, _LOG_BREAK, _wrap_log_break),
+    "exceptions": _Hook(EXCEPTIONS, _EXCEPTION_HANDLER, _wrap_exception_handler),
     "failures": _Hook(FAILURES, _CLEANUP, _wrap_cleanup),
     "graphs": _Hook(GRAPHS, _BACKEND, _wrap_backend),
     "guards": _Hook(GUARDS, _BUILD_GUARDS, _wrap_build_guards),
@@ -409,6 +423,7 @@ _HOOKS_OF_EVENT = {
     "recompiles": ("recompiles", "refused recompiles"),
     "limit_checked": ("limit",),
     "graph_broke": ("breaks",),
+    "exception_met": ("exceptions",),
     "trace_failed": ("failures",),
     "graph_made": ("graphs",),
     "backend_failed": ("graphs",),

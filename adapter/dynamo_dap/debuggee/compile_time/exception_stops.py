@@ -1,0 +1,87 @@
+"""Which of debugpy's exception filters an exception stops for that is raised while Dynamo traces.
+
+The exception does not run: Dynamo raises it about the traced code, or hands it from one traced function to the next.
+What debugpy would have done with it in ordinary Python follows from who would catch it: the traced functions, and the
+Python code below them. Tracing thread; made of what is there at the moment, and kept for nothing.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
+from dynamo_dap.debuggee.code_analysis.handlers import is_caught
+from dynamo_dap.debuggee.torch_internals.translator import Translator
+from dynamo_dap.debuggee.torch_internals.user_errors import is_machinery
+
+RAISED, USER_UNHANDLED, UNCAUGHT = "raised", "userUnhandled", "uncaught"
+PYTHON_FILTERS = frozenset({RAISED, USER_UNHANDLED, UNCAUGHT})
+
+_IGNORED = (StopIteration, StopAsyncIteration, GeneratorExit)
+"""What debugpy does not stop for: they end loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A function on the stack, traced or running."""
+
+    code: types.CodeType
+    line: int
+    names: Sequence[Mapping[str, object]]
+
+    @property
+    def is_user_code(self) -> bool:
+        return is_user_file(self.code.co_filename)
+
+    def catches(self, kind: type[BaseException]) -> bool:
+        # Torch's own frames raise again whatever they catch of the program's.
+        return not is_torch_file(self.code.co_filename) and is_caught(self.code, self.line, self.names, kind)
+
+
+def filters_met(
+    chain: Sequence[Translator], below: types.FrameType | None, kind: type[BaseException]
+) -> frozenset[str]:
+    """Return the filters that stop for an exception of ``kind`` that leaves the trace.
+
+    ``chain`` are the translators from the innermost out, none of which catches it; ``below`` is the Python frame that
+    called what is compiled.
+    """
+    if issubclass(kind, _IGNORED):
+        return frozenset()
+    stack = [*_traced(chain), *_running(below)]
+    left = len(stack)
+    for index, one in enumerate(stack):
+        if index >= len(chain) and one.catches(kind):
+            left = index
+            break
+    met = {RAISED, *([UNCAUGHT] if left == len(stack) else [])}
+    passed = stack[:left]
+    followed_by = [*stack[1:], None]
+    for one, caller in zip(passed, followed_by, strict=False):
+        if one.is_user_code and (caller is None or not caller.is_user_code):
+            met.add(USER_UNHANDLED)
+    return frozenset(met)
+
+
+def is_caught_in_trace(chain: Sequence[Translator], kind: type[BaseException]) -> bool:
+    """Whether a traced function catches an exception of ``kind`` that the innermost translator has raised."""
+    return not issubclass(kind, _IGNORED) and any(one.catches(kind) for one in _traced(chain))
+
+
+def _traced(chain: Sequence[Translator]) -> Iterator[_Running]:
+    for one in chain:
+        yield _Running(one.f_code, int(one.lineno), (one.f_globals,))
+
+
+def _running(frame: types.FrameType | None) -> Iterator[_Running]:
+    """Yield the Python frames, without the machinery of Dynamo and of the debugger."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_bootstrap_inner" and frame.f_globals.get("__name__") == "threading":
+            # The end of a thread: what comes here is reported, and caught by nobody.
+            return
+        if not is_debugger_file(code.co_filename) and not is_machinery(frame):
+            yield _Running(code, frame.f_lineno or 1, (frame.f_locals, frame.f_globals))
+        frame = frame.f_back

@@ -1,0 +1,93 @@
+"""The user's error in an exception that Dynamo raises about it. Tracing thread; nothing is realized.
+
+An operation that fails while its result's shape is worked out is raised by Dynamo as ``TorchRuntimeError``, made of a
+graph break that is made of the operation's own error. An exception that the traced code raises is an
+``ObservedException``, and a tracker in ``exn_vt_stack``; where no traced function catches it, it becomes a graph break.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.graph_breaks import is_control_flow, is_graph_break
+from dynamo_dap.debuggee.torch_internals.translator import Translator
+
+_STEPS = 20
+"""Exceptions followed at most, from the outermost to what began it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserError:
+    """An error of the user's, as ordinary Python would have raised it."""
+
+    kind: type[BaseException]
+    message: str
+
+    @property
+    def text(self) -> str:
+        """As a traceback ends: ``ValueError: three``."""
+        return f"{self.kind.__name__}: {self.message}" if self.message else self.kind.__name__
+
+
+def error_behind(exception: BaseException) -> UserError:
+    """Return the error that torch's exception was made of; its own when there is none, and for graph breaks."""
+    found = exception
+    for _ in range(0 if is_graph_break(exception) else _STEPS):
+        earlier = found.__cause__
+        if earlier is None and _is_of_dynamo(found):
+            earlier = found.__context__
+        if earlier is None:
+            break
+        found = earlier
+    if _is_of_dynamo(found):
+        found = exception
+    return UserError(type(found), str(found).strip())
+
+
+def _is_of_dynamo(exception: BaseException) -> bool:
+    return type(exception).__module__.startswith("torch._dynamo")
+
+
+def is_error_of_program(exception: BaseException) -> bool:
+    """Whether the program gets the exception: it asks Dynamo for nothing, and is no graph break or failed backend."""
+    if is_control_flow(exception) or is_graph_break(exception) or type(exception).__name__ == "BackendCompilerFailed":
+        return False
+    return not sys.modules["torch._dynamo.config"].suppress_errors
+
+
+def is_machinery(frame: types.FrameType) -> bool:
+    """Whether a Python frame stands between a compiled function and its caller, or ran the program."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.startswith(("torch._dynamo.", "torch._compile", "runpy"))
+
+
+def is_raised_by_user(exception: BaseException) -> bool:
+    """Whether a graph break stands for an exception that the traced code raised and did not catch."""
+    return is_graph_break(exception) and str(getattr(exception, "gb_type", "")).startswith("Observed exception")
+
+
+def error_being_raised(translator: Translator) -> UserError | None:
+    """Return the exception that is on its way through traced code."""
+    tracker = getattr(getattr(translator, "exn_vt_stack", None), "_current_exception", None)
+    kind = _field(tracker, "exc_type")
+    if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        return None
+    arguments = [_constant(one) for one in _field(tracker, "args") or ()]
+    return UserError(kind, arguments[0] if len(arguments) == 1 else ", ".join(arguments))
+
+
+def _field(tracker: Any, name: str) -> Any:
+    # An exception of a class of the user's holds the tracker of the built-in part.
+    for holder in (tracker, getattr(tracker, "exc_vt", None)):
+        found = getattr(holder, "__dict__", {}).get(name)
+        if found is not None:
+            return found
+    return None
+
+
+def _constant(tracker: Any) -> str:
+    value = getattr(tracker, "__dict__", {}).get("value")
+    return str(value) if isinstance(value, str | int | float | bool) else "…"
