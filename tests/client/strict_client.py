@@ -80,6 +80,7 @@ class StrictClient:
         assert type(message["seq"]) is int
         if message["type"] == "event":
             assert message["event"] in self.known_events, f"a plain client does not know the event: {message}"
+            assert message.get("body") != {}, f"what has nothing to tell has no body: {message}"
             self._events.append(message)
         elif message["type"] == "request":
             self._answer(message)

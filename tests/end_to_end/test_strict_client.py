@@ -16,33 +16,41 @@ from typing import Any
 import pytest
 
 from tests.client import Fixture, processes, zygote
+from tests.client.free_program import FreeProgram
 from tests.client.session import END_DEADLINE
 from tests.client.strict_client import StrictClient
 
 LOOP = Fixture("eager/compiled_in_loop")
+LISTENING = Fixture("listening")
 
 
 class Strict:
-    """A session of the strict client with ``compiled_in_loop``."""
+    """A session of the strict client with a program, ``compiled_in_loop`` if nothing else is said."""
 
     def __init__(self, folder: Path) -> None:
         self.mark = uuid.uuid4().hex
         self.environment = {**os.environ, processes.MARK: self.mark, "DYNAMO_DAP_RECORDS": str(folder)}
         self.client = StrictClient(self.environment, {"runInTerminal": self._run_in_terminal})
         self.thread = -1
+        self.fixture = LOOP
 
     def begin(self, *places: str, says: dict[str, Any] | None = None, **options: Any) -> None:
-        """Launch with breakpoints, one request after the other. ``says``: what the client can do."""
+        """Launch or attach with breakpoints, one request after the other. ``says``: what the client can do."""
         self.client.request("initialize", {"adapterID": "dynamo", **(says or {})})
-        self.client.request("launch", {"program": str(LOOP.path), **options})
+        if "connect" in options:
+            self.client.request("attach", options)
+        else:
+            self.client.request("launch", {"program": str(self.fixture.path), **options})
         self.client.event("initialized")
         self.break_at(*places)
         self.client.request("setExceptionBreakpoints", {"filters": []})
         self.client.request("configurationDone")
 
     def break_at(self, *places: str) -> None:
-        breakpoints = [{"line": LOOP.line(place)} for place in places]
-        body = self.client.request("setBreakpoints", {"source": {"path": str(LOOP.path)}, "breakpoints": breakpoints})
+        breakpoints = [{"line": self.fixture.line(place)} for place in places]
+        body = self.client.request(
+            "setBreakpoints", {"source": {"path": str(self.fixture.path)}, "breakpoints": breakpoints}
+        )
         assert [one["verified"] for one in body["breakpoints"]] == [True] * len(places)
 
     def stop(self) -> tuple[str | None, dict[str, str]]:
@@ -54,7 +62,7 @@ class Strict:
         scopes = self.client.request("scopes", {"frameId": frame["id"]})["scopes"]
         variables = self.client.request("variables", {"variablesReference": scopes[0]["variablesReference"]})
         path = frame["source"].get("path")
-        marker = LOOP.marker_at(frame["line"]) if path == str(LOOP.path) else None
+        marker = self.fixture.marker_at(frame["line"]) if path == str(self.fixture.path) else None
         return marker, {one["name"]: one["value"] for one in variables["variables"]}
 
     def go(self, command: str) -> tuple[str | None, dict[str, str]]:
@@ -117,6 +125,19 @@ def test_a_program_in_the_clients_terminal(strict: Strict) -> None:
     strict.break_at()
     strict.run_to_end()
     assert strict.program.wait(END_DEADLINE) == 0
+
+
+def test_attaching(strict: Strict) -> None:
+    program = FreeProgram(LISTENING.path)
+    host, port = program.address()
+    strict.fixture = LISTENING
+    strict.begin("return", connect={"host": host, "port": port})
+    marker, names = strict.stop()
+    assert (marker, names["y"].split(" cpu")[0]) == ("return", "Tensor f32[2]")
+    assert strict.go("next")[0] == "eager_call"
+    strict.client.request("disconnect")
+    assert program.process.poll() is None
+    program.end()
 
 
 def test_changes_of_compiles_are_told_to_those_who_asked_for_them(strict: Strict) -> None:

@@ -113,7 +113,7 @@ class Connection:
 
     def send_event(self, event: str, body: object = None) -> None:
         """Send an event; silently dropped when the other end is gone (its ``on_closed`` tells)."""
-        self._send(Envelope("event", event=event, body=encode_body(body)))
+        self._send(Envelope("event", event=event, body=_unless_empty(encode_body(body))))
 
     def send_request(
         self,
@@ -185,8 +185,6 @@ class Connection:
         self._stream.abandon()
 
     def _respond(self, request: Request, success: bool, body: msgspec.Raw, message: str | None) -> None:
-        if bytes(body) == bytes(EMPTY):  # strict clients take an empty body for a broken message
-            body = encode_body(None)
         self._send(
             Envelope(
                 "response",
@@ -194,7 +192,7 @@ class Connection:
                 command=request.command,
                 success=success,
                 message=message,
-                body=body,
+                body=_unless_empty(body),
             )
         )
 
@@ -268,3 +266,8 @@ class Connection:
             body = encode_body(ErrorBody(error=ErrorMessage(id=2, format=text)))
             with contextlib.suppress(Exception):
                 on_response(Response(seq, command, False, body, "disconnected"))
+
+
+def _unless_empty(body: msgspec.Raw) -> msgspec.Raw:
+    """Leave an empty body out: strict clients take one that DAP does not have for a broken message."""
+    return encode_body(None) if bytes(body) == bytes(EMPTY) else body
