@@ -5,14 +5,21 @@ With the default options of a launch; each at the three kinds of stops.
 
 from __future__ import annotations
 
+import contextlib
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+import msgspec.inspect
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.server.agent_capabilities import FORWARDED_REQUESTS
+from dynamo_dap.server.eager_capabilities import EAGER_ARGUMENTS
+from dynamo_dap.server.handling import handlers
 from tests.client import Fixture, Session
 from tests.client.session import Stop
 
@@ -152,3 +159,120 @@ def test_a_call_that_cannot_be_interrupted_holds_up_its_thread_alone(session: Se
         "was interrupted"
     )
     assert stop.frame.evaluate("1 + 1").text == "2"
+
+
+NOT_OFFERED = (
+    "loadedSources",
+    "readMemory",
+    "reverseContinue",
+    "restartFrame",
+    "stepBack",
+    "terminateThreads",
+    "dance",
+)
+RESUMING = frozenset({"continue", "goto", "next", "pause", "stepIn", "stepOut"})
+ENDING = frozenset({"attach", "configurationDone", "disconnect", "initialize", "launch", "restart", "terminate"})
+
+
+def argument_types() -> dict[str, type]:
+    """Every request that the server knows, and the type of its arguments."""
+    found = FORWARDED_REQUESTS | EAGER_ARGUMENTS
+    found |= {
+        command: handler.arguments for command, handler in handlers.items() if handler.arguments is not msgspec.Raw
+    }
+    return dict(sorted(found.items()))
+
+
+def wrong_values(kind: Any) -> list[object]:
+    """JSON that is not of the type ``kind`` (``msgspec.inspect``)."""
+    if isinstance(kind, msgspec.inspect.UnionType):
+        kind = next(one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType))
+    wrong: dict[type, list[object]] = {
+        msgspec.inspect.IntType: ["1", [], {}, 1.5, True],
+        msgspec.inspect.StrType: [1, [], {}, False],
+        msgspec.inspect.BoolType: ["yes", 1, []],
+        msgspec.inspect.ListType: [1, "one", {}, [None], [[]]],
+        msgspec.inspect.StructType: [1, "one", [1]],
+    }
+    return wrong.get(type(kind), [])
+
+
+ODD_VALUES: dict[type, list[object]] = {int: [-1, 0, 2**31, 2**70], str: ["", "\0", "\u2028", "x" * 10_000, "🦊" * 9]}
+
+
+@pytest.mark.parametrize("kind", ["eager", "compile-time"])
+def test_malformed_arguments_change_nothing(session: Session, kind: str) -> None:
+    """Each argument of each request of the wrong type, one after the other, and then odd values of the right one."""
+    dice = random.Random(10)
+    session.stream.allow_bad_requests()
+    with session.launching(PROGRAM, **DEFAULTS):
+        session.set_breakpoints(PROGRAM, KINDS[kind], mode=kind)
+    stop = session.wait_for_stop("breakpoint", at=KINDS[kind])
+    valid = valid_arguments(stop)
+    session.refusal("gotoTargets", {"source": {"path": str(PROGRAM.path)}, "line": []})
+    for command, arguments_type in argument_types().items():
+        fields = msgspec.inspect.type_info(arguments_type).fields  # type: ignore[attr-defined]
+        base = {field.encode_name: valid[field.encode_name] for field in fields if field.required}
+        for arguments in ([1], "text", 5, *wrong_fields(fields, base)):
+            session.refusal(command, arguments)
+        for field in fields if command not in RESUMING | ENDING else ():
+            for value in ODD_VALUES.get(type(base.get(field.encode_name)), []):
+                answered(session, command, {**base, field.encode_name: value})
+        if dice.random() < 0.3:
+            check_usable(session, stop)
+    for command in NOT_OFFERED:
+        session.refusal(command, {"threadId": stop.thread_id})
+    for command in ("dynamoCompiles", "dynamoGraph", "dynamoGuards"):
+        for arguments in ([1], "text", 5, {"frameId": []}, {"id": {}}):
+            answered(session, command, arguments)
+    check_usable(session, stop)
+    assert not {"continued", "terminated", "exited"} & {event["event"] for event in session.timeline.events}
+    session.set_breakpoints(PROGRAM)
+    assert session.run_to_end() == 0
+
+
+def valid_arguments(stop: Stop) -> dict[str, object]:
+    """A value of the right type for each argument that a request must have."""
+    path = str(PROGRAM.path)
+    return {
+        "threadId": stop.thread_id,
+        "frameId": stop.frame.data.id,
+        "targetId": 1,
+        "sourceReference": 1,
+        "variablesReference": stop.frame["Locals"].variable.variables_reference,
+        "locationReference": 1,
+        "name": "number",
+        "value": "3",
+        "expression": "number",
+        "text": "num",
+        "column": 1,
+        "line": 1,
+        "memoryReference": "0x10",
+        "instructionCount": 1,
+        "adapterID": "dynamo",
+        "source": {"path": path},
+        "breakpoints": [],
+        "filters": [],
+    }
+
+
+def wrong_fields(fields: Sequence[Any], base: dict[str, object]) -> Iterator[dict[str, object]]:
+    """Yield arguments with one field of the wrong type, or without one that is required."""
+    for field in fields:
+        for value in wrong_values(field.type):
+            yield {**base, field.encode_name: value}
+        if field.required:
+            yield {name: value for name, value in base.items() if name != field.encode_name}
+
+
+def answered(session: Session, command: str, arguments: object) -> None:
+    """Send a request that may be served or refused."""
+    with contextlib.suppress(RequestFailed):
+        session.request(command, arguments)
+
+
+def check_usable(session: Session, stop: Stop) -> None:
+    """The thread is where it was, and can be looked at."""
+    frames = session.client.stack_trace(stop.thread_id).stack_frames
+    assert frames[0].line == stop.frame.line
+    assert session.client.evaluate("1 + 1", frames[0].id, "watch").result == "2"

@@ -100,10 +100,13 @@ def _guard_reader() -> None:
     @functools.wraps(original)
     def process_net_command_json(self: Any, py_db: Any, json_contents: Any, send_response: bool = True) -> None:
         try:
-            original(self, py_db, json_contents, send_response)
+            text = _refusal(json_contents)
+            if text is None:
+                original(self, py_db, json_contents, send_response)
         except Exception as error:  # noqa: BLE001  (whatever it is, the session goes on)
+            text = f"debugpy cannot serve it: {text_of_raised(error)}"
+        if text is not None:
             request = json.loads(json_contents)
-            text = f"debugpy cannot serve '{request['command']}': {text_of_raised(error)}"
             _answer(py_db, request["seq"], request["command"], text)
 
     processor.process_net_command_json = process_net_command_json
@@ -112,6 +115,15 @@ def _guard_reader() -> None:
     if reader is not None:  # it was there before us, and has taken the function
         bound = reader.process_net_command_json
         reader.process_net_command_json = functools.partial(process_net_command_json, bound.__self__)
+
+
+def _refusal(json_contents: Any) -> str | None:
+    """Return why a request cannot be served: pydevd complains of a thread it does not know on the program's stderr."""
+    arguments = json.loads(json_contents).get("arguments")
+    thread_id = arguments.get("threadId") if isinstance(arguments, dict) else None
+    known = _module("_debug_adapter.pydevd_base_schema").BaseSchema._dap_id_to_obj_id
+    is_unknown = isinstance(thread_id, int) and not isinstance(known.get(thread_id), str)
+    return f"there is no thread {thread_id}" if is_unknown else None
 
 
 # -- expressions -----------------------------------------------------------------------------------------------------
