@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,12 @@ from tests.client import Session
 _sessions = pytest.StashKey[list[Session]]()
 
 NewSession = Callable[..., Session]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have Inductor keep what it compiles, for all tests and from run to run: its C++ takes seconds."""
+    if config.pluginmanager.hasplugin("cacheprovider"):
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(config.cache.mkdir("inductor")))
 
 
 @pytest.fixture

@@ -1,10 +1,37 @@
-"""Virtual environments that tests make: with the few packages they say, and nothing else."""
+"""Environments that tests make: virtual ones with the few packages they say, and what Inductor keeps on disk."""
 
 from __future__ import annotations
 
+import fcntl
 import importlib
+import os
+import shutil
+import subprocess
+import sys
 import venv
 from pathlib import Path
+
+import pytest
+
+_WARM = "import torch\n@torch.compile\ndef f(x): return x + 1\nf(torch.ones(2))\n"
+_WARM_SECONDS = 250
+
+
+def need_inductor(name: str) -> None:
+    """See to it that Inductor can compile the program ``name``, and has looked at this machine: that takes it long.
+
+    It compiles programs in C++ to learn what the processor can do, once for its cache, which all tests share.
+    """
+    if not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        pytest.skip(f"{name} compiles with Inductor, and there is no C++ compiler")
+    cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    if cache is None or (marker := Path(cache) / "warm").exists():
+        return
+    with Path(cache, "lock").open("w") as lock:  # one process of all that run tests does it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not marker.exists():
+            subprocess.run([sys.executable, "-c", _WARM], check=True, timeout=_WARM_SECONDS)
+            marker.touch()
 
 
 class VirtualEnvironment:

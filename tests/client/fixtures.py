@@ -37,6 +37,12 @@ class Fixture:
         """Whether torch is mentioned where modules are imported."""
         return self.path.is_file() and bool(_TORCH.search(self.path.read_text(encoding="utf-8", errors="replace")))
 
+    @cached_property
+    def uses_inductor(self) -> bool:
+        """Whether it compiles with Inductor, torch's default."""
+        text = self.path.read_text(encoding="utf-8", errors="replace") if self.path.is_file() else ""
+        return "torch.compile" in text and "backend=" not in text
+
     def line(self, place: str | int) -> int:
         """The line of a marker; a number is a line already."""
         if isinstance(place, int):

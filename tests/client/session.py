@@ -27,6 +27,7 @@ from dynamo_dap.protocol.types import Breakpoint, Capabilities, Scope, SourceBre
 from dynamo_dap.terminal.client import Client, OnReverseRequest, PendingResponse
 from dynamo_dap.terminal.server_process import ServerProcess
 from tests.client import processes, thread_events, zygote
+from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture
 from tests.client.recorded_stream import RecordedStream
 from tests.client.timeline import Timeline
@@ -507,6 +508,8 @@ def launch_configuration(fixture: str | Path | Fixture, **options: Any) -> dict[
     itself gives ``python=[sys.executable]``.
     """
     fixture = _as_fixture(fixture)
+    if fixture.uses_inductor:
+        need_inductor(fixture.path.name)
     python = zygote.python() if fixture.imports_torch else [sys.executable]
     return {"program": str(fixture.path), "python": python, **options}
 

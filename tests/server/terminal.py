@@ -39,7 +39,7 @@ class Terminal:
             stderr=slave,
         )
         os.close(slave)
-        return {}
+        return {"shellProcessId": self.program.pid}
 
     def type(self, text: bytes) -> None:
         """Type into the terminal; byte 3 is Ctrl-C, byte 26 Ctrl-Z."""

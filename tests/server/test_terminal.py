@@ -189,7 +189,7 @@ def test_a_terminal_that_cannot_be_opened_is_told(new_session: NewSession, tmp_p
 
 
 def test_a_terminal_in_which_nothing_happens_is_told(new_session: NewSession, tmp_path: Path) -> None:
-    session = new_session(reverse_requests={"runInTerminal": lambda request: {}})
+    session = new_session(reverse_requests={"runInTerminal": lambda request: {"shellProcessId": 1}})
     session.initialize()
     text = session.refusal(
         "launch",

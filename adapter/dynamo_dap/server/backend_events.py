@@ -29,11 +29,17 @@ _log = logging.getLogger(__name__)
 class BackendEvents:
     """Passes events on to the client."""
 
-    def __init__(self, client: Client, breakpoints: BreakpointMemory, *, owns_end: bool) -> None:
-        """``owns_end``: the server itself sees the program end, and tells so when all its output has been passed on."""
+    def __init__(
+        self, client: Client, breakpoints: BreakpointMemory, *, owns_end: bool, flush_output: Callable[[], None]
+    ) -> None:
+        """``owns_end``: the server itself sees the program end, and tells so when all its output has been passed on.
+
+        ``flush_output`` passes on what the program has printed so far.
+        """
         self._client = client
         self._breakpoints = breakpoints
         self._owns_end = owns_end
+        self._flush_output = flush_output
         self.is_silent = False
         """Whether the client is to hear nothing more: the program is being replaced by a restart."""
         self.initialized = {name: asyncio.Event() for name in (AGENT, DEBUGPY)}
@@ -57,7 +63,8 @@ class BackendEvents:
         }
 
     def take(self, backend: Backend, event: Event) -> None:
-        """Pass ``event`` on, or keep it."""
+        """Pass ``event`` on, or keep it; what was printed before a stop is seen before it."""
+        self._flush_output()
         read = self._readers.get(event.event)
         event = Event(event.event, backend.ids.to_client(event.body))
         try:

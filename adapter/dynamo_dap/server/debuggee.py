@@ -84,7 +84,9 @@ class Debuggee:
         """Where its child processes come, when they are to be debugged."""
         self.information = ProcessInformation()
         self.crash_folder = CrashFolder()
-        self.events = BackendEvents(client, breakpoints, owns_end=start_method is StartMethod.LAUNCH)
+        self.events = BackendEvents(
+            client, breakpoints, owns_end=start_method is StartMethod.LAUNCH, flush_output=self._flush_output
+        )
         self.agent_arrived = asyncio.Event()
         self.has_ended = False
         """Whether it is known to have ended, or to be out of reach."""
@@ -291,9 +293,11 @@ class Debuggee:
         self._client.output(f"The program died of {signal_name} {where}.", "important")
         self._client.output(listing)
 
-    def _on_agent_event(self, backend: Backend, event: Event) -> None:
+    def _flush_output(self) -> None:
         if self.process is not None:
-            self.process.flush_output()  # what was printed before a stop is seen before it
+            self.process.flush_output()
+
+    def _on_agent_event(self, backend: Backend, event: Event) -> None:
         if event.event == ENDING_EVENT:
             self._is_ending = True
             return
