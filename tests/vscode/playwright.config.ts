@@ -13,8 +13,8 @@ export default defineConfig({
     reporter: [["list"]],
     // One VS Code at a time: it, a browser and a program that compiles keep a small machine busy.
     workers: 1,
-    // A busy machine can miss a deadline: what fails is tried again, and the summary counts it as flaky.
-    retries: 2,
+    // A test that fails now and then is a defect, and is not tried again.
+    retries: 0,
     timeout: 3 * MINUTES,
     globalTimeout: 40 * MINUTES,
     expect: { timeout: 15_000 },
