@@ -265,7 +265,18 @@ def _wrap_reasons(hooks: CompileHooks, original: Any) -> Any:
 def _tell_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) -> None:
     compiling = hooks.current
     if compiling is not None:
-        hooks.tell("recompiles", compiling, list(cache_entries), [str(reason) for reason in reasons])
+        hooks.tell("recompiles", compiling, _in_order(cache_entries), [str(reason) for reason in reasons])
+
+
+def _in_order(cache_entries: Any) -> list[Any]:
+    """Return cache entries as a list; earlier versions of torch hand on the first of a chain."""
+    if isinstance(cache_entries, list | tuple):
+        return list(cache_entries)
+    found: list[Any] = []
+    while cache_entries is not None:
+        found.append(cache_entries)
+        cache_entries = getattr(cache_entries, "next", None)
+    return found
 
 
 def _wrap_reasons_of_stance(hooks: CompileHooks, original: Any) -> Any:
@@ -274,7 +285,7 @@ def _wrap_reasons_of_stance(hooks: CompileHooks, original: Any) -> Any:
         if not keywords.get("skip_logging"):
             return reasons
         # ``set_stance("fail_on_recompile")``: the compile that this call wants is refused before it begins.
-        entries = list(cache_entries)
+        entries = _in_order(cache_entries)
         earlier = str(getattr(entries[0], "compile_id", "?")).partition("/")[0]
         backend = rest[0] if rest else keywords.get("backend")
         compiling = FrameCompile(f"{earlier}/{len(entries)}", frame.f_code, frame, one_graph=False, backend=backend)
