@@ -49,7 +49,7 @@ def test_every_breakpoint_is_hit_in_tracing_or_in_eager_code(session: Session) -
 def test_debugpy_copes_with_generated_code_that_cannot_be_hashed(session: Session) -> None:
     """It hashes every code object that it traces; a traceback of its own would be among the program's output."""
     fixture = Fixture("eager/sliced")
-    with launching(session, fixture, mode="compile-time"):
+    with launching(session, fixture):
         session.set_breakpoints(fixture, "call", "end")
     session.wait_for_stop("breakpoint", at="call")
     session.resume()

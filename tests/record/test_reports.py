@@ -185,7 +185,7 @@ def test_a_debug_session_leaves_a_record_too(session: Session, tmp_path: Path) -
 
 
 def test_no_record_is_written_unasked(session: Session, tmp_path: Path) -> None:
-    session.launch("graph_break", cwd=str(tmp_path), record=False)
+    session.launch("graph_break", cwd=str(tmp_path), record=False)  # it is about this
     assert session.wait_for_exit() == 0
     assert not list(tmp_path.rglob(f"*{SUFFIX}"))
 

@@ -204,7 +204,7 @@ def test_a_trace_shows_the_generated_frame_that_led_to_it(session: Session) -> N
 
 
 def test_the_marker_in_a_session_of_either_mode(session: Session) -> None:
-    session.launch("generated_marker", mode="compile-time")
+    session.launch("generated_marker", mode="compile-time")  # it stops though run-time stops are off
     stop = session.wait_for_stop("breakpoint")
     assert stop.body["text"] == "Paused on torch._dynamo.bytecode_debugger.breakpoint()"
     assert session.run_to_end() == 0
@@ -256,7 +256,7 @@ def test_threads_step_each_for_itself(session: Session, granularity: str) -> Non
 
 
 def test_breakpoints_that_cannot_be(session: Session) -> None:
-    with session.launching("generated_code", mode="compile-time"):
+    with session.launching("generated_code", mode="compile-time"):  # the mode is what it is about
         (made,) = session.set_breakpoints(FIXTURE, SourceBreakpoint(line=FIXTURE.line("append"), mode="run-time"))
     assert not made.verified
     assert "does not stop at run-time" in (made.message or "")
