@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from dynamo_dap.debuggee.agent.breakpoints import EXCEPTION_FILTERS
 from dynamo_dap.protocol.types import FunctionBreakpoint, SourceBreakpoint
+from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.environments import VirtualEnvironment
 from tests.client.session import lines_of
@@ -267,3 +269,33 @@ def test_a_file_is_parsed_once_per_version(session: Session, tmp_path: Path) -> 
     assert all(answer.verified for answer in session.set_breakpoints(library, *[line + 1 for line in lines]))
     assert times_parsed() == "2"
     assert session.run_to_end() == 0
+
+
+def test_filters_that_cannot_work_are_not_verified(session: Session) -> None:
+    """And do not take the others with them."""
+    with session.launching("graph_break", eager=True, mode="both"):
+        body = session.request(
+            "setExceptionBreakpoints",
+            {
+                "filters": ["graph-break", "grph-break", "uncaught"],
+                "filterOptions": [
+                    {"filterId": "recompile", "condition": "((("},
+                    {"filterId": "raised", "condition": "x > 1"},
+                    {"filterId": "guard", "condition": "__source__ == 'x'"},
+                    {"filterId": "graph-break", "condition": "__reason__"},
+                ],
+            },
+        )
+        answers = body["breakpoints"]
+        assert [answer["verified"] for answer in answers] == [True, False, True, False, False, True, True]
+        assert "unknown exception filter 'grph-break'; known are graph-break, " in answers[1]["message"]
+        assert "the condition is not a Python expression" in answers[3]["message"]
+        assert "'raised' takes no condition" in answers[4]["message"]
+    session.wait_for_stop("exception")
+    session.request("setExceptionBreakpoints", {"filters": []})
+    assert session.run_to_end() == 0
+
+
+def test_every_filter_that_is_offered_is_known_to_the_agent() -> None:
+    offered = {one.filter for one in AGENT_CAPABILITIES.exception_breakpoint_filters or ()}
+    assert offered == set(EXCEPTION_FILTERS)

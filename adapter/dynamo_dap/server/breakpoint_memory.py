@@ -50,6 +50,8 @@ class Remembered:
     ids: list[int | None] = field(default_factory=list)
     positions: dict[str, list[int]] = field(default_factory=dict)
     """Which of the breakpoints each backend got, by its name; it got all when it is not here."""
+    refused: dict[int, str] = field(default_factory=dict)
+    """What is wrong with those that no backend gets, by position."""
 
     def share(self, backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw | None:
         """Return what of ``arguments`` is for ``backend``, None when nothing is."""
@@ -103,7 +105,8 @@ class BreakpointMemory:
         """
         self._remembered[remembered.command, remembered.key] = remembered
         bodies = [(backend, decode(raw, _BreakpointsBody, "breakpoints").breakpoints) for backend, raw in answers]
-        if answers and not any(given for _, given in bodies) and any(given is None for _, given in bodies):
+        nothing_said = not remembered.refused and not any(given for _, given in bodies)
+        if answers and nothing_said and any(given is None for _, given in bodies):
             return _BreakpointsBody()
         by_backend = [(backend.name, remembered.by_position(backend, given)) for backend, given in bodies]
         merged = [
@@ -111,6 +114,7 @@ class BreakpointMemory:
                 remembered,
                 remembered.ids[position] if position < len(remembered.ids) else None,
                 {name: given[position] for name, given in by_backend if position in given},
+                remembered.refused.get(position),
             )
             for position in range(remembered.count)
         ]
@@ -135,9 +139,11 @@ class BreakpointMemory:
         body.hit_breakpoint_ids = [self._client_id(backend.name, hit, None) for hit in body.hit_breakpoint_ids or []]
         return body
 
-    def _merge_one(self, remembered: Remembered, known_id: int | None, parts: dict[str, Breakpoint]) -> Breakpoint:
+    def _merge_one(
+        self, remembered: Remembered, known_id: int | None, parts: dict[str, Breakpoint], refusal: str | None
+    ) -> Breakpoint:
         if not parts:
-            message = _NOT_EAGER if remembered.positions else _NOT_DEBUGGED
+            message = refusal or (_NOT_EAGER if remembered.positions else _NOT_DEBUGGED)
             return Breakpoint(verified=False, id=known_id or next(self._next_id), message=message)
         for name, part in parts.items():
             if part.id is not None:

@@ -59,13 +59,27 @@ def _filters(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw, list[
     filters: list[str] = arguments.get("filters") or []
     options: list[dict[str, Any]] = arguments.get("filterOptions") or []
     names = filters + [option["filterId"] for option in options]
-    positions = [index for index, name in enumerate(names) if (name in EAGER_FILTERS) is wants_eager]
+    refused = conditions_refused(raw)
+    positions = [
+        index for index, name in enumerate(names) if (name in EAGER_FILTERS) is wants_eager and index not in refused
+    ]
     own = {**arguments, "filters": [name for name in filters if (name in EAGER_FILTERS) is wants_eager]}
     if wants_eager:
         # debugpy knows filters without options only.
-        own["filters"] += [option["filterId"] for option in options if option["filterId"] in EAGER_FILTERS]
+        own["filters"] = [names[index] for index in positions]
         own.pop("filterOptions", None)
     else:
         own["filterOptions"] = [option for option in options if option["filterId"] not in EAGER_FILTERS]
         own.pop("exceptionOptions", None)
     return msgspec.Raw(msgspec.json.encode(own)), positions
+
+
+def conditions_refused(raw: msgspec.Raw) -> dict[int, str]:
+    """Return the positions of filters that are given a condition and take none, each with what to say of it."""
+    arguments: dict[str, Any] = msgspec.json.decode(bytes(raw))
+    first = len(arguments.get("filters") or [])
+    return {
+        position: f"the filter '{option['filterId']}' takes no condition"
+        for position, option in enumerate(arguments.get("filterOptions") or [], start=first)
+        if option["filterId"] in EAGER_FILTERS and (option.get("condition") or "").strip()
+    }

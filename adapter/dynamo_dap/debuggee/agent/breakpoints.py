@@ -33,6 +33,16 @@ COMPILE_TIME = "compile-time"
 RUN_TIME = "run-time"
 EAGER = "eager"
 MODES = (COMPILE_TIME, RUN_TIME, EAGER)
+EXCEPTION_FILTERS = (
+    "graph-break",
+    "recompile",
+    "unsupported",
+    "backend-failure",
+    "specialize",
+    "guard",
+    "limit",
+    "generated-code",
+)
 ACCESSES = (GUARDED, CHANGED, ANY_ACCESS)
 
 

@@ -15,6 +15,7 @@ from dynamo_dap.protocol.requests import (
 )
 from dynamo_dap.protocol.types import Capabilities
 from dynamo_dap.server.breakpoint_memory import Remembered
+from dynamo_dap.server.breakpoint_shares import conditions_refused
 from dynamo_dap.server.errors import ErrorId, RequestRefused
 from dynamo_dap.server.handling import Answers, Plan, broadcasts
 
@@ -64,11 +65,13 @@ def set_data_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetDataB
 def set_exception_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetExceptionBreakpointsArguments) -> Plan:
     """Filters of exceptions, ours among them."""
     count = len(arguments.filters) + len(arguments.filter_options or [])
-    return _remember(session, "setExceptionBreakpoints", "", raw, count)
+    return _remember(session, "setExceptionBreakpoints", "", raw, count, conditions_refused(raw))
 
 
-def _remember(session: Session, command: str, key: str, raw: msgspec.Raw, count: int) -> Plan:
-    remembered = Remembered(command, key, raw, count)
+def _remember(
+    session: Session, command: str, key: str, raw: msgspec.Raw, count: int, refused: dict[int, str] | None = None
+) -> Plan:
+    remembered = Remembered(command, key, raw, count, refused=refused or {})
 
     def merge(answers: Answers) -> object:
         return session.breakpoints.merge(remembered, answers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynamo_dap.debuggee.agent.binding import bind_function
+from dynamo_dap.debuggee.agent.breakpoints import EXCEPTION_FILTERS, Conditions
 from dynamo_dap.debuggee.agent.handlers.generated_code import set_listing_breakpoints
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table
@@ -53,13 +54,22 @@ def set_function_breakpoints(
 def set_exception_breakpoints(
     agent: Agent, arguments: SetExceptionBreakpointsArguments
 ) -> SetExceptionBreakpointsResponseBody:
-    """Replace the exception filters."""
-    filters: dict[str, str | None] = dict.fromkeys(arguments.filters)
-    for option in arguments.filter_options or []:
-        filters[option.filter_id] = option.condition
-    agent.breakpoints.set_exception_filters(filters)
+    """Replace the exception filters; one that cannot work is left out."""
+    asked: list[tuple[str, str | None]] = [(name, None) for name in arguments.filters]
+    asked += [(option.filter_id, option.condition) for option in arguments.filter_options or []]
+    problems = [_problem_of_filter(name, condition) for name, condition in asked]
+    usable = {name: condition for (name, condition), problem in zip(asked, problems, strict=True) if problem is None}
+    agent.breakpoints.set_exception_filters(usable)
     agent.arm_engines()
-    return SetExceptionBreakpointsResponseBody([Breakpoint(verified=True) for _ in filters])
+    return SetExceptionBreakpointsResponseBody(
+        [Breakpoint(verified=problem is None, message=problem, reason=problem and "failed") for problem in problems]
+    )
+
+
+def _problem_of_filter(name: str, condition: str | None) -> str | None:
+    if name not in EXCEPTION_FILTERS:
+        return f"unknown exception filter '{name}'; known are {', '.join(EXCEPTION_FILTERS)}, and debugpy's"
+    return Conditions.parse(condition, None, None).problem
 
 
 @handles("breakpointLocations", BreakpointLocationsArguments)
