@@ -24,7 +24,7 @@ from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.benchmarks.debugged import DebuggedProgram
 
 FILES, BREAKPOINTS_IN_EACH = 10, 100
-SESSIONS = 2
+SESSIONS = 5
 AIM = "0.3 s"
 
 

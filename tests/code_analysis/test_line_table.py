@@ -154,6 +154,19 @@ def test_whole_standard_library() -> None:
             assert table.function_at(function.first_line) is not None
 
 
+def test_the_next_line_with_code_is_in_the_same_function() -> None:
+    """Told from a function alone as from the whole file."""
+    directory = Path(textwrap.__file__).parent
+    for path in [*directory.glob("[a-h]*.py"), *(directory / "asyncio").glob("*.py")]:
+        table = line_table(str(path))
+        for line in range(1, len(path.read_text("utf-8").splitlines()) + 2):
+            function = table.function_at(line)
+            candidates = function.lines if function is not None else table.module_level_lines
+            expected = min((one for one in candidates if one >= line), default=None)
+            found = table.next_executable_line(line)
+            assert found == (line if line in table.executable_lines else expected), (path, line)
+
+
 def test_cache_follows_the_file(tmp_path: Path) -> None:
     path = tmp_path / "changing.py"
     path.write_text("x = 1\n")

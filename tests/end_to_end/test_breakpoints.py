@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from pathlib import Path
 
@@ -299,3 +301,44 @@ def test_filters_that_cannot_work_are_not_verified(session: Session) -> None:
 def test_every_filter_that_is_offered_is_known_to_the_agent() -> None:
     offered = {one.filter for one in AGENT_CAPABILITIES.exception_breakpoint_filters or ()}
     assert offered == set(EXCEPTION_FILTERS)
+
+
+SLOW_TO_READ = """
+import os, sys
+import torch
+
+def hook(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("slow.py"):
+        os.close(os.open(sys.argv[1], os.O_RDONLY))  # until somebody writes
+
+@torch.compile(backend="eager")
+def f(x):
+    y = x + 1  #@traced
+    return y * 2
+
+sys.addaudithook(hook)
+f(torch.ones(2))
+print("ran on")
+"""
+
+
+def test_a_file_that_is_slow_to_read_holds_up_nothing_but_what_counts_on_it(session: Session, tmp_path: Path) -> None:
+    program, slow = Fixture(tmp_path / "program.py"), Fixture(tmp_path / "slow.py")
+    program.path.write_text(SLOW_TO_READ)
+    slow.path.write_text("def g(x):\n    return x + 1\n")
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    session.launch(program, "traced", eager=True, mode="both", args=[str(gate)])
+    stop = session.wait_for_stop("breakpoint", at="traced")
+    breakpoints = {"source": {"path": str(slow.path)}, "breakpoints": [{"line": 2}]}
+    setting = session.client.send("setBreakpoints", breakpoints)
+    going_on = session.client.send("continue", {"threadId": stop.thread_id})
+    assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[2] cpu")
+    assert stop.frame.evaluate("x.shape").text
+    answered = [one.message["command"] for one in session.timeline.entries if one.message["type"] == "response"]
+    assert answered.count("setBreakpoints") == 1, "that of the program alone"
+    assert "continue" not in answered, "the program does not run on before its breakpoints are set"
+    gate.open("w").close()
+    assert json.loads(bytes(setting.result(session.client.timeout)))["breakpoints"][0]["verified"]
+    going_on.result(session.client.timeout)
+    assert session.wait_for_exit() == 0

@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.pause import BUSY, Pause, Reply, Work, busy_text
 from dynamo_dap.debuggee.agent.references import ReferenceTable
-from dynamo_dap.debuggee.agent.requests import HANDLERS, Handler, RequestError
+from dynamo_dap.debuggee.agent.requests import HANDLERS, Backlog, Handler, RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.debuggee.agent.threads import ThreadIds
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
@@ -66,6 +66,7 @@ class Agent:
         self._pauses: dict[int, Pause] = {}
         self._steps: dict[int, Step] = {}
         self._pause_requests: set[int] = set()
+        self._backlog = Backlog()
         self._local = threading.local()
         self._decider = Decider(self)
 
@@ -112,6 +113,7 @@ class Agent:
         self._lock = threading.Lock()
         self.eager_debugger, self.threads, self.references = NoEagerDebugger(), ThreadIds(), ReferenceTable()
         self.breakpoints = BreakpointTable()
+        self._backlog = Backlog()
         self._steps, self._pause_requests, self._pauses = {}, set(), {}
         self.configured = threading.Event()
         for engine in self._engines:
@@ -122,7 +124,11 @@ class Agent:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def on_request(self, request: Request) -> None:
-        """Serve a request, or hand it to the held thread that owns what it is about. Reader thread."""
+        """Serve a request, or hand it to the thread that is to serve it. Reader thread."""
+        if not self._backlog.takes(request.command, lambda: self._serve(request)):
+            self._serve(request)
+
+    def _serve(self, request: Request) -> None:
         client = self._client
         if client is None:
             return
@@ -144,7 +150,7 @@ class Agent:
     def after_response(self, action: Callable[[], None]) -> None:
         """Do ``action`` once the request being served has been answered: events follow their response.
 
-        Reader thread.
+        The thread that serves it.
         """
         self._local.after_response = action
 

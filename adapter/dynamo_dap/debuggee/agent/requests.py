@@ -1,14 +1,19 @@
 """The table of requests that the agent serves, and how a handler declares itself.
 
 Handlers are plain functions in ``agent/handlers``, registered once at import. A handler is served either at once, on
-the agent's reader thread, or on the held thread that owns what the request is about.
+the agent's reader thread (on the backlog's, if it takes time), or on the held thread that owns what the request is
+about.
 """
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from dynamo_dap.protocol.own_threads import own_thread
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent
@@ -41,6 +46,55 @@ class Handler:
 
 
 HANDLERS: dict[str, Handler] = {}
+SLOW = frozenset({"setBreakpoints", "setFunctionBreakpoints", "breakpointLocations"})
+"""Requests for which files have to be read and parsed: others are served meanwhile."""
+_IN_ORDER = SLOW | {
+    "attach",
+    "configurationDone",
+    "continue",
+    "next",
+    "stepIn",
+    "stepOut",
+    "setDataBreakpoints",
+    "setExceptionBreakpoints",
+    "setInstructionBreakpoints",
+}
+"""Requests that count on those before them: the program is not to run on before its breakpoints are set."""
+
+
+class Backlog:
+    """Serves slow requests, and those that must not overtake them, one after the other on a thread of its own.
+
+    ``takes`` is called on the reader thread. The thread is started by the first slow request and lives as long as the
+    process; one in a forked process has a new backlog.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._unfinished = 0
+        self._lock = threading.Lock()
+        self._has_thread = False
+
+    def takes(self, command: str, serve: Callable[[], None]) -> bool:
+        """Take a request over, to ``serve`` it in its turn; False when it is to be served at once."""
+        with self._lock:
+            if command not in SLOW and not (self._unfinished and command in _IN_ORDER):
+                return False
+            self._unfinished += 1
+        self._waiting.put(serve)
+        if not self._has_thread:
+            self._has_thread = True
+            own_thread("backlog", self._run).start()
+        return True
+
+    def _run(self) -> None:
+        while True:
+            serve = self._waiting.get()
+            try:
+                serve()
+            finally:
+                with self._lock:
+                    self._unfinished -= 1
 
 
 def handles(

@@ -19,7 +19,7 @@ import os
 import threading
 import tokenize
 import warnings
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,11 +72,17 @@ class LineTable:
         self.functions = functions
         self.module_level_lines = module_level_lines
         self._text = text
+        self._ends: dict[FunctionLines, int] = {}
 
     @cached_property
     def executable_lines(self) -> frozenset[int]:
         """Every line that has code."""
         return self.module_level_lines.union(*(function.lines for function in self.functions))
+
+    @cached_property
+    def sorted_lines(self) -> list[int]:
+        """Every line that has code, in order."""
+        return sorted(self.executable_lines)
 
     @cached_property
     def statement_starts(self) -> frozenset[int]:
@@ -93,6 +99,10 @@ class LineTable:
     @cached_property
     def _text_lines(self) -> list[str]:
         return self._text.splitlines()
+
+    @cached_property
+    def _first_lines(self) -> list[int]:
+        return [function.first_line for function in self.functions]
 
     @cached_property
     def _last_lines(self) -> list[int]:
@@ -149,10 +159,50 @@ class LineTable:
         """Return ``line`` if it has code, else the next line below that has, without leaving the function around it."""
         if line in self.executable_lines:
             return line
+        lines = self.sorted_lines
+        position = bisect_left(lines, line)
+        last = lines[position - 1] if position else 0
+        next_line = lines[position] if position < len(lines) else len(self._text_lines) + 1
+        above, below = self.functions_running(last), self.functions_running(next_line)
+        around = [one for one in below if one.first_line <= line]
+        if around and all(one.first_line <= around[-1].first_line for one in above):
+            return next_line  # The code below goes on with a function that has begun, and none inside it has since.
+        if not self._is_in_head(line) and self._is_behind(above, line, next_line):
+            return next((one for one in lines[position:] if one in self.module_level_lines), None)
         function = self.function_at(line)
-        candidates = sorted(function.lines if function is not None else self.module_level_lines)
-        position = bisect_left(candidates, line)
-        return candidates[position] if position < len(candidates) else None
+        candidates = function.lines if function is not None else self.module_level_lines
+        return min((one for one in candidates if one >= line), default=None)
+
+    def _is_in_head(self, line: int) -> bool:
+        """Whether a function has begun on or above ``line``, but none of its body."""
+        position = bisect_right(self._first_lines, line)
+        return position > 0 and min(self.functions[position - 1].lines, default=line + 1) > line
+
+    def _is_behind(self, above: list[FunctionLines], line: int, next_line: int) -> bool:
+        """Whether ``line`` is in no function, as can be told from the function of the code above it alone.
+
+        Only that function, which ends before ``next_line``, is parsed, not the whole file.
+        """
+        if not above:
+            return True
+        function = above[-1]
+        if len(above) > 1 or "<" in function.qualified_name:
+            return False
+        if function not in self._ends:
+            self._ends[function] = self._end_before(function, next_line)
+        return line > self._ends[function]
+
+    def _end_before(self, function: FunctionLines, next_line: int) -> int:
+        own = self._text_lines[function.first_line - 1 : next_line - 1]
+        is_indented = own[:1] != [own[0].lstrip()]
+        text = ["if True:"] * is_indented + own
+        above = function.first_line - 1 - is_indented
+        try:
+            ends = _function_ends(ast.parse("\n".join(text)), text)
+        except SyntaxError:  # behind it comes the ``else`` of a statement that it is in
+            return self.last_line(function)
+        end = ends.get((function.qualified_name.rpartition(".")[2], function.first_line - above))
+        return end + above if end is not None else self.last_line(function)
 
 
 def line_table(path: str) -> LineTable:

@@ -85,7 +85,7 @@ def _read_files_once() -> None:
     lines_of = api._get_code_lines
 
     def get_code_lines(code: Any) -> Any:
-        return line_table(code).executable_lines if isinstance(code, str) else lines_of(code)
+        return line_table(code).sorted_lines if isinstance(code, str) else lines_of(code)
 
     api._get_code_lines = get_code_lines
 
