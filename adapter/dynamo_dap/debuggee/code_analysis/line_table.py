@@ -72,7 +72,9 @@ class LineTable:
         self.functions = functions
         self.module_level_lines = module_level_lines
         self._text = text
-        self._ends: dict[FunctionLines, int] = {}
+        self._ends: dict[int, int] = {}
+        self._decorators: dict[int, list[ast.expr]] = {}
+        """Both by the first line of a function, as far as asked for."""
 
     @cached_property
     def executable_lines(self) -> frozenset[int]:
@@ -124,6 +126,11 @@ class LineTable:
 
     def decorators(self, function: FunctionLines) -> list[ast.expr]:
         """Return what ``function`` is decorated with."""
+        if function.first_line not in self._decorators:
+            self._decorators[function.first_line] = self._read_decorators(function)
+        return self._decorators[function.first_line]
+
+    def _read_decorators(self, function: FunctionLines) -> list[ast.expr]:
         first = self._text_lines[function.first_line - 1] if function.first_line <= len(self._text_lines) else ""
         if not first.lstrip().startswith("@"):
             return []
@@ -167,16 +174,19 @@ class LineTable:
         around = [one for one in below if one.first_line <= line]
         if around and all(one.first_line <= around[-1].first_line for one in above):
             return next_line  # The code below goes on with a function that has begun, and none inside it has since.
-        if not self._is_in_head(line) and self._is_behind(above, line, next_line):
+        if (body := self._body_below_head(line)) is not None:
+            return body
+        if self._is_behind(above, line, next_line):
             return next((one for one in lines[position:] if one in self.module_level_lines), None)
         function = self.function_at(line)
         candidates = function.lines if function is not None else self.module_level_lines
         return min((one for one in candidates if one >= line), default=None)
 
-    def _is_in_head(self, line: int) -> bool:
-        """Whether a function has begun on or above ``line``, but none of its body."""
+    def _body_below_head(self, line: int) -> int | None:
+        """Return the first line of the body of a function that has begun on or above ``line``, if all is below it."""
         position = bisect_right(self._first_lines, line)
-        return position > 0 and min(self.functions[position - 1].lines, default=line + 1) > line
+        body = min(self.functions[position - 1].lines, default=0) if position else 0
+        return body if body > line else None
 
     def _is_behind(self, above: list[FunctionLines], line: int, next_line: int) -> bool:
         """Whether ``line`` is in no function, as can be told from the function of the code above it alone.
@@ -188,9 +198,9 @@ class LineTable:
         function = above[-1]
         if len(above) > 1 or "<" in function.qualified_name:
             return False
-        if function not in self._ends:
-            self._ends[function] = self._end_before(function, next_line)
-        return line > self._ends[function]
+        if function.first_line not in self._ends:
+            self._ends[function.first_line] = self._end_before(function, next_line)
+        return line > self._ends[function.first_line]
 
     def _end_before(self, function: FunctionLines, next_line: int) -> int:
         own = self._text_lines[function.first_line - 1 : next_line - 1]
