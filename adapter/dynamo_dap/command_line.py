@@ -19,6 +19,7 @@ _SUBCOMMANDS = {
     "debug": "dynamo_dap.terminal.command",
     "run": "dynamo_dap.record.run",
     "report": "dynamo_dap.record.report",
+    "fix": "dynamo_dap.language_server.trying",
     "lsp": "dynamo_dap.language_server.command",
 }
 """Subcommands and the modules whose ``main(arguments) -> int`` runs them."""
@@ -32,6 +33,7 @@ subcommands:
   debug       debug a program in this terminal; see: dynamo-dap debug -h
   run         run a program without stops and record what torch.compile does; see: dynamo-dap run -h
   report      print what was recorded last in this directory; see: dynamo-dap report -h
+  fix         try what is known to do about a line, on a copy; see: dynamo-dap fix -h
   lsp         a language server that shows the record in an editor; see: dynamo-dap lsp -h
 
 environment variables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import os
@@ -182,7 +183,7 @@ class Editor:
         context = types.CodeActionContext([diagnostic])
         params = types.CodeActionParams(types.TextDocumentIdentifier(path.as_uri()), diagnostic.range, context)
         found = self._await(self._client.text_document_code_action_async(params)) or []
-        return {one.title: one for one in found if isinstance(one, types.CodeAction)}
+        return {one.title: one if isinstance(one, types.CodeAction) else _action(one) for one in found}
 
     def execute(self, command: types.Command) -> None:
         """Run the command of a lens."""
@@ -216,6 +217,12 @@ class Editor:
         """Return the diagnostics at a line, from 1."""
         found = [one for one in self.diagnostics.get(path, []) if one.range.start.line + 1 == line]
         return [one for one in found if code is None or one.code == code]
+
+
+def _action(command: types.Command) -> types.CodeAction:
+    """The client library takes an action that has a command for one, and its command for a text."""
+    fields = ast.literal_eval(command.command)
+    return types.CodeAction(command.title, command=types.Command(**fields))
 
 
 def edited(text: str, edits: list[types.TextEdit]) -> str:

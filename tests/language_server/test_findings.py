@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding, Kind, findings_of
 from dynamo_dap.language_server.lenses import title
 from dynamo_dap.record.events import Ended
@@ -48,3 +49,10 @@ def test_a_lens_says_that_a_compile_is_not_finished() -> None:
     assert title(_session(second).functions[0]) == "not finished"
     assert title(_session(_first_part(seconds=0.5), second).functions[0]) == "0 graphs, 0.5 s, not finished"
     assert title(_session(_first_part(seconds=0.5)).functions[0]) == "0 graphs, 0.5 s"
+
+
+def test_a_name_is_found_as_python_normalizes_it() -> None:
+    """Python takes a mathematical letter, and a ligature, for plain ones."""
+    document = Document(PATH, "file:///p", ["\N{MATHEMATICAL BOLD SMALL X} = \N{LATIN SMALL LIGATURE FI}t(1)"], [])
+    assert document.column_after(1, "x", 1) == 1
+    assert document.column_after(1, "fit", None) == 6

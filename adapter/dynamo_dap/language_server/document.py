@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 
@@ -67,10 +68,12 @@ class Document:
         text = self.text(line)
         if column_in_bytes is not None:
             start = len(text.encode()[: column_in_bytes - 1].decode(errors="ignore"))
-            if text[start : start + len(name)] == name:
-                return start + len(name)
-        match = re.search(rf"\b{re.escape(name)}\b", text)
-        return match.end() if match else None
+            written = _NAME.match(text, start)
+            if written is not None and unicodedata.normalize("NFKC", written[0]) == name:
+                return written.end()
+        # Python normalizes names (NFKC), and the record has them as Python does.
+        found = (one.end() for one in _NAME.finditer(text) if unicodedata.normalize("NFKC", one[0]) == name)
+        return next(found, None)
 
     # -- syntax ----------------------------------------------------------------------------------------------------
 

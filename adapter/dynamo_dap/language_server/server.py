@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,17 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from dynamo_dap import __version__
-from dynamo_dap.language_server.actions import action_of
+from dynamo_dap.language_server.actions import TRY_FIX, action_of, trial_of
 from dynamo_dap.language_server.diagnostics import diagnostic_of, lines_of
 from dynamo_dap.language_server.document import Document, real_path
 from dynamo_dap.language_server.findings import Finding, findings_of
 from dynamo_dap.language_server.fixes import fixes_of
-from dynamo_dap.language_server.fixes.edits import Situation
+from dynamo_dap.language_server.fixes.edits import Fix, Situation
 from dynamo_dap.language_server.following import RecordFollower
 from dynamo_dap.language_server.lenses import OPEN_RECORD, lenses, record_text
 from dynamo_dap.language_server.positions import Positions
-from dynamo_dap.language_server.values import hover, inlay_hints
+from dynamo_dap.language_server.trying import CannotTry, runner_of, try_fixes
+from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
 from dynamo_dap.language_server.workspace import Documents, path_of, roots_of
 from dynamo_dap.record.model import Place
 from dynamo_dap.record.session import Session
@@ -33,6 +35,7 @@ from dynamo_dap.record.session import Session
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.3
+_TRIAL_SECONDS = 300.0
 SECTION = "dynamo"
 """Of the client's settings; ``inlayHints`` and ``diagnostics`` are ours."""
 
@@ -49,6 +52,8 @@ class RecordServer(LanguageServer):
         """By URI."""
         self._settings: dict[str, bool] = {}
         self._watching: asyncio.Task[None] | None = None
+        self._proven: set[tuple[str, str]] = set()
+        """Path and title of fixes that were tried and help."""
         self._reports: tempfile.TemporaryDirectory[str] | None = None
         """Texts that the client was asked to show."""
 
@@ -80,7 +85,11 @@ class RecordServer(LanguageServer):
     async def _changed(self) -> None:
         session = self._follower.session
         self._findings = {} if session is None else findings_of(session)
+        # What was tried was tried on what the record tells.
+        self._proven.clear()
         self.publish()
+        if session is not None:
+            make_ready(session)
         await self._refresh()
 
     async def _refresh(self) -> None:
@@ -212,8 +221,45 @@ class RecordServer(LanguageServer):
                 situation = Situation(
                     finding, document, lines[0], self._findings[document.path], self.document_at, asked[0]
                 )
-                actions += [action_of(fix, diagnostic, self._positions) for fix in fixes_of(situation)]
+                for fix in fixes_of(situation):
+                    is_proven = (document.path, fix.title) in self._proven
+                    actions.append(action_of(fix, diagnostic, self._positions, is_proven=is_proven))
+                    if not is_proven:
+                        actions.append(trial_of(fix, diagnostic, params.text_document.uri))
         return actions
+
+    async def try_fix(self, uri: str, title: str) -> None:
+        """Run the recorded program without a fix and with it; from then on it is preferred if it is proven to help."""
+        asked = self._asked(uri)
+        fix = None if asked is None else self._fix(asked[1], title)
+        if asked is None or fix is None:
+            self._say(f"There is no such fix any more: {title}")
+            return
+        texts = {path: one.source for one in self.workspace.text_documents.values() if (path := path_of(one.uri))}
+        self._say(f"Trying: {title}. The program runs without and with the edit, on a copy.")
+        try:
+            runner = runner_of(asked[0].started, [], sys.executable, _TRIAL_SECONDS)
+            (trial,) = await asyncio.to_thread(try_fixes, [fix], runner, texts)
+        except CannotTry as problem:
+            self._say(f"It cannot be tried: {problem}")
+            return
+        if trial.is_proven:
+            self._proven.add((asked[1].path, title))
+        self._say(trial.summary())
+
+    def _fix(self, document: Document, title: str) -> Fix | None:
+        findings = self._findings.get(document.path, [])
+        for finding in findings:
+            lines = lines_of(document, finding)
+            if lines is not None and self.session is not None:
+                situation = Situation(finding, document, lines[0], findings, self.document_at, self.session)
+                found = next((fix for fix in fixes_of(situation) if fix.title == title), None)
+                if found is not None:
+                    return found
+        return None
+
+    def _say(self, text: str) -> None:
+        self.window_show_message(types.ShowMessageParams(types.MessageType.Info, text))
 
     async def open_record(self, number: int) -> None:
         """Show the report of a function, by its number, or of the whole program with -1."""
@@ -285,6 +331,10 @@ def _add_answers(server: RecordServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, kinds)
     def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
         return server.actions(params)
+
+    @server.command(TRY_FIX)
+    async def try_fix(uri: str, title: str) -> None:
+        await server.try_fix(uri, title)
 
     @server.command(OPEN_RECORD)
     async def open_record(number: int) -> None:

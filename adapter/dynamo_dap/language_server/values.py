@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 from lsprotocol.types import Hover, InlayHint, InlayHintKind, MarkupContent, MarkupKind, Range
 
-from dynamo_dap.language_server.document import Document, first_line
+from dynamo_dap.language_server.document import Document, first_line, real_path
 from dynamo_dap.language_server.positions import Positions
 from dynamo_dap.record.model import Compile, Guard, Value
 from dynamo_dap.record.session import Session
@@ -17,27 +19,84 @@ _ROWS = 12
 _GUARDS = 8
 
 
-def _values_in(session: Session, document: Document) -> Iterator[tuple[Compile, Value, int]]:
-    """Yield every value of names in a document: the compile, the value, and its line now."""
-    for _, compiled in session.compiles():
-        for value in compiled.values:
-            line = document.line_of(value.place)
-            if line is not None:
-                yield compiled, value, line
+class _Index:
+    """What one version of a session holds, by file and by name: a record has a hundred thousand values."""
+
+    def __init__(self, session: Session) -> None:
+        self.version = session.version
+        self.values: dict[str, list[tuple[Compile, Value]]] = {}
+        """By the real path of the file."""
+        self.named: dict[tuple[str, str], list[tuple[Compile, Value]]] = {}
+        """By that and the name."""
+        self._guards: dict[int, dict[str, list[Guard]]] = {}
+        """By the identity of the compile, and the name that they begin with."""
+        for _, compiled in session.compiles():
+            for value in compiled.values:
+                path = real_path(value.place.path)
+                self.values.setdefault(path, []).append((compiled, value))
+                self.named.setdefault((path, value.name), []).append((compiled, value))
+
+    def guards(self, compiled: Compile, name: str) -> list[Guard]:
+        """Return the guards on what a name's first part stands for."""
+        known = self._guards.get(id(compiled))
+        if known is None:
+            known = self._guards[id(compiled)] = {}
+            for guard in compiled.guards:
+                if guard.source:
+                    known.setdefault(_first_name(guard.source), []).append(guard)
+        return known.get(_first_name(name), [])
+
+
+_indices: WeakKeyDictionary[Session, _Index] = WeakKeyDictionary()
+
+
+def _index_of(session: Session) -> _Index:
+    known = _indices.get(session)
+    if known is None or known.version != session.version:
+        known = _indices[session] = _Index(session)
+    return known
+
+
+def make_ready(session: Session) -> None:
+    """Have the answers to hovers and hints at hand before they are asked for."""
+    _index_of(session)
+
+
+def _first_name(source: str) -> str:
+    match = _NAME.match(source)
+    return match[0] if match else source
+
+
+_NAME = re.compile(r"\w+")
+
+
+def _values_in(session: Session, document: Document, name: str | None = None) -> Iterator[tuple[Compile, Value, int]]:
+    """Yield every value in a document, or those of one name: the compile, the value, and its line now."""
+    index = _index_of(session)
+    found = index.values.get(document.path) if name is None else index.named.get((document.path, name))
+    for compiled, value in found or ():
+        line = document.now(value.place.line)
+        if line is not None:
+            yield compiled, value, line
 
 
 def inlay_hints(session: Session, document: Document, positions: Positions, lines: range) -> list[InlayHint]:
     """Return shapes and dtypes at the assignments of some lines, as the last compile had them."""
     found: dict[tuple[int, int], dict[Compile | int, list[tuple[Compile, Value]]]] = {}
+    columns: dict[tuple[int, str], int] = {}
+    """Where each name is assigned last in a line: one hint is enough."""
     for compiled, value, line in _values_in(session, document):
         if line not in lines or value.is_parameter or not value.has_tensor:
             continue
         column = document.column_after(line, value.name, value.place.column)
         if column is not None:
+            columns[line, value.name] = max(column, columns.get((line, value.name), 0))
             found.setdefault((line, column), {}).setdefault(id(compiled), []).append((compiled, value))
+    shown = {(line, column) for (line, _), column in columns.items()}
     return [
         _hint(document, positions, line, column, list(by_compile.values()))
         for (line, column), by_compile in sorted(found.items())
+        if (line, column) in shown
     ]
 
 
@@ -63,8 +122,9 @@ def hover(session: Session, document: Document, positions: Positions, line: int,
     name, start, end = found
     function = document.function_around(line)
     inside = range(first_line(function), (function.end_lineno or line) + 1) if function else range(0)
-    values = [(one, value, at) for one, value, at in _values_in(session, document) if value.name == name]
-    values = [(one, value, at) for one, value, at in values if at in inside]
+    # Python normalizes names, and the record has them as Python does.
+    name = unicodedata.normalize("NFKC", name)
+    values = [(one, value, at) for one, value, at in _values_in(session, document, name) if at in inside]
     guards = list(_guards(session, document, name, inside))
     if not values and not guards:
         return None
@@ -89,9 +149,10 @@ def _value_text(values: list[tuple[Compile, Value, int]]) -> Iterator[str]:
 
 
 def _guards(session: Session, document: Document, name: str, inside: range) -> Iterator[tuple[Compile, Guard]]:
+    index = _index_of(session)
     for function, compiled in session.compiles():
         at = document.line_of(function.place)
-        for guard in compiled.guards if at is not None and at in inside else ():
+        for guard in index.guards(compiled, name) if at is not None and at in inside else ():
             source = guard.source or ""
             if source == name or source.startswith((f"{name}.", f"{name}[")):
                 yield compiled, guard

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     """Print a report; return the exit status: 1 when there is nothing to report."""
     options = _parser().parse_args(arguments)
     try:
-        record = _chosen(options.record)
+        record = chosen_record(options.record)
         session = read_record(record)
         if options.html:
             return _open_html(session, record, show=not options.no_browser)
@@ -66,7 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(given: Path | None) -> Path:
+def chosen_record(given: Path | None) -> Path:
+    """Return the record that was given, or the newest of the working directory in which a compile was finished.
+
+    Raises:
+        UnreadableRecord: there is none.
+    """
     if given is not None:
         return given
     found = records_in(records_folder(Path.cwd()))

@@ -29,11 +29,19 @@ def main(arguments: list[str]) -> int:
         target, own = {"program": options.program}, options.arguments
     else:
         _parser().error("give a program, or -m and a module")
-    environment = dict(os.environ)
-    environment[_LAUNCH_VARIABLE] = msgspec.json.encode({**target, "args": own}).decode()
+    command, variables = launching(options.python, {**target, "args": own})
+    environment = {**os.environ, **variables}
     if options.trace:
         environment.setdefault(TRACE_VARIABLE, str(trace_folder(Path.cwd())))
-    os.execve(options.python, [options.python, str(_ENTRY)], environment)
+    os.execve(options.python, command, environment)
+
+
+def launching(python: str, description: dict[str, object]) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs a program and takes its record, and the variables it needs.
+
+    ``description`` is the debuggee's ``LaunchDescription``.
+    """
+    return [python, str(_ENTRY)], {_LAUNCH_VARIABLE: msgspec.json.encode(description).decode()}
 
 
 def trace_folder(directory: Path) -> Path:

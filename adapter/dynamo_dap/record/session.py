@@ -39,6 +39,8 @@ class Session:
         self.started: Started | None = None
         self.ended: Ended | None = None
         self.is_truncated = False
+        self.version = 0
+        """Counts what was taken in: what is made from a session is good for one version."""
         self.unreadable_lines = 0
         """Lines of a record file that were left out."""
         self.functions: list[CompiledFunction] = []
@@ -55,6 +57,7 @@ class Session:
     def apply(self, event: Event) -> None:
         """Take an event in. One about an unknown compile is left out."""
         with self._lock:
+            self.version += 1
             match event:
                 case Started():
                     self.started = event

@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.bootstrap.entry_stop import stop_on_entry
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
 from dynamo_dap.debuggee.bootstrap.program import Program, run
 from dynamo_dap.debuggee.bootstrap.record_only import record_only
+from dynamo_dap.debuggee.bootstrap.trial import use_copies, write_results
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
@@ -45,6 +46,10 @@ class LaunchDescription(msgspec.Struct, rename="camel"):
     debugpy_address: str | None = None
     """Where the server waits for debugpy; None when ordinary Python is not debugged."""
     debugpy_token: str = ""
+    copies: dict[str, str] = {}
+    """Files to be read in place of others, by the path of these: an edit that is tried."""
+    results: str | None = None
+    """Where to write what ``__main__`` holds at its end."""
     own_variables: list[str] = []
     """What the server put into the environment for this process alone."""
     is_thawed: bool = False
@@ -58,9 +63,13 @@ def launch() -> None:
     program = Program(description.program, description.module, description.code, description.args)
     if program.program is not None:
         add_program_file(os.path.abspath(program.program))
+    if description.copies:
+        use_copies(description.copies)
     if description.address is None:
         record_only()
         run(program, before=lambda filename: None)
+        if description.results is not None:
+            write_results(description.results)
         return
     agent = process_agent()
     _connect(agent, description, description.address)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import io
 import os
 import sys
 import types
@@ -95,8 +94,9 @@ def _prepare_file(path: str, args: list[str]) -> types.CodeType:
         return _code_of_module("__main__", None)
     sys.path.insert(0, os.path.dirname(path))
     _new_main(path, None)
-    with io.open_code(path) as file:
-        return compile(file.read(), path, "exec", dont_inherit=True)
+    # As the import of a module would: an edit that is tried is read in the file's place.
+    source = importlib.machinery.SourceFileLoader("__main__", path).get_data(path)
+    return compile(source, path, "exec", dont_inherit=True)
 
 
 def _prepare_module(name: str, args: list[str]) -> types.CodeType:

@@ -1,0 +1,346 @@
+"""Tries a fix: runs the recorded program without it and with it, and tells what became another. ``dynamo-dap fix``.
+
+The edit is made on a copy that only these runs see; the user's files stay as they are until the fix is applied. What is
+compared is what the records count, the exit status, the output, and the values that ``__main__`` holds at its end;
+numbers are equal within a tolerance. Main thread of the command, or a worker thread of the language server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynamo_dap.language_server.document import Document, real_path
+from dynamo_dap.language_server.findings import findings_of
+from dynamo_dap.language_server.fixes import fixes_of
+from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited_text
+from dynamo_dap.record.events import Started
+from dynamo_dap.record.file import UnreadableRecord, read_record
+from dynamo_dap.record.folders import RECORDS_VARIABLE, SUFFIX
+from dynamo_dap.record.model import Place
+from dynamo_dap.record.report import chosen_record
+from dynamo_dap.record.run import launching
+from dynamo_dap.record.session import Session
+from dynamo_dap.record.summary import Counts, counts_of
+from dynamo_dap.record.texts import without_controls
+
+_TOLERANCE = 1e-4
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_OUTPUT = 20_000
+
+
+class CannotTry(Exception):
+    """The program cannot be run again; the text is for a person."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run."""
+
+    counts: Counts
+    status: int
+    output: str
+    errors: str
+    values: Any
+    """What ``__main__`` held at its end, in a few numbers for each name."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A fix and what it did."""
+
+    fix: Fix
+    before: Outcome
+    after: Outcome
+    difference: str | None
+    """What is another in the result; None when nothing is."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether there are fewer graphs, breaks or recompiles, and not more of any."""
+        before, after = (_numbers(one.counts) for one in (self.before, self.after))
+        return before != after and all(new <= old for old, new in zip(before, after, strict=True))
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it helps and the result is the same."""
+        return self.helps and self.difference is None
+
+    @property
+    def verdict(self) -> str:
+        """What came of it, as a sentence."""
+        if self.difference is not None:
+            return f"The result is not the same: {self.difference}"
+        return "It helps, and the result is the same" if self.helps else "It does not help; the result is the same"
+
+    def summary(self) -> str:
+        """Return what came of it in two sentences."""
+        names = ("graphs", "graph breaks", "recompiles")
+        numbers = zip(names, _numbers(self.before.counts), _numbers(self.after.counts), strict=True)
+        changed = [f"{name} {old} → {new}" for name, old, new in numbers if old != new]
+        return f"{self.verdict}. {', '.join(changed) or 'Graphs, breaks and recompiles are as before'}."
+
+    def text(self) -> str:
+        """Return everything, as lines for a person."""
+        rows = [("graphs", *(str(one.counts.graphs) for one in (self.before, self.after)))]
+        rows += [("graph breaks", *(str(one.counts.breaks) for one in (self.before, self.after)))]
+        rows += [("recompiles", *(str(one.counts.recompiles) for one in (self.before, self.after)))]
+        rows += [("compiling", *(f"{one.counts.seconds:.1f} s" for one in (self.before, self.after)))]
+        rows += [("whole run", *(f"{one.seconds:.1f} s" for one in (self.before, self.after)))]
+        rows += [("exit status", *(str(one.status) for one in (self.before, self.after)))]
+        table = [f"    {name:<14}{before:>10}{after:>10}" for name, before, after in (("", "before", "after"), *rows)]
+        return "\n".join([self.fix.title, *table, f"    {self.verdict}."])
+
+
+def _numbers(counts: Counts) -> tuple[int, int, int]:
+    return counts.graphs, counts.breaks, counts.recompiles
+
+
+# -- running -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs one program, as it was recorded."""
+
+    program: Sequence[str]
+    folder: str
+    python: str
+    seconds: float
+    """How long a run may take."""
+
+    def run(self, copies: Mapping[str, str]) -> Outcome:
+        """Run it, with other texts in place of some files.
+
+        Raises:
+            CannotTry: it did not end in time, or it cannot be run at all.
+        """
+        with tempfile.TemporaryDirectory(prefix="dynamo-dap-try-") as folder:
+            results, records = Path(folder, "results.json"), Path(folder, "records")
+            places = {}
+            for number, (path, text) in enumerate(copies.items()):
+                copy = Path(folder, f"{number}.py")
+                copy.write_text(text, encoding="utf-8")
+                places[path] = str(copy)
+            what = {"program": self.program[0], "args": list(self.program[1:])}
+            command, variables = launching(self.python, {**what, "copies": places, "results": str(results)})
+            environment = {**os.environ, **variables, RECORDS_VARIABLE: str(records)}
+            began = time.monotonic()
+            try:
+                done = subprocess.run(
+                    command,
+                    env=environment,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=self.seconds,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise CannotTry(f"the program did not end in {self.seconds:.0f} s; see --timeout") from None
+            except OSError as error:
+                raise CannotTry(f"cannot run {self.python} in {self.folder}: {error.strerror or error}") from None
+            seconds = time.monotonic() - began
+            values = json.loads(results.read_text(encoding="utf-8")) if results.exists() else None
+            sessions = [read_record(path) for path in records.rglob(f"*{SUFFIX}")]
+        counts = counts_of([compiled for session in sessions for _, compiled in session.compiles()])
+        return Outcome(counts, done.returncode, done.stdout, done.stderr, values, seconds)
+
+
+def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> list[Trial]:
+    """Try each fix by itself; ``texts`` are those of files that are not saved.
+
+    Raises:
+        CannotTry: the program cannot be run again.
+    """
+    before = runner.run(texts)
+    if not before.counts.compiles:
+        problem = before.errors.strip().splitlines()[-1:] or ["it compiles nothing"]
+        raise CannotTry(f"the program, run again, does not compile anything: {problem[0]}")
+    trials = []
+    for fix in fixes:
+        documents = {edit.document.path: edit.document for edit in fix.edits}
+        edited = {path: edited_text(document, fix.edits) for path, document in documents.items()}
+        after = runner.run({**texts, **edited})
+        difference = _difference(before, after)
+        if difference is not None and before.status == after.status:
+            by_itself = _difference(before, runner.run(texts))
+            difference = f"{difference} (as it is from run to run by itself)" if by_itself is not None else difference
+        trials.append(Trial(fix, before, after, difference))
+    return trials
+
+
+# -- comparing -----------------------------------------------------------------------------------------------------
+
+
+def _difference(before: Outcome, after: Outcome) -> str | None:
+    if before.status != after.status:
+        last = after.errors.strip().splitlines()[-1:] or [""]
+        return f"exit status {after.status} instead of {before.status}: {last[0]}"
+    if not _are_equal(before.values, after.values):
+        names = sorted({*(before.values or {}), *(after.values or {})})
+        changed = [
+            one for one in names if not _are_equal((before.values or {}).get(one), (after.values or {}).get(one))
+        ]
+        return f"other values in __main__: {', '.join(changed)}"
+    # What is printed later than before is printed all the same.
+    lines, others = (sorted(one.output[:_OUTPUT].splitlines()) for one in (before, after))
+    for line, other in zip(lines, others, strict=False):
+        if not _are_equal_texts(line, other):
+            return f"it prints {other!r} instead of {line!r}"
+    return None if len(lines) == len(others) else f"it prints {len(others)} lines instead of {len(lines)}"
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=1e-6) or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_are_equal, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_are_equal(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def _are_equal_texts(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    numbers, others = ([float(text) for text in _NUMBER.findall(line)] for line in (one, other))
+    return _NUMBER.sub("0", one) == _NUMBER.sub("0", other) and _are_equal(numbers, others)
+
+
+# -- the command ---------------------------------------------------------------------------------------------------
+
+
+def main(arguments: list[str]) -> int:
+    """Try what is known to do about a line; return 0 when something helps, 1 when nothing does."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _try(options)
+    except (CannotTry, UnreadableRecord) as problem:
+        _tell(f"dynamo-dap: {problem}", sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap fix",
+        description="Try what is known to do about a graph break or a recompile: the recorded program is run without "
+        "and with the edit, which is made on a copy. What it writes to disk it writes again.",
+    )
+    parser.add_argument("place", metavar="FILE:LINE", help="where something was found; see: dynamo-dap report")
+    parser.add_argument("--apply", action="store_true", help="edit the file by the first fix that is proven to help")
+    parser.add_argument("--record", type=Path, help="a record file; default: the newest of this directory")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="of each run; default: 600")
+    parser.add_argument("program", nargs="*", help="after --: a program and its arguments to run, not the recorded one")
+    return parser
+
+
+def _try(options: argparse.Namespace) -> int:
+    session = read_record(chosen_record(options.record))
+    path, line = _place(options.place)
+    fixes = known_fixes(session, path, line)
+    if not fixes:
+        raise CannotTry(f"nothing is known to do at {path}:{line}; see: dynamo-dap report")
+    runner = runner_of(session.started, options.program, options.python, options.timeout)
+    trials = try_fixes(fixes, runner, {})
+    for trial in trials:
+        _tell(trial.text())
+        _tell(_as_diff(trial.fix))
+    proven = next((one for one in trials if one.is_proven), None)
+    if options.apply and proven is not None:
+        for file in apply_fix(proven.fix):
+            _tell(f"Edited {file}")
+    elif options.apply:
+        _tell("Nothing was edited: no fix is proven to help.")
+    return 0 if proven is not None else 1
+
+
+def runner_of(started: Started | None, program: Sequence[str], python: str, seconds: float) -> Runner:
+    """Return what runs a recorded program, or another one in its place.
+
+    Raises:
+        CannotTry: the record does not tell of a file to run.
+    """
+    folder = started.cwd if started is not None else str(Path.cwd())
+    given = list(program) or (started.program if started is not None else [])
+    if not given or not Path(folder, given[0]).is_file():
+        raise CannotTry("the record does not tell which file was run; give it: dynamo-dap fix FILE:LINE -- PROGRAM ...")
+    return Runner(given, folder, python, seconds)
+
+
+def known_fixes(session: Session, path: str, line: int) -> list[Fix]:
+    """Return the fixes for what was found at a line of a file, as the file is on disk."""
+    documents: dict[str, Document | None] = {}
+    recorded = {real_path(one): digests for one, digests in session.sources.items()}
+
+    def document_of(place: Place) -> Document | None:
+        real = real_path(place.path)
+        if real not in documents:
+            digests = recorded.get(real)
+            documents[real] = _document(real, digests) if digests else None
+        return documents[real]
+
+    document = document_of(Place(path, line))
+    found = findings_of(session).get(real_path(path), [])
+    fixes: dict[str, Fix] = {}
+    for finding in found if document is not None else ():
+        now = document.now(finding.place.line) if document is not None else None
+        if document is not None and now == line:
+            situation = Situation(finding, document, line, found, document_of, session)
+            fixes.update({fix.title: fix for fix in fixes_of(situation)})
+    return list(fixes.values())
+
+
+def _document(path: str, digests: Sequence[str]) -> Document | None:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return Document(path, Path(path).as_uri(), text.split("\n"), digests)
+
+
+def _place(text: str) -> tuple[str, int]:
+    path, _, line = text.rpartition(":")
+    if not path or not line.isdigit():
+        raise CannotTry(f"give a place as FILE:LINE, not {text}")
+    if not Path(path).is_file():
+        raise CannotTry(f"there is no file {path}")
+    return str(Path(path).absolute()), int(line)
+
+
+def apply_fix(fix: Fix) -> list[str]:
+    """Edit the files of a fix on disk; return their names."""
+    documents = {edit.document.path: edit.document for edit in fix.edits}
+    for path, document in documents.items():
+        Path(path).write_text(edited_text(document, fix.edits), encoding="utf-8")
+    return list(documents)
+
+
+def _as_diff(fix: Fix) -> str:
+    lines: list[str] = []
+    for document in {edit.document.path: edit.document for edit in fix.edits}.values():
+        after = edited_text(document, fix.edits).split("\n")
+        lines += difflib.unified_diff(document.lines, after, document.path, document.path, lineterm="", n=1)
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def _tell(text: str, file: Any = None) -> None:
+    # What a program printed may be in it.
+    harmless = json.loads(without_controls(json.dumps(text).encode()))
+    print(harmless, file=file or sys.stdout)
