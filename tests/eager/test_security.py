@@ -149,7 +149,8 @@ def test_the_tokens_are_on_no_command_line(family: Family, tmp_path: Path) -> No
     """Every user of the machine can read those."""
     program = tmp_path / "program.py"
     program.write_text(
-        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(0.5)'])\n"
+        "import subprocess, sys, time\n"
+        "subprocess.run([sys.executable, __file__, 'child']) if len(sys.argv) == 1 else time.sleep(0.5)\n"
     )
     with family.parent.launching(program):
         pass
