@@ -324,6 +324,8 @@ def _serve() -> Request:
         zygote.serve()
     except _Forked as forked:
         return forked.request
+    # Whoever made it may have been killed.
+    shutil.rmtree(Path(sys.argv[0]).parent, ignore_errors=True)
     sys.exit()
 
 
