@@ -202,7 +202,6 @@ def test_a_hover_tells_values_sources_and_guards(editor: Editor, program: Path, 
     assert "Source: `x`" in parameter
     assert "Guards:" in parameter
     assert "- `x is f32[3], on cpu, strides [1], no grad`" in parameter
-    assert "size=[3], stride=[1])` and " in parameter
     mode = editor.hover(program, lines.line("mode"), PROGRAM.splitlines()[lines.line("mode") - 1].index("mode"))
     assert mode is not None
     assert "- `'a'` given to fn [0/0]" in mode
