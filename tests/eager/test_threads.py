@@ -56,8 +56,8 @@ class _Hits:
 
 def test_every_hit_of_many_threads_is_told(session: Session) -> None:
     places = ("eager", "traced", "broken")
-    arguments = [str(THREADS), str(ROUNDS), str(COMPILES)]
-    with session.configuring("launch", {"program": str(PROGRAM.path), "args": arguments}):
+    launch = launch_configuration(PROGRAM, args=[str(THREADS), str(ROUNDS), str(COMPILES)])
+    with session.configuring("launch", launch):
         breakpoints = session.set_breakpoints(PROGRAM, *places)
     assert all(one.verified for one in breakpoints)
     numbers = {one.id: place for one, place in zip(breakpoints, places, strict=True) if one.id is not None}
