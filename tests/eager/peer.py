@@ -1,14 +1,15 @@
 """One script, two adapters: debugpy's own, and ours. What they say is written down and made comparable.
 
 A scenario drives a ``Peer`` by DAP requests; the ``transcript`` keeps what a user would see of the answers and events:
-places, reasons, values, outputs. Ids, timing and what only one of the two offers stay out.
+places, reasons, values, outputs. Ids, timing and what only one of the two offers stay out, and so do the forms in which
+ours differs on purpose: functions have qualified names, and values that are more than a number or a text look as they
+do in compiled code (``test_values``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import queue
-import re
 import socket
 import subprocess
 import sys
@@ -32,10 +33,7 @@ ADAPTERS = {
     "dynamo": [sys.executable, "-m", "dynamo_dap"],
 }
 
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\d{10,}")
-_PROCESS_ID = re.compile(r"(pid|parent)=\d+")
-_THREAD_STATE = re.compile(r"(Thread\(\w+), (started|stopped)")
-"""It depends on how quick the thread is."""
+_PLAIN_TYPES = frozenset({"NoneType", "bool", "complex", "float", "int", "str"})
 _LAUNCHER = ("_run_code", "_run_module_as_main")
 """Frames of ``runpy``, by which debugpy's launcher runs a program."""
 
@@ -167,13 +165,13 @@ class Peer:
         body = self.timeline.expect_event("stopped", unless=("terminated",))
         self.thread_id = body["threadId"]
         self.frames = self.ask("stackTrace", {"threadId": self.thread_id})["stackFrames"]
-        stack = [(frame["name"], frame["line"]) for frame in self.frames if frame["name"] not in _LAUNCHER]
+        stack = [(bare_name(frame), frame["line"]) for frame in self.frames if frame["name"] not in _LAUNCHER]
         self.transcript.append(("stopped", body["reason"], stack, self.locals()))
 
     def locals(self, frame: int = 0) -> dict[str, str]:
         """The locals of a frame, as text."""
         scopes = self.ask("scopes", {"frameId": self.frames[frame]["id"]})["scopes"]
-        return {one["name"]: _plain(one["value"]) for one in self.children(scopes[0]["variablesReference"])}
+        return {one["name"]: shown(one, "value") for one in self.children(scopes[0]["variablesReference"])}
 
     def children(self, reference: int, **page: int) -> list[dict[str, Any]]:
         """The variables behind a reference."""
@@ -197,10 +195,15 @@ class Peer:
         """Evaluate, and write the result down."""
         arguments = {"expression": expression, "context": context, "frameId": self.frames[frame]["id"]}
         body = self.ask("evaluate", arguments)
-        self.note(f"{context} {expression}", (_plain(body.get("result")), body.get("type"), body.get("refused")))
+        self.note(f"{context} {expression}", (shown(body, "result"), body.get("type"), body.get("refused")))
 
 
-def _plain(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return _THREAD_STATE.sub(r"\1", _PROCESS_ID.sub(r"\1", _ADDRESS.sub("0x", value)))
+def bare_name(frame: dict[str, Any]) -> str:
+    """What debugpy calls a frame: ``render`` for ``Template.render``."""
+    return str(frame["name"]).rpartition(".")[2]
+
+
+def shown(variable: dict[str, Any], text: str) -> Any:
+    """The text of a value as both adapters show it; its type, of one that each shows in its own way."""
+    kind = variable.get("type")
+    return variable.get(text) if not kind or kind in _PLAIN_TYPES else kind

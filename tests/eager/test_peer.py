@@ -204,7 +204,9 @@ def nested_variables(peer: Peer) -> None:
     values = {one["name"]: one for one in peer.children(scope["variablesReference"])}
     for name in ("values", "account"):
         found = peer.children(values[name]["variablesReference"])
-        peer.note(name, [(one["name"], one.get("type"), one.get("evaluateName")) for one in found])
+        # Groups of debugpy's have no expression; it alone has an entry for the length, and ours alone for the class.
+        inside = [(one["evaluateName"], one.get("type")) for one in found if one.get("evaluateName")]
+        peer.note(name, sorted(one for one in inside if not one[0].startswith(("len(", "type("))))
     _to_end(peer)
 
 
@@ -214,8 +216,10 @@ def a_page_of_a_list(peer: Peer) -> None:
     peer.stop()
     arguments = {"expression": "values['list']", "frameId": peer.frames[0]["id"], "context": "watch"}
     body = peer.ask("evaluate", arguments)
-    page = peer.children(body["variablesReference"], start=100, count=5)
-    peer.note("page", [(one["name"], one["value"]) for one in page])
+    page = peer.children(body["variablesReference"], start=10, count=5)
+    # debugpy answers with the beginning of the list, whatever page is asked for.
+    expressions = {one.get("evaluateName"): one["value"] for one in page}
+    peer.note("page", [expressions.get(f"values['list'][{index}]") for index in range(10, 15)])
     _to_end(peer)
 
 

@@ -44,10 +44,11 @@ def names(stop: Stop) -> list[str]:
 def test_pause_in_eager_code(session: Session, tmp_path: Path) -> None:
     program = Running(session, tmp_path, "eager")
     session.wait_for_output("running")
-    for _ in range(2):
+    for _ in range(3):
         stop = program.pause()
         assert {"eager", "<module>"} <= set(names(stop))
-        session.resume()
+        session.resume()  # the next pause is asked for at once, perhaps before the thread goes on
+    assert [thread.name for thread in session.client.threads()] == ["MainThread"]
     program.let_end()
     assert session.wait_for_exit() == 0
 

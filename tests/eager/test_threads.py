@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.client import Fixture, Session
+from tests.client.session import launch_configuration
 
 PROGRAM = Fixture("eager/many_threads")
 THREADS = 8

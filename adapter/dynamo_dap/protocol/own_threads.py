@@ -10,6 +10,13 @@ from collections.abc import Callable
 
 OWN_THREAD_PREFIX = "dynamo-dap "
 
+_made: set[threading.Thread] = set()
+"""Threads that may still run.
+
+Were a thread's object freed by the thread itself, at its end, Python code would run there (a callback in
+``threading``), which has forgotten the thread by then: pydevd would take it for one of the program's.
+"""
+
 
 def own_thread(name: str, target: Callable[..., object], *arguments: object) -> threading.Thread:
     """Return a daemon thread, not yet started, called ``dynamo-dap NAME``.
@@ -18,4 +25,8 @@ def own_thread(name: str, target: Callable[..., object], *arguments: object) -> 
     """
     thread = threading.Thread(target=target, args=arguments, name=OWN_THREAD_PREFIX + name, daemon=True)
     vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+    for one in list(_made):
+        if one.ident is not None and not one.is_alive():
+            _made.discard(one)
+    _made.add(thread)
     return thread

@@ -83,6 +83,7 @@ class HandingOver:
             self._request_pause(thread_id)
 
     def _request_pause(self, thread_id: object) -> None:
+        pydevd_internals.let_threads_leave()
         number = thread_id if isinstance(thread_id, int) else _ALL
         try:
             self._agent.request_pause(number)
