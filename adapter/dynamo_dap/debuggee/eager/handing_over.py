@@ -14,7 +14,7 @@ from dynamo_dap.debuggee.agent.eager_frames import frame_of_globals
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.eager import pydevd_guards, pydevd_internals
 from dynamo_dap.debuggee.eager.idle_tracing import IdleTracing
 from dynamo_dap.protocol.own_threads import own_thread
 
@@ -83,7 +83,7 @@ class HandingOver:
             self._request_pause(thread_id)
 
     def _request_pause(self, thread_id: object) -> None:
-        pydevd_internals.let_threads_leave()
+        pydevd_guards.let_threads_leave()
         number = thread_id if isinstance(thread_id, int) else _ALL
         try:
             self._agent.request_pause(number)

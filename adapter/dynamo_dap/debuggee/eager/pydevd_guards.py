@@ -14,6 +14,7 @@ import importlib
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text
 
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
+_LEAVING_SECONDS = 1.0
 
 _installed_for: Callable[[], float] | None = None
 """Tells how long an evaluation may take."""
@@ -63,6 +65,21 @@ def forget_stops() -> None:
             information.pydev_step_stop = None
             information.pydev_state = _STATE_RUN
             information.update_stepping_info()
+
+
+def let_threads_leave() -> None:
+    """Wait a moment for threads that were told to go on and have not left their stop yet. Any thread but those.
+
+    Asked to pause before that, such a thread would stay where it is, and nobody would be told.
+    """
+    until = time.monotonic() + _LEAVING_SECONDS
+    while any(map(_is_leaving, threading.enumerate())) and time.monotonic() < until:
+        time.sleep(0.001)
+
+
+def _is_leaving(thread: threading.Thread) -> bool:
+    information = getattr(thread, "additional_info", None)
+    return information is not None and bool(information.is_in_wait_loop) and information.pydev_state == _STATE_RUN
 
 
 def _answer(py_db: Any, request_seq: int, command: str, text: str) -> None:

@@ -33,7 +33,6 @@ _NO_COMMAND = -1
 _STEP_INTO, _STEP_INTO_MY_CODE = 107, 144
 _STEP_RETURN, _STEP_RETURN_MY_CODE = 109, 160
 _DISPOSAL_SECONDS = 10.0
-_LEAVING_SECONDS = 1.0
 _LIBRARY_FILE = 1
 """``pydevd_dont_trace_files.LIB_FILE``: a file that is never traced, though it is shown in stacks."""
 
@@ -293,21 +292,6 @@ def request_pause(ident: int) -> None:
     if thread is not None and not _information(thread).is_in_wait_loop:
         reason = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
         debugger().set_suspend(thread, reason, is_pause=True)
-
-
-def let_threads_leave() -> None:
-    """Wait a moment for threads that were told to go on and have not left their stop yet. Any thread but those.
-
-    Asked to pause before that, such a thread would stay where it is, and nobody would be told.
-    """
-    until = time.monotonic() + _LEAVING_SECONDS
-    while any(map(_is_leaving, _started_threads())) and time.monotonic() < until:
-        time.sleep(0.001)
-
-
-def _is_leaving(thread: threading.Thread) -> bool:
-    information = getattr(thread, "additional_info", None)
-    return information is not None and information.is_in_wait_loop and information.pydev_state == _STATE_RUN
 
 
 def give_up_pauses() -> None:

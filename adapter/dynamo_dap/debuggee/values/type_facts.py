@@ -83,9 +83,11 @@ def slots_of(value: object) -> Iterator[tuple[str, Any]]:
 
 def is_python_class(cls: type) -> bool:
     """Whether a class statement made ``cls``: the members of C types are not what users call slots or attributes."""
-    return bool(_flags(cls) & _HEAP_TYPE)
+    return bool(_flags(cls) & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE)
 
 
 _flags = type.__dict__["__flags__"].__get__
 _HEAP_TYPE = 1 << 9
-"""``Py_TPFLAGS_HEAPTYPE``"""
+"""``Py_TPFLAGS_HEAPTYPE``. From version to version more C types of the standard library are on the heap, too."""
+_IMMUTABLE_TYPE = 1 << 8
+"""``Py_TPFLAGS_IMMUTABLETYPE``: those are; no class that a class statement made is."""
