@@ -134,7 +134,7 @@ class Classes(Family):
 
         def bases() -> list[Variable]:
             above = [base for base in mro_of(value)[1:] if base is not object]
-            return [Variable(f"base {qualified_name_of(base)}", view.value(base)) for base in above]
+            return unique_names(Variable(f"base {qualified_name_of(base)}", view.value(base)) for base in above)
 
         return Deferred(lambda: [*bases(), *in_pages(len(entries()), page).named()])
 
