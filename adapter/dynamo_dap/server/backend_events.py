@@ -30,11 +30,11 @@ class BackendEvents:
     """Passes events on to the client."""
 
     def __init__(
-        self, client: Client, breakpoints: BreakpointMemory, *, owns_end: bool, flush_output: Callable[[], None]
+        self, client: Client, breakpoints: BreakpointMemory, *, owns_end: bool, flush_output: Callable[[bool], None]
     ) -> None:
         """``owns_end``: the server itself sees the program end, and tells so when all its output has been passed on.
 
-        ``flush_output`` passes on what the program has printed so far.
+        ``flush_output`` passes on what the program has printed so far; with True only whole lines of it.
         """
         self._client = client
         self._breakpoints = breakpoints
@@ -64,7 +64,7 @@ class BackendEvents:
 
     def take(self, backend: Backend, event: Event) -> None:
         """Pass ``event`` on, or keep it; what was printed before a stop is seen before it."""
-        self._flush_output()
+        self._flush_output(event.event == "output")
         read = self._readers.get(event.event)
         event = Event(event.event, backend.ids.to_client(event.body))
         try:

@@ -293,9 +293,9 @@ class Debuggee:
         self._client.output(f"The program died of {signal_name} {where}.", "important")
         self._client.output(listing)
 
-    def _flush_output(self) -> None:
+    def _flush_output(self, whole_lines: bool) -> None:
         if self.process is not None:
-            self.process.flush_output()
+            self.process.flush_output(whole_lines=whole_lines)
 
     def _on_agent_event(self, backend: Backend, event: Event) -> None:
         if event.event == ENDING_EVENT:

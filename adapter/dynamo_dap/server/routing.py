@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
+_OF_STOPPED_THREADS = _RESUMING | {"stackTrace"}
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
 _EVALUATING = frozenset({"completions", "evaluate", "setExpression"})
 _NOT_WATCHED = {
@@ -145,9 +146,11 @@ class Router:
         if request.command in _EVALUATING:  # in the program's globals, on a thread of whoever has stopped one
             threads = self._stopped_threads()
             return debugpy if threads.of(DEBUGPY) and not threads.of(AGENT) else agent
-        if references.thread_id is not None and self._stopped_threads().is_agents(references.thread_id):
-            return agent
-        return debugpy
+        if references.thread_id is None:
+            return debugpy
+        if request.command in _OF_STOPPED_THREADS and references.thread_id not in self._stopped_threads().held:
+            return agent  # which refuses it, in DAP's word: debugpy would say that it was done
+        return agent if self._stopped_threads().is_agents(references.thread_id) else debugpy
 
     def _answer_merged(self, request: Request, merge: Merge, answers: list[tuple[Backend, Response]]) -> None:
         self._in_flight.pop(request.seq, None)

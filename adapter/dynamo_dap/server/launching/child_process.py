@@ -70,10 +70,10 @@ class ChildProcess:
         """The last lines on stderr."""
         return self._errors.recent
 
-    def flush_output(self) -> None:
+    def flush_output(self, *, whole_lines: bool) -> None:
         """Pass on what is in the pipes."""
-        self._outputs.flush()
-        self._errors.flush()
+        self._outputs.flush(whole_lines=whole_lines)
+        self._errors.flush(whole_lines=whole_lines)
 
     def terminate(self) -> None:
         """SIGTERM to the group."""

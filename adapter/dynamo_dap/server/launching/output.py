@@ -31,16 +31,21 @@ class OutputPump:
         """The last characters read."""
         self._on_text = on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._beginning = ""
+        """Of a line that waits for its end; handed out with what is read next."""
         self._loop = asyncio.get_running_loop()
         self._is_reading = True
         self._gathering: asyncio.TimerHandle | None = None
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._gather)
 
-    def flush(self) -> None:
-        """Hand out what has been written so far: it precedes what is said next by other ways."""
+    def flush(self, *, whole_lines: bool = False) -> None:
+        """Hand out what has been written so far: it precedes what is said next by other ways.
+
+        ``whole_lines``: what comes next is a line itself, so the beginning of a line waits for its end.
+        """
         if self._is_reading:
-            self._read_chunk()
+            self._read_chunk(whole_lines=whole_lines)
 
     def drain(self) -> None:
         """Hand out all that is in the pipe and stop reading.
@@ -52,6 +57,7 @@ class OutputPump:
                 break
         self.stop()
         self._take(self._decoder.decode(b"", final=True))
+        self._hand_out("")
 
     def stop(self) -> None:
         """Stop reading; what is in the pipe stays there."""
@@ -79,7 +85,7 @@ class OutputPump:
         if self._is_reading:
             self._loop.add_reader(self.descriptor, self._gather)
 
-    def _read_chunk(self) -> bool:
+    def _read_chunk(self, *, whole_lines: bool = False) -> bool:
         """Read once. False when nothing is there now, or ever again."""
         try:
             data = os.read(self.descriptor, _CHUNK_BYTES)
@@ -90,10 +96,19 @@ class OutputPump:
         if not data:
             self.stop()
             return False
-        self._take(self._decoder.decode(data))
+        self._take(self._decoder.decode(data), whole_lines=whole_lines)
         return True
 
-    def _take(self, text: str) -> None:
+    def _take(self, text: str, *, whole_lines: bool = False) -> None:
+        self.recent = (self.recent + text)[-_REMEMBERED_CHARACTERS:]
+        lines, newline, beginning = text.rpartition("\n") if whole_lines else (text, "", "")
+        if whole_lines and not newline:
+            self._beginning += beginning
+            return
+        self._hand_out(lines + newline)
+        self._beginning = beginning
+
+    def _hand_out(self, text: str) -> None:
+        text, self._beginning = self._beginning + text, ""
         if text:
-            self.recent = (self.recent + text)[-_REMEMBERED_CHARACTERS:]
             self._on_text(text)

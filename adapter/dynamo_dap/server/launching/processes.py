@@ -17,7 +17,7 @@ class OwnedProcess(Protocol):
     def recent_errors(self) -> str:
         """The last lines that it wrote to stderr, empty when they went elsewhere."""
 
-    def flush_output(self) -> None:
+    def flush_output(self, *, whole_lines: bool) -> None:
         """Pass on what it has written so far."""
 
     def terminate(self) -> None:

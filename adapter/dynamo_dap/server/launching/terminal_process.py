@@ -95,7 +95,7 @@ class TerminalProcess:
         except (RequestFailed, TimeoutError) as error:
             raise StartRefused(ErrorId.TERMINAL_FAILED, f"the IDE could not open a terminal: {error}") from None
 
-    def flush_output(self) -> None:
+    def flush_output(self, *, whole_lines: bool) -> None:
         """Nothing: it goes to the terminal."""
 
     def terminate(self) -> None:
