@@ -26,7 +26,9 @@ def problems_of(entries: Iterable[Entry]) -> list[str]:
             if message.get("command") in _RESUMING:
                 # One request may resume several threads, and a refused one leaves the check with less to look at.
                 stopped.clear()
-                thread_id = (message.get("arguments") or {}).get("threadId")
+                # Tests send arguments of the wrong type, too.
+                arguments = message.get("arguments")
+                thread_id = arguments.get("threadId") if isinstance(arguments, dict) else None
                 if isinstance(thread_id, int):
                     unanswered[message["seq"]] = thread_id
         elif message.get("type") == "response":

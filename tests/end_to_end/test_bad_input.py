@@ -119,7 +119,7 @@ def test_requests_with_stale_or_wrong_references(session: Session) -> None:
 
 
 def test_requests_that_need_a_stop_while_running(session: Session) -> None:
-    session.launch("endings/runs_on", eager=False)  # debugpy takes these for a thread that runs, and tells its stack
+    session.launch("endings/runs_on")
     session.wait_for_output("running")
     thread = session.client.threads()[0].id
     for command in ("stackTrace", "next", "stepIn", "stepOut", "continue"):

@@ -76,7 +76,8 @@ def _run_watched(session: Session, program: str) -> int:
     """Step through everything that is traced, looking at each stop; return how many there were."""
     just_my_code = program != "encoder"
     options = {"args": [f"{program}.py"], "env": LOGS, "justMyCode": just_my_code, "stopOnEntry": True}
-    session.launch("observed", **options)
+    # In ordinary Python the walk would open all globals at each line, for minutes.
+    session.launch("observed", eager=False, mode="compile-time", **options)  # the walk is over what is traced
     session.wait_for_stop("entry")
     for stops in range(MAXIMUM_STOPS):
         session.resume("stepIn")
