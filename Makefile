@@ -81,5 +81,5 @@ test-matrix:  ## Run the tests of the debuggee on every other Python that is ins
 	$(PYTHON) tests/matrix/run.py $(ARGUMENTS)
 
 clean:  ## Remove everything that was made
-	rm -rf $(ENVIRONMENT) .matrix .vscode-test $(TYPESCRIPT:=/node_modules) vscode-extension/out build dist .pytest_cache .mypy_cache .ruff_cache tests/output
+	rm -rf $(ENVIRONMENT) .matrix .vscode-test $(TYPESCRIPT:=/node_modules) vscode-extension/out vscode-extension/wheel build dist .pytest_cache .mypy_cache .ruff_cache tests/output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,3 +28,19 @@ test("a run leaves diagnostics, inlay hints and a lens in the editor", async ({ 
     await lens.first().click();
     await expect.poll(() => editor.text(), LATE).toContain("Graph break train_step [0/0]");
 });
+
+test("another interpreter is taken on without a complaint", async ({ vscode, workspace }) => {
+    const { page } = vscode;
+    const complaints = page.locator(".notification-toast");
+    await vscode.openFile(FILE);
+    await vscode.startDebugging();
+    await vscode.debug.waitForEnd();
+    const lens = page.locator(".codelens-decoration a", { hasText: /^2 graphs, 1 break/ }).first();
+    await expect(lens).toBeVisible(LATE);
+
+    await workspace.write(".vscode/settings.json", JSON.stringify({ "dynamo.python": "/nowhere/python" }));
+    await expect(lens, "without its server the lens goes").toBeHidden(LATE);
+    await workspace.write(".vscode/settings.json", "{}");
+    await expect(lens, "and comes again").toBeVisible(LATE);
+    await expect(complaints).toHaveCount(0);
+});

@@ -6,7 +6,7 @@ import { join } from "node:path";
 
 import { problems, type ConfigurationSchemas } from "../../vscode-extension/src/configuration/validation.js";
 import { compiledDefinitions } from "../../vscode-extension/src/editor/compiled-functions.js";
-import { enclosingDefinition, namesBoundBy, namesIn } from "../../vscode-extension/src/editor/mentioned-names.js";
+import { enclosingDefinition, linesWithPresentValues, namesBoundBy, namesIn } from "../../vscode-extension/src/editor/mentioned-names.js";
 import type { Guard } from "../../vscode-extension/src/session/requests.js";
 import { groupedGuards } from "../../vscode-extension/src/views/guard-groups.js";
 import { extensionRoot } from "./harness/places.js";
@@ -72,6 +72,18 @@ test.describe("functions under torch.compile", () => {
         expect(found("torch.compile(model.forward)")).toEqual([]);
     });
 
+    test("of a module: the forward of its class", () => {
+        const model = "class Tiny(nn.Module):\n    def __init__(self):\n        pass\n\n    def forward(self, x):\n        return x\n\n";
+        for (const call of ["(model)", "(model, dynamic=True)", "(model.forward)", "(model.eval())", "(Tiny())", "(Tiny().eval())"]) {
+            expect(found(`${model}model = Tiny()\ncompiled = torch.compile${call}`), call).toEqual([["Tiny", 4, 5]]);
+        }
+        expect(found(`${model}model = Tiny()\nmodel.compile()`)).toEqual([["Tiny", 4, 5]]);
+        expect(found(`${model}model = Tiny()\ntorch.compile(model.encoder)`)).toEqual([]);
+        expect(found("def make():\n    return 1\n\ntorch.compile(make())")).toEqual([]);
+        expect(found(`@torch.compile\n${model}`)).toEqual([["Tiny", 5, 6]]);
+        expect(found("model = load()\ntorch.compile(model)")).toEqual([]);
+    });
+
     test("the body begins after the docstring and comments", () => {
         expect(found('@torch.compile\ndef f(x):\n    """One.\n\n    Two.\n    """\n    # why\n    return x')).toEqual([["f", 1, 7]]);
         expect(found('@torch.compile\ndef f(x):\n    """One."""\n    return x')).toEqual([["f", 1, 3]]);
@@ -100,6 +112,27 @@ test.describe("names of a line", () => {
         expect(enclosingDefinition(lines, 2)).toBe(0);
         expect(enclosingDefinition(lines, 4)).toBe(0);
         expect(enclosingDefinition(lines, 5)).toBe(5);
+    });
+});
+
+test.describe("lines that may show present values", () => {
+    const shown = (text: string, stopped: number): Record<number, string[]> =>
+        Object.fromEntries(linesWithPresentValues(text.split("\n"), stopped));
+
+    test("a name that was bound again shows at the last line alone", () => {
+        expect(shown("def f(x):\n    q, k = x.chunk(2)\n    q = q.view(3)\n    return q", 3)).toEqual({ 0: ["x"], 1: ["k"], 2: ["q"], 3: ["return", "q"] });
+    });
+
+    test("not at a branch that may not have run", () => {
+        const text = "def f(x):\n    a = x\n    if x:\n        a = x + 1\n    return a";
+        expect(shown(text, 4)).toEqual({ 0: ["x"], 4: ["return", "a"] });
+        expect(shown(text, 3)).toEqual({ 0: ["x"], 1: ["a"], 3: ["a", "x"] });
+    });
+
+    test("not before a loop whose body binds it again", () => {
+        const text = "def f(\n    x,\n):\n    h = x\n    for i in range(3):\n        y = h + 1\n        h = y * 2\n    return h";
+        expect(shown(text, 5)).toEqual({ 1: ["x"], 4: ["i"], 5: ["y", "h"] });
+        expect(shown(text, 6)).toEqual({ 1: ["x"], 4: ["i"], 5: ["y"], 6: ["h", "y"] });
     });
 });
 

@@ -26,9 +26,9 @@ export function activate(context: vscode.ExtensionContext): void {
     const compiles = new Compiles();
     context.subscriptions.push(
         compiles,
-        registerConfigurations(manifest.contributes.debuggers[0].configurationAttributes),
+        registerConfigurations(context.extensionPath, manifest.contributes.debuggers[0].configurationAttributes),
         registerAdapter(context.extensionPath),
-        registerInstallation(),
+        registerInstallation(context.extensionPath),
         registerCommands(),
         registerCodeLenses(),
         registerInlineValues(),

@@ -15,7 +15,8 @@ import { Server } from "./server.js";
 import { Workspace } from "./workspace.js";
 
 const FOLDER = join(cache, "open");
-const settings = { "dynamo.python": python() };
+/** Those of a user, who has the inlay hints: tests turn them off. */
+const settings = { "dynamo.python": python(), "dynamo.inlayHints": true };
 
 async function openInstalled(code: string, vsix: string, workspace: Workspace): Promise<void> {
     await writeFile(join(workspace.folder, ".vscode/settings.json"), JSON.stringify(settings, null, 4));

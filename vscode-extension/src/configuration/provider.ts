@@ -7,17 +7,20 @@ import * as vscode from "vscode";
 import { requireDynamoDap } from "../environment/installation.js";
 import { findInterpreter } from "../environment/interpreter.js";
 import { DEBUG_TYPE, type DynamoConfiguration } from "./options.js";
-import { all, currentFile } from "./ready-made.js";
+import { all, currentFile, savedFile } from "./ready-made.js";
 import { problems, type ConfigurationSchemas } from "./validation.js";
 
 class Resolver implements vscode.DebugConfigurationProvider {
-    constructor(private readonly schemas: ConfigurationSchemas) {}
+    constructor(
+        private readonly extensionPath: string,
+        private readonly schemas: ConfigurationSchemas,
+    ) {}
 
-    resolveDebugConfiguration(
+    async resolveDebugConfiguration(
         folder: vscode.WorkspaceFolder | undefined,
         configuration: DynamoConfiguration,
-    ): DynamoConfiguration | undefined {
-        const started = isEmpty(configuration) ? withoutLaunchJson() : configuration;
+    ): Promise<DynamoConfiguration | undefined> {
+        const started = isEmpty(configuration) ? await withoutLaunchJson() : configuration;
         if (started?.request === "launch") {
             // The program's output is the first thing to read when it ends by itself.
             const inConsole = started.console === undefined || started.console === "internalConsole";
@@ -37,7 +40,7 @@ class Resolver implements vscode.DebugConfigurationProvider {
             throw new Error(found.join(" "));
         }
         configuration.__python = [configuration.python ?? (await findInterpreter(folder?.uri))].flat();
-        return (await requireDynamoDap(configuration.__python)) ? configuration : undefined;
+        return (await requireDynamoDap(this.extensionPath, configuration.__python)) ? configuration : undefined;
     }
 }
 
@@ -48,10 +51,10 @@ class ReadyMade implements vscode.DebugConfigurationProvider {
     }
 }
 
-/** Registers the providers; `schemas` are those of package.json. */
-export function registerConfigurations(schemas: ConfigurationSchemas): vscode.Disposable {
+/** Registers the providers; `schemas` are those of package.json in `extensionPath`. */
+export function registerConfigurations(extensionPath: string, schemas: ConfigurationSchemas): vscode.Disposable {
     return vscode.Disposable.from(
-        vscode.debug.registerDebugConfigurationProvider(DEBUG_TYPE, new Resolver(schemas)),
+        vscode.debug.registerDebugConfigurationProvider(DEBUG_TYPE, new Resolver(extensionPath, schemas)),
         vscode.debug.registerDebugConfigurationProvider(
             DEBUG_TYPE,
             new ReadyMade(),
@@ -73,13 +76,14 @@ function isEmpty(configuration: DynamoConfiguration): boolean {
     return !configuration.type && !configuration.request && !configuration.name;
 }
 
-function withoutLaunchJson(): DynamoConfiguration | undefined {
+async function withoutLaunchJson(): Promise<DynamoConfiguration | undefined> {
     const document = vscode.window.activeTextEditor?.document;
     if (document?.languageId !== "python") {
         void vscode.window.showErrorMessage("Open the Python file to debug, then start again.");
         return undefined;
     }
-    return { ...currentFile };
+    const program = await savedFile(document.uri);
+    return program === undefined ? undefined : { ...currentFile, program: program.fsPath };
 }
 
 function missingFiles(configuration: DynamoConfiguration): string[] {

@@ -1,24 +1,24 @@
 /** Configurations that need no launch.json: offered by "Select and Start Debugging", used by F5 and the buttons. */
 
-import type { DebugConfiguration } from "vscode";
+import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "./options.js";
 
-export const currentFile: DebugConfiguration = {
+export const currentFile: vscode.DebugConfiguration = {
     name: "Debug torch.compile: current file",
     type: DEBUG_TYPE,
     request: "launch",
     program: "${file}",
 };
 
-export const currentModule: DebugConfiguration = {
+export const currentModule: vscode.DebugConfiguration = {
     name: "Debug torch.compile: module",
     type: DEBUG_TYPE,
     request: "launch",
     module: "${command:dynamo.askModule}",
 };
 
-export const pytest: DebugConfiguration = {
+export const pytest: vscode.DebugConfiguration = {
     name: "Debug torch.compile: pytest",
     type: DEBUG_TYPE,
     request: "launch",
@@ -26,4 +26,14 @@ export const pytest: DebugConfiguration = {
     args: ["-x", "${file}"],
 };
 
-export const all: readonly DebugConfiguration[] = [currentFile, currentModule, pytest];
+export const all: readonly vscode.DebugConfiguration[] = [currentFile, currentModule, pytest];
+
+/** The file on disk behind `uri`. For one that has no name yet VS Code asks for it; undefined when the user declines. */
+export async function savedFile(uri: vscode.Uri): Promise<vscode.Uri | undefined> {
+    const saved = uri.scheme === "untitled" ? await vscode.workspace.save(uri) : uri;
+    if (saved?.scheme === "file") {
+        return saved;
+    }
+    void vscode.window.showErrorMessage("Save the Python file first: only a file on disk can be debugged.");
+    return undefined;
+}

@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 
-import { currentFile } from "../configuration/ready-made.js";
+import { currentFile, savedFile } from "../configuration/ready-made.js";
 
 /** Registers `dynamo.debugFile` (URI of the file) and `dynamo.debugFunction` (URI, line to stop at, mode). */
 export function registerCommands(): vscode.Disposable {
@@ -20,13 +20,12 @@ async function debugFunction(uri: vscode.Uri, line: number | undefined, mode: "c
 }
 
 async function debugFile(uri: vscode.Uri | undefined, options: object): Promise<void> {
-    const file = uri ?? vscode.window.activeTextEditor?.document.uri;
-    if (file?.scheme !== "file") {
-        void vscode.window.showErrorMessage("Save the Python file first: only a file on disk can be debugged.");
-        return;
+    const given = uri ?? vscode.window.activeTextEditor?.document.uri;
+    const file = given === undefined ? undefined : await savedFile(given);
+    if (file !== undefined) {
+        const folder = vscode.workspace.getWorkspaceFolder(file);
+        await vscode.debug.startDebugging(folder, { ...currentFile, program: file.fsPath, ...options });
     }
-    const folder = vscode.workspace.getWorkspaceFolder(file);
-    await vscode.debug.startDebugging(folder, { ...currentFile, program: file.fsPath, ...options });
 }
 
 function hasBreakpoint(uri: vscode.Uri, line: number): boolean {

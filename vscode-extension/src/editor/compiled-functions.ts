@@ -2,7 +2,7 @@
 
 export interface CompiledDefinition {
     name: string;
-    /** 0-based line of the `def` or `class`, or of the call `torch.compile(...)`. */
+    /** 0-based line of the `def`; of a class, that of its `forward`. */
     line: number;
     /** 0-based line to stop at: the first statement of the body, if the definition is in this text. */
     bodyLine: number | undefined;
@@ -11,7 +11,13 @@ export interface CompiledDefinition {
 const DECORATOR = /^(\s*)@\s*(?:torch\s*\.\s*)?compile\b/;
 const PARTIAL_DECORATOR = /^(\s*)@\s*(?:functools\s*\.\s*)?partial\s*\(\s*torch\s*\.\s*compile\b/;
 const DEFINITION = /^(\s*)(?:async\s+)?(?:def|class)\s+(\w+)/;
-const CALL = /\btorch\s*\.\s*compile\s*\(\s*([A-Za-z_]\w*)\b(?!\s*[(.=])/;
+/** `torch.compile(name`, also `name.forward`, `name.eval()`, and `Name(` if that is a class. */
+const CALL = /\btorch\s*\.\s*compile\s*\(\s*([A-Za-z_]\w*)(?:\s*\.\s*(?:forward|__call__|\w+\s*\(.*))?\s*([,()]|$)/;
+/** `name.compile()`, as modules have it. */
+const COMPILED_IN_PLACE = /^\s*([A-Za-z_]\w*)\s*\.\s*compile\s*\(/;
+const MADE_FROM = /^\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=\s*([A-Za-z_]\w*)\s*\(/;
+const CLASS = /^\s*class\b/;
+const METHODS_THAT_RUN = ["forward", "__call__"];
 const NAME_FROM_TORCH = /^\s*from\s+torch\s+import\s+[^#]*\bcompile\b/m;
 
 /** Returns the definitions that are compiled, in the order of their lines, each once. */
@@ -39,16 +45,52 @@ function decorated(lines: string[], from: number): CompiledDefinition | undefine
     return line === -1 ? undefined : definition(lines, line);
 }
 
-/** The definition that `torch.compile(name)` means, when it is in the same text. */
+/** The definition that `torch.compile(name)` means, or the class that made `name`, when it is in the same text. */
 function called(lines: string[], text: string): CompiledDefinition | undefined {
-    const name = text.trimStart().startsWith("#") ? undefined : CALL.exec(text)?.[1];
-    const line = lines.findIndex((candidate) => DEFINITION.exec(candidate)?.[2] === name);
-    return name === undefined || line === -1 ? undefined : definition(lines, line);
+    const [, name, next] = (text.trimStart().startsWith("#") ? null : (CALL.exec(text) ?? COMPILED_IN_PLACE.exec(text))) ?? [];
+    if (name === undefined || (next === "(" && !isClass(lines, name))) {
+        return undefined;
+    }
+    const line = lineOfDefinition(lines, name) ?? lineOfDefinition(lines, madeFrom(lines, name));
+    return line === undefined ? undefined : definition(lines, line);
 }
 
+function lineOfDefinition(lines: string[], name: string | undefined): number | undefined {
+    const line = lines.findIndex((candidate) => DEFINITION.exec(candidate)?.[2] === name);
+    return name === undefined || line === -1 ? undefined : line;
+}
+
+function isClass(lines: string[], name: string): boolean {
+    return CLASS.test(lines[lineOfDefinition(lines, name) ?? -1] ?? "");
+}
+
+/** The class in `model = Tiny()`. */
+function madeFrom(lines: string[], name: string): string | undefined {
+    return lines.map((line) => MADE_FROM.exec(line)).find((made) => made?.[1] === name)?.[2];
+}
+
+/** A class runs by its `forward`: the links stand over that method, and it is where tracing begins. */
 function definition(lines: string[], line: number): CompiledDefinition | undefined {
-    const match = DEFINITION.exec(lines[line] ?? "");
-    return match === null ? undefined : { name: match[2] ?? "", line, bodyLine: bodyLine(lines, line) };
+    const [, indentation = "", name = ""] = DEFINITION.exec(lines[line] ?? "") ?? [];
+    if (CLASS.test(lines[line] ?? "")) {
+        const method = methodThatRuns(lines, line, indentation.length);
+        return method === undefined ? undefined : { name, line: method, bodyLine: bodyLine(lines, method) };
+    }
+    return { name, line, bodyLine: bodyLine(lines, line) };
+}
+
+function methodThatRuns(lines: string[], classLine: number, indentation: number): number | undefined {
+    for (let index = classLine + 1; index < lines.length; index += 1) {
+        const text = lines[index] ?? "";
+        const inside = text.trim() === "" || text.length - text.trimStart().length > indentation;
+        if (!inside && !text.trimStart().startsWith("#")) {
+            return undefined;
+        }
+        if (METHODS_THAT_RUN.includes(DEFINITION.exec(text)?.[2] ?? "")) {
+            return index;
+        }
+    }
+    return undefined;
 }
 
 function bodyLine(lines: string[], from: number): number | undefined {

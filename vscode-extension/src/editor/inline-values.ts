@@ -1,5 +1,5 @@
 /**
- * Shows what the paused frame's locals hold at the ends of the lines that bind them: `z = x + y    z: f32[3, 4]`.
+ * Shows what the paused frame's locals hold at the ends of the lines that gave them: `z = x + y    z: f32[3, 4]`.
  * Registered only while a dynamo session runs, so that other debuggers' inline values stay as they are.
  */
 
@@ -7,7 +7,7 @@ import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
-import { enclosingDefinition, namesBoundBy, namesIn } from "./mentioned-names.js";
+import { linesWithPresentValues } from "./mentioned-names.js";
 
 const PYTHON_FILES: vscode.DocumentSelector = { language: "python" };
 const LONGEST_VALUE = 40;
@@ -27,11 +27,10 @@ class InlineValues implements vscode.InlineValuesProvider {
         const lines = document.getText().split(/\r?\n/);
         const stopped = context.stoppedLocation.start.line;
         const shown: vscode.InlineValue[] = [];
-        const first = Math.max(enclosingDefinition(lines, stopped), viewPort.start.line);
-        for (let line = first; line <= Math.min(stopped, viewPort.end.line); line += 1) {
+        const presentAt = linesWithPresentValues(lines, stopped);
+        for (let line = viewPort.start.line; line <= Math.min(stopped, viewPort.end.line); line += 1) {
             const text = lines[line] ?? "";
-            // The line about to run has bound nothing yet: what it uses is of interest.
-            const names = line === stopped ? namesIn(text) : namesBoundBy(text);
+            const names = presentAt.get(line) ?? [];
             const parts = names.flatMap((name) => (values.has(name) ? [`${name}: ${values.get(name) ?? ""}`] : []));
             if (parts.length > 0) {
                 const end = new vscode.Range(line, text.length, line, text.length);

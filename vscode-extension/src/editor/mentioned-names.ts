@@ -2,6 +2,8 @@
 
 const IDENTIFIER = /(?<![\w.])[A-Za-z_]\w*/g;
 const NOT_CODE = /("""|''')[\s\S]*?(?:\1|$)|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|#.*$/g;
+const DEFINITION = /^\s*(?:async\s+)?def\s+\w+/;
+const LOOP = /^\s*(?:async\s+)?(?:for|while)\b/;
 const TARGETS: readonly RegExp[] = [
     /^\s*([\w\s,.*()[\]]+?)\s*(?::[^=]+)?(?:[-+*/%@&|^]|\/\/|\*\*|<<|>>)?=(?!=)/,
     /^\s*(?:async\s+)?for\s+(.+?)\s+in\b/,
@@ -26,15 +28,88 @@ export function enclosingDefinition(lines: readonly string[], line: number): num
     let indentation = indentationOf(lines[line] ?? "");
     for (let index = line; index >= 0; index -= 1) {
         const text = lines[index] ?? "";
-        if (text.trim() === "" || (index !== line && indentationOf(text) >= indentation)) {
+        // The closing bracket of a long header stands as far left as its "def".
+        if (text.trim() === "" || /^\s*\)/.test(text) || (index !== line && indentationOf(text) >= indentation)) {
             continue;
         }
-        if (/^\s*(?:async\s+)?def\b/.test(text)) {
+        if (DEFINITION.test(text)) {
             return index;
         }
         indentation = Math.min(indentation, indentationOf(text));
     }
     return line;
+}
+
+/**
+ * At which lines of the function around `stopped` (0-based) a present value may be shown, and of which names. The line
+ * about to run shows what it uses. An earlier line shows a name only if the name's value must have come from there: not
+ * if a later line binds it again, nor if a branch that may not have run, or an earlier round of a loop, may have.
+ */
+export function linesWithPresentValues(lines: readonly string[], stopped: number): Map<number, string[]> {
+    const first = enclosingDefinition(lines, stopped);
+    const shown = new Map<number, string[]>([[stopped, namesIn(lines[stopped] ?? "")]]);
+    const bindings = new Map<string, number[]>();
+    const body = bodyOf(lines, first);
+    for (let line = first; line < endOfBlock(lines, first); line += 1) {
+        const text = lines[line] ?? "";
+        for (const name of line < body ? namesIn(text.replace(DEFINITION, "")) : namesBoundBy(text)) {
+            bindings.set(name, [...(bindings.get(name) ?? []), line]);
+        }
+    }
+    for (const [name, bound] of bindings) {
+        const line = bound.filter((one) => one < stopped).at(-1);
+        if (line !== undefined && isSurelyLast(lines, bound, line, stopped)) {
+            shown.set(line, [...(shown.get(line) ?? []), name]);
+        }
+    }
+    return shown;
+}
+
+/** Whether the value at `stopped` comes from `line`, the last of the lines in `bound` that stand before it. */
+function isSurelyLast(lines: readonly string[], bound: readonly number[], line: number, stopped: number): boolean {
+    const blocks = enclosingBlocks(lines, stopped);
+    const loops = blocks.filter((header) => LOOP.test(lines[header] ?? "") && header > line);
+    const boundInLoopLater = loops.some((header) => bound.some((one) => one >= stopped && one < endOfBlock(lines, header)));
+    const others = bound.filter((one) => one < line);
+    const mayNotHaveRun = enclosingBlocks(lines, line).some((header) => header > (bound[0] ?? line) && !blocks.includes(header));
+    return !boundInLoopLater && (others.length === 0 || !mayNotHaveRun);
+}
+
+/** The headers of the blocks that `line` is in, up to its definition, innermost first. */
+function enclosingBlocks(lines: readonly string[], line: number): number[] {
+    const headers: number[] = [];
+    let indentation = indentationOf(lines[line] ?? "");
+    const first = enclosingDefinition(lines, line);
+    for (let index = line - 1; index > first; index -= 1) {
+        const text = lines[index] ?? "";
+        if (text.trim() !== "" && indentationOf(text) < indentation) {
+            headers.push(index);
+            indentation = indentationOf(text);
+        }
+    }
+    return headers;
+}
+
+/** The line after the header of the definition at `first`, whose parameters may take several lines. */
+function bodyOf(lines: readonly string[], first: number): number {
+    if (!DEFINITION.test(lines[first] ?? "")) {
+        return first;
+    }
+    const last = lines.findIndex((text, index) => index >= first && /:\s*$/.test(withoutStrings(text)));
+    return last === -1 ? first + 1 : last + 1;
+}
+
+/** The line after the last one of the block whose header is `header`; all lines at the top level. */
+function endOfBlock(lines: readonly string[], header: number): number {
+    const indentation = indentationOf(lines[header] ?? "");
+    if (!/:\s*(#.*)?$|[([,]\s*(#.*)?$/.test(lines[header] ?? "")) {
+        return lines.length;
+    }
+    const end = lines.findIndex(
+        (text, index) =>
+            index > header && text.trim() !== "" && indentationOf(text) <= indentation && !/^\s*[)\]}#]/.test(text),
+    );
+    return end === -1 ? lines.length : end;
 }
 
 function withoutStrings(line: string): string {

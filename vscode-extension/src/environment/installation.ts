@@ -1,6 +1,11 @@
-/** Makes sure that dynamo-dap is in the environment that is to be debugged, and offers to install it. */
+/**
+ * Makes sure that dynamo-dap is in the environment that is to be debugged, and offers to install it: from the wheel that
+ * travels in the extension, so that the two fit, and never by a name that anybody could register.
+ */
 
 import { execFile } from "node:child_process";
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
 import * as vscode from "vscode";
 
 import { findInterpreter } from "./interpreter.js";
@@ -14,7 +19,7 @@ interface Ended {
 }
 
 /** Whether debugging can start with the command `python`. When the package is missing, the user is asked, and it may be installed. */
-export async function requireDynamoDap(python: readonly string[]): Promise<boolean> {
+export async function requireDynamoDap(extensionPath: string, python: readonly string[]): Promise<boolean> {
     const check = await run(python, ["-c", "import dynamo_dap, msgspec"], CHECK_MILLISECONDS);
     if (check.ok) {
         return true;
@@ -28,30 +33,40 @@ export async function requireDynamoDap(python: readonly string[]): Promise<boole
         { modal: true, detail: lastLine(check.output) },
         install,
     );
-    return choice === install && (await installInto(python));
+    return choice === install && (await installInto(extensionPath, python));
 }
 
 /** The command "Install dynamo-dap into the Selected Environment". */
-export function registerInstallation(): vscode.Disposable {
+export function registerInstallation(extensionPath: string): vscode.Disposable {
     return vscode.commands.registerCommand("dynamo.installPackage", async () => {
         const python = await findInterpreter(vscode.workspace.workspaceFolders?.[0]?.uri);
-        if (await installInto([python])) {
+        if (await installInto(extensionPath, [python])) {
             void vscode.window.showInformationMessage(`${PACKAGE} is installed in the environment of ${python}.`);
         }
     });
 }
 
-async function installInto(python: readonly string[]): Promise<boolean> {
+async function installInto(extensionPath: string, python: readonly string[]): Promise<boolean> {
     const progress = { location: vscode.ProgressLocation.Notification, title: `Installing ${PACKAGE} …` };
+    const wheel = await packagedWheel(extensionPath);
     const ended = await vscode.window.withProgress(progress, () =>
-        run(python, ["-m", "pip", "install", PACKAGE], undefined),
+        run(python, ["-m", "pip", "install", "--disable-pip-version-check", wheel], undefined),
     );
     if (!ended.ok) {
         void vscode.window.showErrorMessage(
-            `${PACKAGE} could not be installed with ${python.join(" ")} -m pip install ${PACKAGE}: ${lastLine(ended.output)}`,
+            `${PACKAGE} could not be installed with ${python.join(" ")} -m pip install ${wheel}: ${lastLine(ended.output)}`,
         );
     }
     return ended.ok;
+}
+
+async function packagedWheel(extensionPath: string): Promise<string> {
+    const folder = join(extensionPath, "wheel");
+    const name = (await readdir(folder)).find((file) => file.endsWith(".whl"));
+    if (name === undefined) {
+        throw new Error(`There is no wheel in ${folder}: build the extension with "npm run package".`);
+    }
+    return join(folder, name);
 }
 
 function run(python: readonly string[], args: string[], timeout: number | undefined): Promise<Ended> {

@@ -43,6 +43,18 @@ class LanguageServer implements vscode.Disposable {
             {
                 documentSelector: [{ language: "python", scheme: "file" }],
                 initializationOptions: settings(),
+                middleware: {
+                    workspace: {
+                        // The setting that changed may be the interpreter: then this client is on its way out.
+                        didChangeConfiguration: async (sections, next): Promise<void> => {
+                            await next(sections).catch((error: unknown) => {
+                                if (this.client === client && client.isRunning()) {
+                                    throw error;
+                                }
+                            });
+                        },
+                    },
+                },
             },
         );
         this.client = client;
