@@ -155,13 +155,16 @@ async function shareOtherPackages(environment: string): Promise<void> {
 test("F5 on a file without a name asks for one", async ({ vscode, workspace }) => {
     const { editor, page } = vscode;
     await workspace.remove(".vscode/launch.json");
-    await vscode.command("File: New Untitled Text File");
+    await page.keyboard.press("Control+P");
+    await page.locator(".quick-input-widget input").first().fill(">New Untitled Text File");
+    await vscode.quickInput.choose("File: New Untitled Text File");
     await vscode.command("Change Language Mode");
+    await page.locator(".quick-input-widget input").first().fill("Python");
     await vscode.quickInput.choose("Python");
     await editor.area.locator(".view-lines").first().click();
     await page.keyboard.type("print('from a new file')");
     await vscode.debug.noteStart();
-    await vscode.command("Debug: Start Debugging");
+    await page.keyboard.press("F5");
     const box = page.locator(".quick-input-widget input[type=text]").first();
     await expect(box, "a name is asked for").toHaveValue(/Untitled|print/, { timeout: 30_000 });
     await box.fill(join(workspace.folder, "named.py"));
