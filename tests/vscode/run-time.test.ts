@@ -36,6 +36,7 @@ test("generated code is stepped in its listing and in the Disassembly view, with
     await expect.poll(() => editor.currentLine(), { timeout: 30_000 }).toContain("prepare: d.update");
     const store = at("record", FILE, await workspace.line(FILE, "store_dict"));
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(store));
+    await debug.expand("of Dynamo");
     await debug.expand("graph_out_0 =");
     await picture("run-time");
 

@@ -26,7 +26,7 @@ test("compiles, graph and guards are shown, and their lines are links", { tag: "
     await openViews(debug);
     await expect(compiles.row("Compiles", "0/0")).toContainText("tracing");
     await expect(await compiles.reveal("Graph", "total_3"), "the graph so far").toContainText("total_2 + mul_3");
-    await expect(compiles.row("Guards", "L['x']"), "the guards so far").toContainText("TENSOR_MATCH");
+    await expect(compiles.row("Guards", "x as Tensor f32[2, 3] cpu"), "the guards so far").toContainText("TENSOR_MATCH");
 
     await vscode.page.keyboard.press("F5");
     // The analysis starts again after the graph break, and hits the breakpoint no more.
