@@ -59,11 +59,11 @@ def measure_compiles(repeats: int) -> dict[str, list[list[float]]]:
     """
     with TurnTakers(ENCODER) as takers:
         programs = {"plain": takers.start_plainly()}
-        attached = DebuggedProgram(ENCODER, [takers.port], record=False)
+        attached = DebuggedProgram(ENCODER, [takers.port], record=False)  # the record has a row of its own
         programs["attached, nothing armed"] = takers.start(attached)
         programs["attached, with the record"] = takers.start(DebuggedProgram(ENCODER, [takers.port]))
         lines = lines_that_are_not_reached()
-        armed = DebuggedProgram(ENCODER, [takers.port], lines, justMyCode=False, record=False)
+        armed = DebuggedProgram(ENCODER, [takers.port], lines, justMyCode=False, record=False)  # as in the row above
         programs[f"{BREAKPOINTS} breakpoints, not hit"] = takers.start(armed)
         assert armed.unverified == 0, f"{armed.unverified} breakpoints are not verified"
         for program in programs.values():

@@ -39,7 +39,7 @@ class DebuggedProgram:
             "args": list(arguments),
             "python": [sys.executable],
             "mode": "compile-time",
-            "eager": False,
+            "eager": False,  # debugpy has benchmarks of its own (eager.py)
             **options,
         }
         beginning = self.client.begin("launch", configuration)

@@ -172,7 +172,7 @@ def test_what_initialize_offers_is_true_for_every_frame(session: Session, tmp_pa
 
 
 def test_values_of_a_trace_are_written_in_hexadecimal(session: Session, tmp_path: Path) -> None:
-    Running(session, tmp_path, "trace", "traced", eager=False)
+    Running(session, tmp_path, "trace", "traced")
     stop = session.wait_for_stop("breakpoint", at="traced")
     arguments = {"expression": "i + 254", "frameId": stop.frame.data.id, "format": {"hex": True}, "context": "watch"}
     assert session.request("evaluate", arguments)["result"] == "0xfe"
