@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test check check-typescript format unit test-vscode test-editors screenshots package bench test-matrix clean
+.PHONY: help setup demo vscode test check check-typescript format unit generate test-vscode test-editors screenshots package bench test-matrix clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ check-typescript: $(TYPESCRIPT_READY)
 format: $(READY)  ## Format the sources and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+generate: $(READY)  ## Write what is generated: DAP's structures
+	$(BIN)/python -m tests.structure.generate_types
 
 unit: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGUMENTS)

@@ -7,14 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dynamo_dap.protocol.events import StoppedEventBody
 from dynamo_dap.protocol.messages import Event, decode
-from dynamo_dap.protocol.requests import InitializeArguments
-from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.protocol.types import InitializeRequestArguments, SourceBreakpoint, StoppedEventBody
 from dynamo_dap.terminal.client import Client
 from dynamo_dap.terminal.server_process import ServerProcess
 
-_INTRODUCTION = InitializeArguments(
+_INTRODUCTION = InitializeRequestArguments(
     adapter_id="dynamo", client_id="benchmark", path_format="path", supports_variable_type=True
 )
 

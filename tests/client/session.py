@@ -21,9 +21,16 @@ import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.messages import Request, to_builtins
-from dynamo_dap.protocol.requests import InitializeArguments
 from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.protocol.types import Breakpoint, Capabilities, Scope, SourceBreakpoint, StackFrame, Variable
+from dynamo_dap.protocol.types import (
+    Breakpoint,
+    Capabilities,
+    InitializeRequestArguments,
+    Scope,
+    SourceBreakpoint,
+    StackFrame,
+    Variable,
+)
 from dynamo_dap.terminal.client import Client, OnReverseRequest, PendingResponse
 from dynamo_dap.terminal.server_process import ServerProcess
 from tests.client import processes, thread_events, zygote
@@ -36,7 +43,7 @@ TRACEBACK = "Traceback (most recent call last)"
 END_DEADLINE = 15.0
 """Seconds in which everything has to be gone after the end of a session."""
 
-INITIALIZE = InitializeArguments(
+INITIALIZE = InitializeRequestArguments(
     adapter_id="dynamo",
     client_id="tests",
     client_name="dynamo-dap tests",
@@ -262,7 +269,7 @@ class Session:
 
     # -- beginning -------------------------------------------------------------------------------------------------
 
-    def initialize(self, arguments: InitializeArguments = INITIALIZE) -> Capabilities:
+    def initialize(self, arguments: InitializeRequestArguments = INITIALIZE) -> Capabilities:
         """Introduce the client."""
         return self.client.initialize(arguments)
 

@@ -12,7 +12,7 @@ import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.framing import frame
-from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.protocol.types import InitializeRequestArguments
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.environments import VirtualEnvironment
 from tests.client.session import launch_configuration
@@ -232,7 +232,9 @@ def test_a_path_that_is_no_text_is_no_trouble(session: Session, tmp_path: Path) 
 
 def test_columns_and_lines_that_count_from_zero(session: Session) -> None:
     session.initialize(
-        InitializeArguments(adapter_id="dynamo", lines_start_at1=False, columns_start_at1=False, path_format="path")
+        InitializeRequestArguments(
+            adapter_id="dynamo", lines_start_at1=False, columns_start_at1=False, path_format="path"
+        )
     )
     with session.launching("basic"):
         line = Fixture("basic").line("first")

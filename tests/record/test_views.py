@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.protocol.types import InitializeRequestArguments
 from tests.client import Session
 from tests.client.fixtures import Fixture
 
@@ -152,7 +152,9 @@ def test_changes_are_told_once_compiles_were_asked_for(session: Session) -> None
 
 
 def test_places_are_written_as_the_client_writes_them(session: Session) -> None:
-    session.initialize(InitializeArguments("dynamo", lines_start_at1=False, columns_start_at1=False, path_format="uri"))
+    session.initialize(
+        InitializeRequestArguments("dynamo", lines_start_at1=False, columns_start_at1=False, path_format="uri")
+    )
     fixture = Fixture("graph_break")
     source = {"path": fixture.path.as_uri()}
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from dynamo_dap.debuggee.agent.requests import RequestError
-from dynamo_dap.protocol.requests import DisassembleArguments
-from dynamo_dap.protocol.types import InstructionBreakpoint
+from dynamo_dap.protocol.types import DisassembleArguments, InstructionBreakpoint
 from tests.run_time.in_process import Recorder, ScriptedHost, debugging
 from tests.run_time.programs import FIXTURE, compiled, programs, replay_arguments
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from dynamo_dap.protocol.events import BreakpointEventBody, StoppedEventBody
 from dynamo_dap.protocol.messages import EMPTY, encode_body
-from dynamo_dap.protocol.requests import SetBreakpointsResponseBody
-from dynamo_dap.protocol.types import Breakpoint
+from dynamo_dap.protocol.types import Breakpoint, BreakpointEventBody, SetBreakpointsResponseBody, StoppedEventBody
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory, Remembered
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.messages import encode_body, to_builtins
-from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.protocol.types import InitializeRequestArguments
 from dynamo_dap.server.dialect import Dialect
 
-ZERO = Dialect.of(InitializeArguments("x", lines_start_at1=False, columns_start_at1=False, path_format="uri"))
+ZERO = Dialect.of(InitializeRequestArguments("x", lines_start_at1=False, columns_start_at1=False, path_format="uri"))
 
 
 def _backend(arguments: Any) -> Any:
@@ -25,7 +25,10 @@ def _client(body: Any) -> Any:
 
 def test_common_clients_are_not_read() -> None:
     raw = msgspec.Raw(b"not even JSON")
-    for arguments in (InitializeArguments("x"), InitializeArguments("x", lines_start_at1=True, path_format="path")):
+    for arguments in (
+        InitializeRequestArguments("x"),
+        InitializeRequestArguments("x", lines_start_at1=True, path_format="path"),
+    ):
         dialect = Dialect.of(arguments)
         assert dialect.to_backend(raw) is raw
         assert dialect.to_client(raw) is raw

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.protocol.types import InitializeRequestArguments
 from tests.client import Session
 from tests.client.session import launch_configuration
 from tests.conftest import NewSession
@@ -168,7 +168,7 @@ def test_a_supervisor_that_is_killed_is_told(session: Session, terminal: Termina
 
 def test_a_client_without_a_terminal_is_told(new_session: NewSession, tmp_path: Path) -> None:
     session = new_session()
-    session.initialize(InitializeArguments(adapter_id="dynamo"))
+    session.initialize(InitializeRequestArguments(adapter_id="dynamo"))
     program = write(tmp_path, "print('ran')")
     text = session.refusal("launch", launch_configuration(program, console="externalTerminal"))
     assert "internalConsole" in text

@@ -1,7 +1,7 @@
 """The three DAP envelopes (request, response, event) and their JSON codec.
 
 Bodies stay raw JSON until someone who knows their type asks for it: a router passes them on unread, a handler decodes
-them into the structs of ``types``, ``requests`` and ``events``. Used by every thread that sends or receives.
+them into the structs of ``types``. Used by every thread that sends or receives.
 """
 
 from __future__ import annotations

@@ -6,8 +6,29 @@ declare (``handling``) is added to ``AGENT_CAPABILITIES``.
 
 from __future__ import annotations
 
-from dynamo_dap.protocol import requests
-from dynamo_dap.protocol.types import BreakpointMode, Capabilities, ExceptionBreakpointsFilter
+from dynamo_dap.protocol.types import (
+    BreakpointLocationsArguments,
+    BreakpointMode,
+    Capabilities,
+    CompletionsArguments,
+    ContinueArguments,
+    DataBreakpointInfoArguments,
+    DisassembleArguments,
+    EvaluateArguments,
+    ExceptionBreakpointsFilter,
+    ExceptionInfoArguments,
+    LocationsArguments,
+    NextArguments,
+    PauseArguments,
+    ScopesArguments,
+    SetExpressionArguments,
+    SetVariableArguments,
+    SourceArguments,
+    StackTraceArguments,
+    StepInArguments,
+    StepOutArguments,
+    VariablesArguments,
+)
 
 AGENT_CAPABILITIES = Capabilities(
     supports_conditional_breakpoints=True,
@@ -102,24 +123,24 @@ AGENT_CAPABILITIES = Capabilities(
 )
 
 FORWARDED_REQUESTS: dict[str, type] = {
-    "breakpointLocations": requests.BreakpointLocationsArguments,
-    "completions": requests.CompletionsArguments,
-    "continue": requests.ContinueArguments,
-    "dataBreakpointInfo": requests.DataBreakpointInfoArguments,
-    "disassemble": requests.DisassembleArguments,
-    "evaluate": requests.EvaluateArguments,
-    "exceptionInfo": requests.ExceptionInfoArguments,
-    "locations": requests.LocationsArguments,
-    "next": requests.NextArguments,
-    "pause": requests.PauseArguments,
-    "scopes": requests.ScopesArguments,
-    "setExpression": requests.SetExpressionArguments,
-    "setVariable": requests.SetVariableArguments,
-    "source": requests.SourceArguments,
-    "stackTrace": requests.StackTraceArguments,
-    "stepIn": requests.StepInArguments,
-    "stepOut": requests.StepOutArguments,
-    "variables": requests.VariablesArguments,
+    "breakpointLocations": BreakpointLocationsArguments,
+    "completions": CompletionsArguments,
+    "continue": ContinueArguments,
+    "dataBreakpointInfo": DataBreakpointInfoArguments,
+    "disassemble": DisassembleArguments,
+    "evaluate": EvaluateArguments,
+    "exceptionInfo": ExceptionInfoArguments,
+    "locations": LocationsArguments,
+    "next": NextArguments,
+    "pause": PauseArguments,
+    "scopes": ScopesArguments,
+    "setExpression": SetExpressionArguments,
+    "setVariable": SetVariableArguments,
+    "source": SourceArguments,
+    "stackTrace": StackTraceArguments,
+    "stepIn": StepInArguments,
+    "stepOut": StepOutArguments,
+    "variables": VariablesArguments,
 }
 """Requests that one backend answers, and the type that their arguments must have. The server does not read the body."""
 

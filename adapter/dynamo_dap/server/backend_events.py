@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from dynamo_dap.protocol.events import ContinuedEventBody, StoppedEventBody, ThreadEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, decode
+from dynamo_dap.protocol.types import ContinuedEventBody, StoppedEventBody, ThreadEventBody
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
 from dynamo_dap.server.client import Client

@@ -13,9 +13,8 @@ from typing import Protocol
 
 import msgspec
 
-from dynamo_dap.protocol.events import BreakpointEventBody, StoppedEventBody
 from dynamo_dap.protocol.messages import decode
-from dynamo_dap.protocol.types import Breakpoint
+from dynamo_dap.protocol.types import Breakpoint, BreakpointEventBody, StoppedEventBody
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoint_shares import share
 from dynamo_dap.server.stopped_threads import AGENT

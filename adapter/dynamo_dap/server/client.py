@@ -8,15 +8,16 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import Receiver
-from dynamo_dap.protocol.events import ExitedEventBody, OutputEventBody
 from dynamo_dap.protocol.messages import Request, Response, decode
-from dynamo_dap.protocol.requests import (
-    InitializeArguments,
-    RunInTerminalArguments,
-    RunInTerminalResponseBody,
-    StartDebuggingArguments,
-)
 from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.protocol.types import (
+    ExitedEventBody,
+    InitializeRequestArguments,
+    OutputEventBody,
+    RunInTerminalRequestArguments,
+    RunInTerminalResponseBody,
+    StartDebuggingRequestArguments,
+)
 from dynamo_dap.server.dialect import Dialect
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.loop_connection import LoopConnection
@@ -55,7 +56,7 @@ class Client:
 
     def __init__(self, stream: ByteStream, receiver: Receiver, *, is_trusted: bool) -> None:
         self._connection = LoopConnection(stream, "IDE", receiver, is_trusted=is_trusted)
-        self._information: InitializeArguments | None = None
+        self._information: InitializeRequestArguments | None = None
         self._dialect = Dialect()
         self._follows_compiles = False
         """Whether it has asked for compiles, and so knows the event that tells of more."""
@@ -64,13 +65,13 @@ class Client:
         """It has shown the access token."""
         self._connection.trust()
 
-    def introduce(self, arguments: InitializeArguments) -> None:
+    def introduce(self, arguments: InitializeRequestArguments) -> None:
         """Remember what the client said of itself."""
         self._information = arguments
         self._dialect = Dialect.of(arguments)
 
     @property
-    def initialize_arguments(self) -> InitializeArguments:
+    def initialize_arguments(self) -> InitializeRequestArguments:
         """What backends are told of the client; places are translated for them."""
         assert self._information is not None, "nothing is started before 'initialize'"
         return msgspec.structs.replace(
@@ -94,7 +95,7 @@ class Client:
         """Whether the client takes ``runInTerminal`` requests."""
         return self._information is not None and bool(self._information.supports_run_in_terminal_request)
 
-    async def run_in_terminal(self, arguments: RunInTerminalArguments) -> RunInTerminalResponseBody:
+    async def run_in_terminal(self, arguments: RunInTerminalRequestArguments) -> RunInTerminalResponseBody:
         """Have the client run a command in a terminal of its own. Raises ``RequestFailed``, ``TimeoutError``."""
         body = await self._connection.request("runInTerminal", arguments, timeout=_TERMINAL_TIMEOUT)
         return decode(body, RunInTerminalResponseBody, "response to runInTerminal")
@@ -106,7 +107,7 @@ class Client:
 
     async def start_debugging(self, configuration: dict[str, Any]) -> None:
         """Have the client start another session, which attaches. Raises ``RequestFailed``, ``TimeoutError``."""
-        arguments = StartDebuggingArguments(configuration=configuration, request="attach")
+        arguments = StartDebuggingRequestArguments(configuration=configuration, request="attach")
         await self._connection.request("startDebugging", arguments, timeout=_SESSION_TIMEOUT)
 
     def output(self, text: str, category: str = "console") -> None:

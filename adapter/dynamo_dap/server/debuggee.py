@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.events import ProcessEventBody
 from dynamo_dap.protocol.messages import Event, decode
+from dynamo_dap.protocol.types import ProcessEventBody
 from dynamo_dap.server.adopted_debugpy import AdoptedDebugpy
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.backend_events import BackendEvents

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.protocol.types import InitializeRequestArguments
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.errors import ErrorId, StartRefused
 from dynamo_dap.server.launching.options import LaunchArguments, SessionOptions
@@ -30,7 +30,11 @@ class DebugpyBackend(Backend):
     takes_cancel = False
 
     async def introduce(
-        self, client: InitializeArguments, options: SessionOptions, given: dict[str, Any], initialized: asyncio.Event
+        self,
+        client: InitializeRequestArguments,
+        options: SessionOptions,
+        given: dict[str, Any],
+        initialized: asyncio.Event,
     ) -> None:
         """Begin the session: ``given`` are the client's own ``launch`` or ``attach`` arguments.
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from dynamo_dap.protocol.messages import encode_body
-from dynamo_dap.protocol.requests import InitializeArguments
+from dynamo_dap.protocol.types import InitializeRequestArguments
 
 _LINES = frozenset({"line", "endLine"})
 _COLUMNS = frozenset({"column", "endColumn"})
@@ -34,7 +34,7 @@ class Dialect:
     has_uris: bool = False
 
     @classmethod
-    def of(cls, client: InitializeArguments) -> Dialect:
+    def of(cls, client: InitializeRequestArguments) -> Dialect:
         """Return the dialect that ``client`` told of in ``initialize``."""
         return cls(
             first_line=0 if client.lines_start_at1 is False else 1,

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from dynamo_dap.protocol import requests
-from dynamo_dap.protocol.types import BreakpointMode, Capabilities, ExceptionBreakpointsFilter
+from dynamo_dap.protocol.types import (
+    BreakpointMode,
+    Capabilities,
+    ExceptionBreakpointsFilter,
+    GotoArguments,
+    GotoTargetsArguments,
+    ModulesArguments,
+    StepInTargetsArguments,
+)
 
 EXCEPTION_FILTERS = [
     ExceptionBreakpointsFilter(
@@ -54,9 +61,9 @@ EAGER_REQUESTS: dict[str, object] = {
 """Requests that only debugpy knows, and what is answered for what is not debugpy's; None refuses it."""
 
 EAGER_ARGUMENTS: dict[str, type] = {
-    "goto": requests.GotoArguments,
-    "gotoTargets": requests.GotoTargetsArguments,
-    "modules": requests.ModulesArguments,
-    "stepInTargets": requests.StepInTargetsArguments,
+    "goto": GotoArguments,
+    "gotoTargets": GotoTargetsArguments,
+    "modules": ModulesArguments,
+    "stepInTargets": StepInTargetsArguments,
 }
 """The types that their arguments must have."""

@@ -16,7 +16,11 @@ import msgspec
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.messages import Event, Request, Response, decode
-from dynamo_dap.protocol.requests import (
+from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.protocol.types import (
+    Breakpoint,
+    Capabilities,
+    CompletionItem,
     CompletionsArguments,
     CompletionsResponseBody,
     ContinueResponseBody,
@@ -24,8 +28,10 @@ from dynamo_dap.protocol.requests import (
     EvaluateResponseBody,
     ExceptionInfoArguments,
     ExceptionInfoResponseBody,
-    InitializeArguments,
+    FunctionBreakpoint,
+    InitializeRequestArguments,
     PauseArguments,
+    Scope,
     ScopesArguments,
     ScopesResponseBody,
     SetBreakpointsArguments,
@@ -33,25 +39,17 @@ from dynamo_dap.protocol.requests import (
     SetExceptionBreakpointsArguments,
     SetFunctionBreakpointsArguments,
     SetFunctionBreakpointsResponseBody,
+    Source,
     SourceArguments,
+    SourceBreakpoint,
     SourceResponseBody,
     StackTraceArguments,
     StackTraceResponseBody,
+    Thread,
     ThreadsResponseBody,
+    Variable,
     VariablesArguments,
     VariablesResponseBody,
-)
-from dynamo_dap.protocol.streams import ByteStream
-from dynamo_dap.protocol.types import (
-    Breakpoint,
-    Capabilities,
-    CompletionItem,
-    FunctionBreakpoint,
-    Scope,
-    Source,
-    SourceBreakpoint,
-    Thread,
-    Variable,
 )
 
 T = TypeVar("T")
@@ -172,7 +170,7 @@ class Client:
 
     # -- the beginning and the end of a session --------------------------------------------------------------------
 
-    def initialize(self, arguments: InitializeArguments) -> Capabilities:
+    def initialize(self, arguments: InitializeRequestArguments) -> Capabilities:
         """Introduce this client and learn what the server can do."""
         self.capabilities = self.ask("initialize", arguments, Capabilities)
         return self.capabilities

@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.events import (
+from dynamo_dap.protocol.messages import Event, decode
+from dynamo_dap.protocol.types import (
     BreakpointEventBody,
     ContinuedEventBody,
     ExitedEventBody,
+    InitializeRequestArguments,
     OutputEventBody,
+    Scope,
+    StackFrame,
     StoppedEventBody,
     ThreadEventBody,
+    Variable,
 )
-from dynamo_dap.protocol.messages import Event, decode
-from dynamo_dap.protocol.requests import InitializeArguments
-from dynamo_dap.protocol.types import Scope, StackFrame, Variable
 from dynamo_dap.terminal.breakpoints import BreakpointList
 from dynamo_dap.terminal.client import Client, PendingResponse
 from dynamo_dap.terminal.errors import UsageError
@@ -32,7 +34,7 @@ from dynamo_dap.terminal.server_process import ServerProcess
 from dynamo_dap.terminal.source_text import SourceText
 from dynamo_dap.terminal.view import CONTEXT_LINES, View
 
-_INTRODUCTION = InitializeArguments(
+_INTRODUCTION = InitializeRequestArguments(
     adapter_id="dynamo",
     client_id="dynamo-dap-terminal",
     client_name="dynamo-dap in the terminal",

@@ -33,8 +33,8 @@ from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, VirtualSource, WriteRefused, text_of_raised
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.events import BreakpointEventBody, OutputEventBody, StoppedEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.types import BreakpointEventBody, OutputEventBody, StoppedEventBody
 
 
 class Agent:

@@ -13,8 +13,7 @@ from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.values.model import Interrupted, text_of_raised
-from dynamo_dap.protocol.events import OutputEventBody
-from dynamo_dap.protocol.types import Source
+from dynamo_dap.protocol.types import OutputEventBody, Source
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent

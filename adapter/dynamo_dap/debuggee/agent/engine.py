@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
+from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
 
 
 class Engine(Protocol):

@@ -16,8 +16,7 @@ from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.translator import Instruction, Translator
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import preview
-from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
-from dynamo_dap.protocol.types import DisassembledInstruction, Source
+from dynamo_dap.protocol.types import DisassembleArguments, DisassembledInstruction, DisassembleResponseBody, Source
 
 _BASE = 1 << 48
 """Far above the addresses of generated code, so that an address tells whose it is."""

@@ -37,7 +37,7 @@ from dynamo_dap.debuggee.torch_internals.translator import (
     instruction_at,
     is_in_resume_prologue,
 )
-from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
+from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
 
 
 class CompileTimeEngine:

@@ -34,7 +34,7 @@ from dynamo_dap.debuggee.torch_internals.traces import Trace, TraceNotes
 from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace, running_translator
 from dynamo_dap.debuggee.torch_internals.user_errors import error_behind
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
+from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
 from dynamo_dap.record.events import (
     AttemptRestarted,
     BreakFound,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction
 from dynamo_dap.debuggee.run_time.addresses import BadAddress, parsed_address
 from dynamo_dap.debuggee.run_time.generated import ADDRESS_SHIFT, GeneratedCode, GeneratedCodes
-from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
-from dynamo_dap.protocol.types import DisassembledInstruction, Source
+from dynamo_dap.protocol.types import DisassembleArguments, DisassembledInstruction, DisassembleResponseBody, Source
 
 MAXIMUM_COUNT = 10_000
 _UNIT = 2

@@ -43,8 +43,13 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
     Notifier,
 )
 from dynamo_dap.debuggee.values.model import VirtualSource, text_of_raised
-from dynamo_dap.protocol.requests import DisassembleArguments, DisassembleResponseBody
-from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
+from dynamo_dap.protocol.types import (
+    Breakpoint,
+    DisassembleArguments,
+    DisassembleResponseBody,
+    InstructionBreakpoint,
+    SourceBreakpoint,
+)
 
 EXCEPTION_FILTER = "generated-code"
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dynamo_dap.protocol.requests import (
+from dynamo_dap.protocol.types import (
+    Capabilities,
     SetBreakpointsArguments,
     SetDataBreakpointsArguments,
     SetExceptionBreakpointsArguments,
     SetFunctionBreakpointsArguments,
     SetInstructionBreakpointsArguments,
 )
-from dynamo_dap.protocol.types import Capabilities
 from dynamo_dap.server.breakpoint_memory import Remembered
 from dynamo_dap.server.breakpoint_shares import conditions_refused
 from dynamo_dap.server.errors import ErrorId, RequestRefused

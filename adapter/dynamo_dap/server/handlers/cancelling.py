@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dynamo_dap.protocol.requests import CancelArguments
-from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.protocol.types import CancelArguments, Capabilities
 from dynamo_dap.server.handling import handles
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from dynamo_dap.protocol.requests import DisconnectArguments, TerminateArguments
-from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.protocol.types import Capabilities, DisconnectArguments, TerminateArguments
 from dynamo_dap.server.handling import handles
 
 if TYPE_CHECKING:

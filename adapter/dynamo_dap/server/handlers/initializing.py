@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dynamo_dap.protocol.requests import InitializeArguments
-from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.protocol.types import Capabilities, InitializeRequestArguments
 from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES
 from dynamo_dap.server.capabilities import union
 from dynamo_dap.server.eager_capabilities import EAGER_CAPABILITIES
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
     from dynamo_dap.server.session import Session
 
 
-@handles("initialize", InitializeArguments, before_initialize=True)
-def initialize(session: Session, arguments: InitializeArguments) -> Capabilities:
+@handles("initialize", InitializeRequestArguments, before_initialize=True)
+def initialize(session: Session, arguments: InitializeRequestArguments) -> Capabilities:
     """Tell what handlers and agent can do together."""
     if session.client.is_introduced:
         raise RequestRefused(ErrorId.INITIALIZED_TWICE, "'initialize' was sent before")

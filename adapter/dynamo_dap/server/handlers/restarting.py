@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.events import BreakpointEventBody, ContinuedEventBody, ThreadEventBody
-from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.protocol.types import BreakpointEventBody, Capabilities, ContinuedEventBody, ThreadEventBody
 from dynamo_dap.server import starting
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoint_memory import Remembered

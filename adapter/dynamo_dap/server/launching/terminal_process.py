@@ -19,9 +19,8 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.events import ExitedEventBody
 from dynamo_dap.protocol.messages import Event, Request, decode
-from dynamo_dap.protocol.requests import RunInTerminalArguments
+from dynamo_dap.protocol.types import ExitedEventBody, RunInTerminalRequestArguments
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.errors import ErrorId, StartRefused
 from dynamo_dap.server.launching.agent_listener import AgentListener
@@ -87,7 +86,7 @@ class TerminalProcess:
 
     async def _run(self, what: TerminalCommand, client: Client, job: Path) -> None:
         kind = "external" if what.console == "externalTerminal" else "integrated"
-        arguments = RunInTerminalArguments(
+        arguments = RunInTerminalRequestArguments(
             cwd=str(what.cwd), args=[sys.executable, "-I", str(_SUPERVISOR), str(job)], kind=kind, title=what.title
         )
         try:

@@ -9,7 +9,9 @@ from dynamo_dap.debuggee.agent.breakpoints import EXCEPTION_FILTERS, Conditions
 from dynamo_dap.debuggee.agent.handlers.generated_code import set_listing_breakpoints
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table
-from dynamo_dap.protocol.requests import (
+from dynamo_dap.protocol.types import (
+    Breakpoint,
+    BreakpointLocation,
     BreakpointLocationsArguments,
     BreakpointLocationsResponseBody,
     SetBreakpointsArguments,
@@ -18,8 +20,8 @@ from dynamo_dap.protocol.requests import (
     SetExceptionBreakpointsResponseBody,
     SetFunctionBreakpointsArguments,
     SetFunctionBreakpointsResponseBody,
+    SourceBreakpoint,
 )
-from dynamo_dap.protocol.types import Breakpoint, BreakpointLocation, SourceBreakpoint
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent

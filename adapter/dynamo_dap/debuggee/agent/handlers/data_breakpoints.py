@@ -8,7 +8,7 @@ from dynamo_dap.debuggee.agent.handlers.lookup import held_children, held_frame,
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles, handles_while_held
 from dynamo_dap.debuggee.agent.watched_variable import ANY_ACCESS, CHANGED, GUARDED
-from dynamo_dap.protocol.requests import (
+from dynamo_dap.protocol.types import (
     DataBreakpointInfoArguments,
     DataBreakpointInfoResponseBody,
     SetDataBreakpointsArguments,

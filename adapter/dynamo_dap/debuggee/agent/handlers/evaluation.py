@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.agent.handlers.variables import (
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import RequestError, handles_while_held
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, WriteRefused, text_of_raised
-from dynamo_dap.protocol.requests import (
+from dynamo_dap.protocol.types import (
     CompletionsArguments,
     CompletionsResponseBody,
     EvaluateArguments,

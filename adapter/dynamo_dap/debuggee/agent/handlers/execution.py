@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.protocol.requests import (
+from dynamo_dap.protocol.types import (
     ContinueArguments,
     ContinueResponseBody,
     NextArguments,

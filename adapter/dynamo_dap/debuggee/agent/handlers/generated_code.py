@@ -12,13 +12,16 @@ from dynamo_dap.debuggee.agent.breakpoints import RUN_TIME
 from dynamo_dap.debuggee.agent.handlers.lookup import referred
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.requests import (
+from dynamo_dap.protocol.types import (
+    Breakpoint,
     DisassembleArguments,
     DisassembleResponseBody,
+    InstructionBreakpoint,
     SetInstructionBreakpointsArguments,
     SetInstructionBreakpointsResponseBody,
+    Source,
+    SourceBreakpoint,
 )
-from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, Source, SourceBreakpoint
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent

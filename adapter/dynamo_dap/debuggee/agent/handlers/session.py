@@ -8,7 +8,12 @@ from msgspec import Struct
 
 from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.requests import handles
-from dynamo_dap.protocol.requests import CancelArguments, DisconnectArguments, InitializeArguments, TerminateArguments
+from dynamo_dap.protocol.types import (
+    CancelArguments,
+    DisconnectArguments,
+    InitializeRequestArguments,
+    TerminateArguments,
+)
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent
@@ -18,8 +23,8 @@ class _NoArguments(Struct):
     pass
 
 
-@handles("initialize", InitializeArguments)
-def initialize(agent: Agent, arguments: InitializeArguments) -> None:
+@handles("initialize", InitializeRequestArguments)
+def initialize(agent: Agent, arguments: InitializeRequestArguments) -> None:
     """Nothing to negotiate: the server knows what the agent can."""
 
 

@@ -9,7 +9,7 @@ from dynamo_dap.debuggee.agent.handlers.stack import dap_source
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import RequestError, handles, handles_while_held
 from dynamo_dap.debuggee.values.model import Location, VirtualSource
-from dynamo_dap.protocol.requests import (
+from dynamo_dap.protocol.types import (
     LocationsArguments,
     LocationsResponseBody,
     SourceArguments,

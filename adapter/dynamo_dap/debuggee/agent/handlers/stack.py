@@ -12,15 +12,17 @@ from dynamo_dap.debuggee.agent.requests import RequestError, handles_while_held
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, stands_in_for_builtin
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, VirtualSource
-from dynamo_dap.protocol.requests import (
+from dynamo_dap.protocol.types import (
     ExceptionInfoArguments,
     ExceptionInfoResponseBody,
+    Scope,
     ScopesArguments,
     ScopesResponseBody,
+    Source,
+    StackFrame,
     StackTraceArguments,
     StackTraceResponseBody,
 )
-from dynamo_dap.protocol.types import Scope, Source, StackFrame
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent

@@ -11,13 +11,14 @@ from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles_while_held
 from dynamo_dap.debuggee.values.model import Value, Variable
 from dynamo_dap.debuggee.values.paging import page_of
-from dynamo_dap.protocol.requests import (
+from dynamo_dap.protocol.types import (
     SetVariableArguments,
     SetVariableResponseBody,
+    ValueFormat,
+    VariablePresentationHint,
     VariablesArguments,
     VariablesResponseBody,
 )
-from dynamo_dap.protocol.types import ValueFormat, VariablePresentationHint
 from dynamo_dap.protocol.types import Variable as DapVariable
 
 if TYPE_CHECKING:
