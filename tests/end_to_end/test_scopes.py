@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.client import Fixture, Session
+from tests.client.session import Tree
 
 SCOPES = ["Locals", "Value Stack", "Globals", "Graph", "Guards", "Side Effects", "Compile"]
 
@@ -43,6 +44,29 @@ def test_scopes_and_a_tensor(session: Session) -> None:
     compile_facts = stop.frame["Compile"].texts()
     assert "0/0" in str(compile_facts)
     assert "eager" in str(compile_facts)
+    assert session.run_to_end() == 0
+
+
+def _all_below(tree: Tree, depth: int) -> list[Tree]:
+    below = list(tree.children.values()) if depth else []
+    return [*below, *(one for child in below for one in _all_below(child, depth - 1))]
+
+
+def test_what_cannot_be_set_is_marked_and_refused_with_a_reason(session: Session) -> None:
+    session.launch("basic", "branch")
+    stop = session.wait_for_stop("breakpoint", at="branch")
+    shown = [one for scope in stop.frame.scopes.values() for one in _all_below(scope, 2)]
+    shown += [one for frame in stop.frames[1:] for one in frame["Locals"].children.values()]
+    assert {"z", "dtype", "compile id"} <= {one.name for one in shown}
+    for one in shown:
+        hint = one.variable.presentation_hint
+        assert hint is not None, one.name
+        assert "readOnly" in (hint.attributes or ()), one.name
+    locals_reference = stop.frame["Locals"].variable.variables_reference
+    write = {"variablesReference": locals_reference, "name": "z", "value": "x"}
+    assert session.refusal("setVariable", write).startswith("'z' is read-only: what can be set are")
+    write = {"frameId": stop.frame.data.id, "expression": "z", "value": "x"}
+    assert session.refusal("setExpression", write).startswith("nothing can be assigned in this frame: what can be set")
     assert session.run_to_end() == 0
 
 

@@ -59,6 +59,11 @@ def test_stepping_by_instruction_and_by_statement(session: Session) -> None:
     assert stop.frames[1].marker == "append"
     stack = stop.frame["Value Stack"].texts()
     assert list(stack.values())[-3:-1] == ["[1, 3]", "[1]"]
+    temporaries = {name for name in stop.frame["Locals"].children if name.startswith(("graph_out_", "tmp_"))}
+    assert temporaries, "what a compiler's engineer looks at is at the top"
+    user = stop.frames[1]["Locals"]
+    assert temporaries <= set(user["of Dynamo"].children), "and folded where the user's lines are shown"
+    assert not temporaries & set(user.children)
 
 
 def test_values_are_set(session: Session) -> None:
@@ -74,6 +79,11 @@ def test_values_are_set(session: Session) -> None:
         "setExpression", {"frameId": stop.frame.data.id, "expression": "state.steps", "value": "5"}
     )
     assert answer["value"] == "5"
+    for scope in ("Locals", "Value Stack"):
+        for one in stop.frame[scope].children.values():
+            hint = one.variable.presentation_hint
+            settable = hint is None or "readOnly" not in (hint.attributes or ())
+            assert settable == (one.name != "(empty)"), f"{scope}: {one.name}"
     refusal = session.refusal("setVariable", {"variablesReference": locals_reference, "name": "none", "value": "1"})
     assert "is no local variable" in refusal
     stop = session.next("instruction")

@@ -98,13 +98,29 @@ export class DebugPanes {
         await this.foldVariables(text, true);
     }
 
+    /** What the menu of a row of the Variables pane offers, without entries that are greyed out. */
+    async offers(text: string): Promise<string[]> {
+        const entries = this.page.locator(".monaco-menu .action-item:not(.disabled) .action-label");
+        const row = await this.reveal("variables", text);
+        await expect(async () => {
+            await row.click({ button: "right" });
+            await expect(entries.filter({ hasText: "Copy Value" })).toBeVisible({ timeout: 2000 });
+        }, `the menu of ${text} opens`).toPass({ timeout: 20_000 });
+        const texts = await entries.allInnerTexts();
+        await this.page.keyboard.press("Escape");
+        return texts;
+    }
+
     /** Opens or closes a row of the Variables pane. */
     async foldVariables(text: string, open: boolean): Promise<void> {
-        const row = await this.reveal("variables", text);
-        if ((await row.getAttribute("aria-expanded")) !== String(open)) {
-            await row.locator(".monaco-tl-twistie").click();
-            await expect(row).toHaveAttribute("aria-expanded", String(open));
-        }
+        await expect(async () => {
+            // The pane is made anew a moment after a stop, with what was open before.
+            const row = await this.reveal("variables", text);
+            if ((await row.getAttribute("aria-expanded")) !== String(open)) {
+                await row.locator(".monaco-tl-twistie").click();
+                await expect(row).toHaveAttribute("aria-expanded", String(open), { timeout: 3000 });
+            }
+        }, `${text} ${open ? "opens" : "closes"}`).toPass({ timeout: 20_000 });
     }
 
     /** Opens or closes a pane of the Run and Debug view by its title. */

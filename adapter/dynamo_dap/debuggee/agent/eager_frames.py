@@ -81,6 +81,8 @@ def frame_of_globals() -> types.FrameType:
 class GlobalsFrame(EagerFrame):
     """Where a request that names no frame is served: it has no place in the stack."""
 
+    is_writable = True
+
     def __init__(self, console: Callable[[str], None]) -> None:
         """What expressions print goes to ``console``."""
         super().__init__(frame_of_globals(), console)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dynamo_dap.debuggee.values.model import (
+    WHAT_CAN_BE_SET,
     EvaluationError,
     ScopeOfFrame,
     Value,
@@ -42,6 +44,8 @@ class Frame(ABC):
     """A mere divider between kinds of frames."""
     is_user_code: bool = True
     """Frames that are not are shown subtly or left out under ``justMyCode``, unless they are on top."""
+    is_writable: ClassVar[bool] = False
+    """Whether ``write`` assigns anything."""
     instruction_pointer_reference: str | None = None
 
     @property
@@ -84,7 +88,7 @@ class Frame(ABC):
 
     def write(self, expression: str, value: str) -> Value:
         """Assign the value of the expression ``value`` to the assignable ``expression`` (DAP ``setExpression``)."""
-        raise WriteRefused("nothing can be assigned in this frame")
+        raise WriteRefused(f"nothing can be assigned in this frame: {WHAT_CAN_BE_SET}")
 
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
         """Completions for ``text`` with the cursor before the 1-based ``column``."""

@@ -24,6 +24,10 @@ from dynamo_dap.protocol.types import CompletionItem
 class GeneratedFrame(Frame):
     """A frame of generated code, at its instruction in the listing."""
 
+    is_writable = True
+    _folds_temporaries = False
+    """Here a compiler's engineer looks at them."""
+
     def __init__(self, place: Place, console: Callable[[str], None]) -> None:
         """What expressions print goes to ``console``."""
         # Conditions are evaluated in such a frame at every instruction: nothing is made before it is needed.
@@ -60,7 +64,8 @@ class GeneratedFrame(Frame):
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
         """The real state."""
-        return scopes_of(self._place.generated, self._values, self._place.returned)
+        place, folds = self._place, self._folds_temporaries
+        return scopes_of(place.generated, self._values, place.returned, folds_temporaries=folds)
 
     def evaluate(self, expression: str, context: str) -> Value:
         """Evaluate over locals, globals and ``__stack__``."""
@@ -81,6 +86,8 @@ class GeneratedFrame(Frame):
 
 class UserFrame(GeneratedFrame):
     """The same frame, at the line of the user's file that the current instruction is about."""
+
+    _folds_temporaries = True
 
     def __init__(self, place: Place, console: Callable[[str], None]) -> None:
         """As ``GeneratedFrame``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dynamo_dap.debuggee.run_time import evaluation
@@ -31,10 +32,15 @@ from dynamo_dap.debuggee.values.model import (
 from dynamo_dap.debuggee.values.python_values import globals_of, present
 
 
-def scopes_of(generated: GeneratedCode, values: FrameValues, returned: tuple[str, Any] | None) -> list[ScopeOfFrame]:
-    """Return the scopes; ``returned`` is the name and result of the frame that a step just came out of."""
+def scopes_of(
+    generated: GeneratedCode, values: FrameValues, returned: tuple[str, Any] | None, *, folds_temporaries: bool
+) -> list[ScopeOfFrame]:
+    """Return the scopes; ``returned`` is the name and result of the frame that a step just came out of.
+
+    ``folds_temporaries`` puts Dynamo's own variables into a group: who reads the user's lines does not know them.
+    """
     scopes = [
-        ScopeOfFrame("Locals", _Locals(values, returned), "locals"),
+        ScopeOfFrame("Locals", _Locals(values, returned, folds_temporaries), "locals"),
         ScopeOfFrame("Value Stack", _Stack(values), "registers"),
     ]
     if values.cell_names:
@@ -49,6 +55,8 @@ def scopes_of(generated: GeneratedCode, values: FrameValues, returned: tuple[str
 
 class _Named(Children):
     """Variables of the frame that can be assigned to."""
+
+    is_writable = True
 
     def __init__(self, values: FrameValues) -> None:
         self._values = values
@@ -73,21 +81,25 @@ class _Named(Children):
 
 
 class _Locals(_Named):
-    def __init__(self, values: FrameValues, returned: tuple[str, Any] | None) -> None:
+    def __init__(self, values: FrameValues, returned: tuple[str, Any] | None, folds_temporaries: bool) -> None:
         super().__init__(values)
         self._returned = returned
+        self._folds_temporaries = folds_temporaries
 
     def _variables(self) -> Iterable[Variable]:
         if self._returned is not None:
             name, value = self._returned
-            yield Variable(f"(returned by {name})", present(value))
+            yield Variable(f"(returned by {name})", replace(present(value), attributes=("readOnly",)))
         shown = list(self._present(self._values.names, lambda name: None))
         is_dynamos = dynamos_locals(self._values.generated.code, self._values.generated.original)
         users, dynamos = parted(shown, lambda variable: is_dynamos(variable.name))
         yield from users
-        if dynamos:
+        if not self._folds_temporaries:
+            yield from dynamos
+        elif dynamos:
             children = _Some(self._values, [variable.name for variable in dynamos])
-            yield Variable(GROUP, Value(f"{len(dynamos)} variables", children=children, kind="virtual"))
+            text = f"{len(dynamos)} variables"
+            yield Variable(GROUP, Value(text, children=children, kind="virtual", attributes=("readOnly",)))
 
 
 class _Some(_Named):
@@ -107,6 +119,8 @@ class _Cells(_Named):
 
 class _Stack(Children):
     """Slots of the value stack, bottom to top, empty ones included."""
+
+    is_writable = True
 
     def __init__(self, values: FrameValues) -> None:
         self._values = values

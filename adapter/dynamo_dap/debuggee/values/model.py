@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 
 class EvaluationError(Exception):
@@ -47,6 +47,9 @@ def forget_interrupt() -> None:
 
 class WriteRefused(Exception):
     """A value cannot be set; the text says why, and nothing was changed."""
+
+
+WHAT_CAN_BE_SET = "what can be set are variables of generated code and of ordinary Python where that runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,9 @@ class Watchable(Protocol):
 class Children(ABC):
     """The variables below a value or a scope. Made lazily, paged, and never more than asked for."""
 
+    is_writable: ClassVar[bool] = False
+    """Whether ``write`` sets any of them: clients offer to set nothing else."""
+
     @property
     def named_count(self) -> int:
         """How many named children there are; 0 when ``named`` has none. Must be cheap."""
@@ -136,7 +142,7 @@ class Children(ABC):
             WriteRefused: this child cannot be set; nothing was changed.
             EvaluationError: the expression has no value; nothing was changed.
         """
-        raise WriteRefused(f"'{name}' cannot be changed here")
+        raise WriteRefused(f"'{name}' is read-only: {WHAT_CAN_BE_SET}")
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> Evalua
         result=formatted_text(value, arguments.format),
         variables_reference=children_reference(agent, pause, value),
         type=value.type_name,
-        presentation_hint=presentation_hint(value),
+        presentation_hint=presentation_hint(value, frame.is_writable),
         named_variables=named_count(value),
         indexed_variables=indexed_count(value),
         memory_reference=value.memory_reference,

@@ -24,6 +24,8 @@ from dynamo_dap.protocol.types import Variable as DapVariable
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent
 
+READ_ONLY = "readOnly"
+
 
 @handles_while_held(
     "variables", VariablesArguments, lambda agent, arguments: pause_of_variables(agent, arguments.variables_reference)
@@ -32,7 +34,8 @@ def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> Vari
     """Return the children of a value or scope, or a page of them."""
     children = held_children(agent, arguments.variables_reference)
     page = page_of(children, arguments.filter, max(0, arguments.start or 0), arguments.count or 0)
-    return VariablesResponseBody(_uniquely_named([_dap_variable(agent, pause, one, arguments.format) for one in page]))
+    shown = [_dap_variable(agent, pause, one, arguments.format, children.is_writable) for one in page]
+    return VariablesResponseBody(_uniquely_named(shown))
 
 
 def _uniquely_named(variables: list[DapVariable]) -> list[DapVariable]:
@@ -46,14 +49,16 @@ def _uniquely_named(variables: list[DapVariable]) -> list[DapVariable]:
     return variables
 
 
-def _dap_variable(agent: Agent, pause: Pause, variable: Variable, wanted: ValueFormat | None) -> DapVariable:
+def _dap_variable(
+    agent: Agent, pause: Pause, variable: Variable, wanted: ValueFormat | None, is_writable: bool
+) -> DapVariable:
     value = variable.value
     return DapVariable(
         name=variable.name,
         value=formatted_text(value, wanted),
         variables_reference=children_reference(agent, pause, value),
         type=value.type_name,
-        presentation_hint=presentation_hint(value),
+        presentation_hint=presentation_hint(value, is_writable),
         evaluate_name=variable.evaluate_name,
         named_variables=named_count(value),
         indexed_variables=indexed_count(value),
@@ -68,13 +73,14 @@ def children_reference(agent: Agent, pause: Pause, value: Value) -> int:
     return agent.references.number_of(value.children, pause) if value.children is not None else 0
 
 
-def presentation_hint(value: Value) -> VariablePresentationHint | None:
-    """Return a value's DAP presentation hint."""
-    if value.kind is None and not value.attributes and not value.lazy:
+def presentation_hint(value: Value, is_writable: bool) -> VariablePresentationHint | None:
+    """Return a value's DAP presentation hint; ``is_writable`` says whether its scope or frame can set anything."""
+    attributes = list(value.attributes)
+    if not is_writable and READ_ONLY not in attributes:
+        attributes.append(READ_ONLY)
+    if value.kind is None and not attributes and not value.lazy:
         return None
-    return VariablePresentationHint(
-        kind=value.kind, attributes=list(value.attributes) or None, lazy=True if value.lazy else None
-    )
+    return VariablePresentationHint(kind=value.kind, attributes=attributes or None, lazy=True if value.lazy else None)
 
 
 def named_count(value: Value) -> int | None:
