@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dynamo_dap.debuggee.code_analysis.constants import constant_text
-from dynamo_dap.debuggee.code_analysis.data_flow import DataFlow
+from dynamo_dap.debuggee.code_analysis.data_flow import MAXIMUM_TEXT, NO_CONSTANT, DataFlow
 from dynamo_dap.debuggee.code_analysis.exception_table import exception_table
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
 
@@ -107,3 +107,18 @@ def test_constant_text_is_bounded() -> None:
     for _ in range(100):
         nested = (nested,)
     assert len(constant_text(nested)) <= 60
+
+
+def test_an_expression_is_known_whole_when_its_text_is_cut() -> None:
+    text = f"def function(d):\n    d{''.join(f'.name_{number}[{number}]' for number in range(40))}.run('key', d)\n"
+    names: dict[str, Any] = {}
+    exec(text, names)
+    depths = StackDepths(names["function"].__code__)
+    flow = DataFlow(depths)
+    (call,) = filter(None, (flow.call_at(one.index) for one in depths.table))
+    assert len(call.callee.text) == MAXIMUM_TEXT
+    assert call.callee.name == "run"
+    assert call.callee.root.variable == "d"
+    assert [one.name for one in call.callee.path() if one.name][1:3] == ["name_39", "name_38"]
+    assert call.arguments[0].constant == "key"
+    assert call.arguments[1].constant is NO_CONSTANT

@@ -1,14 +1,16 @@
 """What every value on the stack is, as an expression: which instruction made it, from what, and which one uses it.
 
-One pass over all paths of a code object gives each instruction its operands as expressions: ``d.update({'result':
-graph_out_0[0]})``. Where two paths meet with different values the first one reached stands for both. Meant for code
-that Dynamo generates, which is nearly straight; it holds for any code, with less to tell. Pure; any thread.
+One pass over all paths of a code object gives each instruction its operands as trees. Their text, ``d.update({'result':
+graph_out_0[0]})``, is for people and cut; whoever decides something looks at the tree. Where two paths meet with
+different values the first one reached stands for both. Meant for code that Dynamo generates, which is nearly straight;
+it holds for any code, with less to tell. Pure; any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction
 from dynamo_dap.debuggee.code_analysis.operands import UnknownInstruction, left, taken
@@ -18,18 +20,71 @@ MAXIMUM_TEXT = 120
 _UNKNOWN = "…"
 
 
+NO_CONSTANT = object()
+"""What an expression that is no constant has as its ``constant``: any object may be one."""
+
+
 @dataclass(eq=False)
 class Expression:
     """One value on the stack."""
 
     text: str
-    producer: int | None
-    """Index of the instruction that made it; None for what an exception handler finds."""
+    """For people, cut to ``MAXIMUM_TEXT``."""
+    instruction: Instruction | None
+    """What made it; None for what an exception handler finds."""
     operands: tuple[Expression, ...] = ()
     role: str = "value"
     """``value``; ``null`` for an empty slot; ``self`` for the second half of a method that is about to be called."""
     consumers: list[int] = field(default_factory=list)
     """Indices of the instructions that used it up, without those that only moved or copied it."""
+
+    @property
+    def producer(self) -> int | None:
+        """The index of the instruction that made it."""
+        return None if self.instruction is None else self.instruction.index
+
+    @property
+    def name(self) -> str | None:
+        """The name of the variable or attribute that it was read from; None when it was not read by name."""
+        made = self.instruction
+        is_named = made is not None and self.role == "value" and (made.name in _LOADS or made.name in _ATTRIBUTES)
+        return str(made.value) if made is not None and is_named else None
+
+    @property
+    def variable(self) -> str | None:
+        """The name of the variable that it is."""
+        return self.name if self.instruction is not None and self.instruction.name in _LOADS else None
+
+    @property
+    def constant(self) -> object:
+        """The constant that it is, else ``NO_CONSTANT``."""
+        made = self.instruction
+        return made.value if made is not None and made.name in _CONSTANTS else NO_CONSTANT
+
+    @property
+    def base(self) -> Expression | None:
+        """What it was taken from: an attribute's owner, an item's container, what was called; None for the rest."""
+        made = self.instruction
+        if made is None or not self.operands:
+            return None
+        if made.name in _ATTRIBUTES or made.name in _UNPACKS or is_subscript(made) or made.name == "BINARY_SLICE":
+            return self.operands[0]
+        if made.name in _MAKE_FUNCTIONS:
+            return _code_of_function(self.operands)
+        call = call_of(made, self.operands)
+        return None if call is None else call.callee
+
+    def path(self) -> Iterator[Expression]:
+        """Yield the expression, what it was taken from, and so on."""
+        each: Expression | None = self
+        while each is not None:
+            yield each
+            each = each.base
+
+    @property
+    def root(self) -> Expression:
+        """Where its path ends: the variable or constant that it begins with in the source."""
+        return list(self.path())[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +169,10 @@ class DataFlow:
 _MOVES = frozenset(
     {"SWAP", "COPY", "ROT_TWO", "ROT_THREE", "ROT_FOUR", "ROT_N", "DUP_TOP", "DUP_TOP_TWO", "PRECALL", "KW_NAMES"}
 )
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"})
+_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+_UNPACKS = frozenset({"UNPACK_SEQUENCE", "UNPACK_EX"})
+_MAKE_FUNCTIONS = frozenset({"MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"})
 _CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_KW", "CALL_METHOD", "CALL_FUNCTION_EX"})
 _BINARY = {
     "BINARY_ADD": "+",
@@ -135,6 +194,16 @@ _BINARY = {
 def is_move(instruction: Instruction) -> bool:
     """Whether an instruction only moves or copies values."""
     return instruction.name in _MOVES
+
+
+def is_subscript(instruction: Instruction) -> bool:
+    """Whether an instruction takes an item out of a container."""
+    return instruction.name == "BINARY_SUBSCR" or (instruction.name == "BINARY_OP" and instruction.text.startswith("["))
+
+
+def _code_of_function(operands: Sequence[Expression]) -> Expression:
+    """Return the code that a function is made of: its name lies above it up to Python 3.10."""
+    return next((one for one in operands if isinstance(one.constant, CodeType)), operands[-1])
 
 
 def call_of(instruction: Instruction, operands: Sequence[Expression]) -> Call | None:
@@ -164,23 +233,17 @@ def _apply(instruction: Instruction, operands: tuple[Expression, ...], count: in
     if count == 0:
         return ()
     if instruction.name in _KEEPS_LOWER:
-        return (*operands[: count - 1], _grown(instruction, operands[count - 1], operands[count:]))
+        return operands[:count]  # the container keeps being itself, with something more in it
     texts = _texts(instruction, operands, count)
     roles = _roles(instruction, count)
     return tuple(
-        Expression(_bounded(text), instruction.index, operands, role) for text, role in zip(texts, roles, strict=True)
+        Expression(_bounded(text), instruction, operands, role) for text, role in zip(texts, roles, strict=True)
     )
 
 
 _KEEPS_LOWER = frozenset(
     {"LIST_APPEND", "SET_ADD", "MAP_ADD", "LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE"}
 )
-
-
-def _grown(instruction: Instruction, container: Expression, added: Sequence[Expression]) -> Expression:
-    """The container keeps being itself, with something more in it."""
-    del instruction, added
-    return container
 
 
 def _moved(instruction: Instruction, operands: tuple[Expression, ...]) -> tuple[Expression, ...] | None:
@@ -216,7 +279,7 @@ def _has_method_flag(instruction: Instruction) -> bool:
 
 
 def _texts(instruction: Instruction, operands: tuple[Expression, ...], count: int) -> list[str]:
-    if instruction.name in ("UNPACK_SEQUENCE", "UNPACK_EX"):
+    if instruction.name in _UNPACKS:
         # The first element ends on top.
         return [f"{_atom(operands[0])}[{place}]" for place in reversed(range(count))]
     if count == 2 and "null" in _roles(instruction, count):
@@ -231,13 +294,13 @@ def _text(instruction: Instruction, texts: list[str], operands: tuple[Expression
     name = instruction.name
     if name == "PUSH_NULL":
         return "NULL"
-    if name in ("LOAD_CONST", "LOAD_SMALL_INT"):
+    if name in _CONSTANTS:
         return instruction.text
     if name in _LOADS:
         return str(instruction.value)
-    if name in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"):
+    if name in _ATTRIBUTES:
         return f"{_atom(operands[0])}.{instruction.value}"
-    if name == "BINARY_SUBSCR" or (name == "BINARY_OP" and instruction.text.startswith("[")):
+    if is_subscript(instruction):
         return f"{_atom(operands[0])}[{texts[1]}]"
     if name == "BINARY_SLICE":
         return f"{_atom(operands[0])}[{_slice_part(texts[1])}:{_slice_part(texts[2])}]"
@@ -255,10 +318,8 @@ def _text(instruction: Instruction, texts: list[str], operands: tuple[Expression
         return ":".join(_slice_part(text) for text in texts)
     if name == "LIST_TO_TUPLE" or (name == "CALL_INTRINSIC_1" and "LIST_TO_TUPLE" in instruction.text):
         return f"(*{texts[0]},)"
-    if name == "MAKE_FUNCTION":
-        return texts[-1] if len(texts) == 1 else texts[-2] if texts[-1].startswith("'") else texts[-1]
-    if name == "SET_FUNCTION_ATTRIBUTE":
-        return texts[-1]
+    if name in _MAKE_FUNCTIONS:
+        return _code_of_function(operands).text
     if name in ("TO_BOOL", "NOP", "STORE_FAST_LOAD_FAST", "GET_ITER"):
         return texts[0] if name != "GET_ITER" else f"iter({texts[0]})"
     call = call_of(instruction, operands)

@@ -14,15 +14,15 @@ from types import CodeType
 from dynamo_dap.debuggee.code_analysis.data_flow import Call, DataFlow, Expression
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction, InstructionTable
 from dynamo_dap.debuggee.run_time.purpose import DROPPING, PACKING, PROFILING, Kind, Purpose
-from dynamo_dap.debuggee.run_time.side_effect_statements import ReplayedStatements, unquoted
+from dynamo_dap.debuggee.run_time.side_effect_statements import ReplayedStatements, attribute_set_by
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, Statement
 from dynamo_dap.debuggee.torch_internals.generated_code import is_marker
 
 BUILDS = frozenset({"BUILD_LIST", "BUILD_TUPLE", "BUILD_MAP", "BUILD_SET", "BUILD_CONST_KEY_MAP"})
 SUBSCRIPTS = frozenset({"BINARY_SUBSCR", "BINARY_OP", "BINARY_SLICE"})
 _COMPILED_FUNCTION = re.compile(r"__compiled_fn_(\d+)")
-_RESUME_FUNCTION = re.compile(r"(?:<code )?(__resume_at_\w+|torch_dynamo_resume_in_\w+)")
-_PROFILER_MARKS = ("record_pregraph_bytecode_enter", "record_pregraph_bytecode_exit", "_is_profiler_enabled")
+_RESUME_FUNCTIONS = ("__resume_at_", "torch_dynamo_resume_in_")
+_PROFILER_MARKS = frozenset({"record_pregraph_bytecode_enter", "record_pregraph_bytecode_exit", "_is_profiler_enabled"})
 _DYNAMOS_NAMES = ("___context_manager", "__resume_frame_values", "__nested_frame_values", "__import_")
 _ENTERING = frozenset({"RESUME", "NOP", "GEN_START", "RETURN_GENERATOR"})
 _CELL_INSTRUCTIONS = frozenset({"MAKE_CELL", "COPY_FREE_VARS"})
@@ -122,16 +122,15 @@ class Effects:
         return None
 
     def _call(self, instruction: Instruction, call: Call) -> Purpose | None:
-        callee = call.callee.text
-        compiled = _COMPILED_FUNCTION.match(callee)
-        if compiled is not None and "(" not in callee:
+        compiled = _COMPILED_FUNCTION.match(call.callee.variable or "")
+        if compiled is not None:
             return Purpose(Kind.GRAPH, f"call compiled graph {compiled[1]}", instruction.index)
         resume = self._resume_function(call.callee)
         if resume is not None:
             if self._is_called(instruction.index):
                 return PACKING
             return Purpose(Kind.RESUME, f"call the resume function {resume}", instruction.index)
-        if any(mark in callee for mark in _PROFILER_MARKS):
+        if any(one.name in _PROFILER_MARKS for one in call.callee.path()):
             return PROFILING
         result = self._flow.results(instruction.index)[:1]
         if result and any(self._table[consumer].name == "POP_TOP" for consumer in result[0].consumers):
@@ -140,8 +139,9 @@ class Effects:
 
     def _resume_function(self, callee: Expression) -> str | None:
         """Return the name of the resume function that ``callee`` is; one with cells is made by a call of its own."""
-        match = _RESUME_FUNCTION.match(callee.text)
-        return match[1] if match is not None else None
+        root = callee.root
+        name = root.constant.co_name if isinstance(root.constant, CodeType) else root.variable
+        return name if name is not None and name.startswith(_RESUME_FUNCTIONS) else None
 
     def _any_resume_call(self) -> bool:
         calls = (self._flow.call_at(instruction.index) for instruction in self._table)
@@ -161,14 +161,13 @@ class Effects:
         return self._side_effect(instruction, text, target)
 
     def _target_of_call(self, call: Call) -> tuple[Expression | None, str]:
-        callee = call.callee.text.rpartition(".")[2]
         arguments = [argument.text for argument in call.arguments]
-        if callee == "object_setattr_ignore_descriptor" and len(arguments) == 3:
-            return call.arguments[0], f"{arguments[0]}.{unquoted(arguments[1])} = {arguments[2]}"
-        if callee == "object_delattr_ignore_descriptor" and len(arguments) == 2:
-            return call.arguments[0], f"del {arguments[0]}.{unquoted(arguments[1])}"
-        target = call.callee.operands[0] if call.callee.operands else None
-        return target, f"{call.callee.text}({', '.join(arguments)})"
+        attribute = attribute_set_by(call)
+        if attribute is not None and len(arguments) == 3:
+            return call.arguments[0], f"{arguments[0]}.{attribute} = {arguments[2]}"
+        if attribute is not None:
+            return call.arguments[0], f"del {arguments[0]}.{attribute}"
+        return call.callee.base, f"{call.callee.text}({', '.join(arguments)})"
 
     def _store(self, instruction: Instruction) -> Purpose | None:
         operands = self._flow.operands(instruction.index)
@@ -194,11 +193,10 @@ class Effects:
 
     def _is_made_here(self, expression: Expression) -> bool:
         """Whether an object was built on the stack, as the lists are in which a frame is packed."""
-        while expression.producer is not None:
-            name = self._table[expression.producer].name
-            if name in BUILDS:
+        while (made := expression.instruction) is not None:
+            if made.name in BUILDS:
                 return True
-            if name not in SUBSCRIPTS or not expression.operands:
+            if made.name not in SUBSCRIPTS or not expression.operands:
                 return False
             expression = expression.operands[0]
         return False
@@ -211,4 +209,4 @@ class Effects:
 
     def _is_dynamos_own(self, target: Expression) -> bool:
         """Whether an object is none of the user's: a context manager that is entered again, the values of a frame."""
-        return target.text.startswith(_DYNAMOS_NAMES)
+        return (target.root.variable or "").startswith(_DYNAMOS_NAMES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dynamo_dap.debuggee.code_analysis.data_flow import DataFlow, Expression
+from dynamo_dap.debuggee.code_analysis.data_flow import Call, DataFlow, Expression, is_subscript
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction, InstructionTable
 from dynamo_dap.debuggee.torch_internals.compile_records import SideEffect, Statement
 
@@ -44,31 +44,24 @@ class ReplayedStatements:
         if instruction.name in ("STORE_ATTR", "DELETE_ATTR"):
             return str(instruction.value)
         call = self._flow.call_at(instruction.index)
-        if call is not None and call.callee.text.endswith("attr_ignore_descriptor") and len(call.arguments) > 1:
-            return unquoted(call.arguments[1].text)
-        return None
+        return None if call is None else attribute_set_by(call)
 
     def _source_of(self, expression: Expression) -> str | None:
         """Return how Dynamo would name the object that ``expression`` is; None when it has no such name."""
-        if expression.producer is None:
+        made = expression.instruction
+        if made is None:
             return None
-        instruction = self._table[expression.producer]
-        name = instruction.name
-        if name.startswith("LOAD_FAST") or name in ("LOAD_DEREF", "LOAD_CLOSURE"):
-            stored = self._stores.get(str(instruction.value))
-            if stored is not None:
-                return self._source_of(stored)
-            return f"L[{instruction.value!r}]"
-        if name == "LOAD_GLOBAL":
-            return f"G[{instruction.value!r}]"
+        if made.name == "LOAD_GLOBAL":
+            return f"G[{expression.variable!r}]"
+        if expression.variable is not None:
+            stored = self._stores.get(expression.variable)
+            return f"L[{expression.variable!r}]" if stored is None else self._source_of(stored)
         base = self._source_of(expression.operands[0]) if expression.operands else None
         if base is None:
             return None
-        if name in ("LOAD_ATTR", "LOAD_METHOD"):
-            return f"{base}.{instruction.value}"
-        if name in ("BINARY_SUBSCR", "BINARY_OP") and len(expression.operands) == 2:
-            return f"{base}[{expression.operands[1].text}]"
-        return None
+        if expression.name is not None:
+            return f"{base}.{expression.name}"
+        return f"{base}[{_key_text(expression.operands[1])}]" if is_subscript(made) else None
 
     def _stores_of_temporaries(self, user_names: frozenset[str]) -> dict[str, Expression]:
         """Return what each of Dynamo's temporary variables was set to."""
@@ -84,7 +77,7 @@ class ReplayedStatements:
 def _is_source(side_effect: SideEffect, wanted: str | None, target: Expression) -> bool:
     if wanted is not None and side_effect.source is not None:
         return side_effect.source == wanted
-    return side_effect.local_name is not None and side_effect.local_name == target.text
+    return side_effect.local_name is not None and side_effect.local_name == target.variable
 
 
 def _about_attribute(statements: tuple[Statement, ...], attribute: str | None) -> tuple[Statement, ...]:
@@ -94,6 +87,15 @@ def _about_attribute(statements: tuple[Statement, ...], attribute: str | None) -
     return naming or statements
 
 
-def unquoted(text: str) -> str:
-    """Return the text of a string constant without its quotes."""
-    return text[1:-1] if text[:1] in "'\"" else text
+def attribute_set_by(call: Call) -> str | None:
+    """Return the attribute that a call of Dynamo's helpers sets or deletes; None for any other call."""
+    name = call.arguments[1].constant if call.callee.name in _HELPERS and len(call.arguments) > 1 else None
+    return name if isinstance(name, str) else None
+
+
+_HELPERS = frozenset({"object_setattr_ignore_descriptor", "object_delattr_ignore_descriptor"})
+
+
+def _key_text(key: Expression) -> str:
+    """Return a key as Dynamo writes it into the name of a source."""
+    return repr(key.constant) if isinstance(key.constant, str | int) else key.text
