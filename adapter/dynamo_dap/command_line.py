@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dynamo_dap import __version__
+from dynamo_dap.protocol.contract import ACCESS_TOKEN_VARIABLE, LOG_VARIABLE
 
 _SUBCOMMANDS = {
     "debug": "dynamo_dap.terminal.command",
@@ -28,7 +29,7 @@ _DESCRIPTION = """\
 A debugger for torch.compile. Without arguments it is a debug adapter for an IDE: it speaks the Debug Adapter Protocol
 over stdin and stdout.
 """
-_SUBCOMMAND_HELP = """\
+_SUBCOMMAND_HELP = f"""\
 subcommands:
   debug       debug a program in this terminal; see: dynamo-dap debug -h
   run         run a program without stops and record what torch.compile does; see: dynamo-dap run -h
@@ -37,8 +38,8 @@ subcommands:
   lsp         a language server that shows the record in an editor; see: dynamo-dap lsp -h
 
 environment variables:
-  DYNAMO_DAP_ACCESS_TOKEN   as --access-token
-  DYNAMO_DAP_LOG            as --log
+  {ACCESS_TOKEN_VARIABLE}   as --access-token
+  {LOG_VARIABLE}            as --log
 """
 
 
@@ -70,9 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from dynamo_dap.protocol.log_file import LOG_VARIABLE
     from dynamo_dap.server import log
-    from dynamo_dap.server.access import TOKEN_VARIABLE
 
     path = options.log or os.environ.get(LOG_VARIABLE)
     try:
@@ -80,7 +79,7 @@ def _serve(options: argparse.Namespace) -> int:
     except OSError as error:
         return _fail(f"cannot write the log {path}: {error.strerror or error}")
     if options.listen is not None:
-        return _serve_tcp(options.listen, options.access_token or os.environ.get(TOKEN_VARIABLE) or None)
+        return _serve_tcp(options.listen, options.access_token or os.environ.get(ACCESS_TOKEN_VARIABLE) or None)
     if options.access_token is not None:
         return _fail("--access-token is for --listen; over stdin and stdout, whoever started the server is its user")
 

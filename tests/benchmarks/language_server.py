@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.record.events import (
     VERSION,
     BreakFound,
@@ -27,7 +28,7 @@ from dynamo_dap.record.events import (
     Traced,
 )
 from dynamo_dap.record.file import RecordWriter
-from dynamo_dap.record.folders import RECORDS_VARIABLE, records_folder
+from dynamo_dap.record.folders import records_folder
 from dynamo_dap.record.model import Graph, GraphBreak, Guard, Node, Place, TracedFunction, Value
 from dynamo_dap.record.texts import digest_of_line
 from tests.language_server.editor import Editor

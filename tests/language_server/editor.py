@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
-from dynamo_dap.record.folders import RECORDS_VARIABLE
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 
 T = TypeVar("T")
 DEADLINE = 60.0

@@ -12,7 +12,7 @@ import pytest
 from lsprotocol import types
 
 from dynamo_dap.language_server.lenses import OPEN_RECORD
-from dynamo_dap.record.folders import RECORDS_VARIABLE
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client.fixtures import Fixture
 from tests.language_server.editor import Editor, run
 

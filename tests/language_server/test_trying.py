@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.record.folders import RECORDS_VARIABLE
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client.fixtures import Fixture
 from tests.language_server.editor import Editor, run
 

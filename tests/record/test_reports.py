@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.record.events import CompileBegan, GraphMade, Started
 from dynamo_dap.record.file import RecordWriter, UnreadableRecord, read_record
-from dynamo_dap.record.folders import RECORDS_VARIABLE, SUFFIX
+from dynamo_dap.record.folders import SUFFIX
 from dynamo_dap.record.model import Graph, Node, Place
 from dynamo_dap.record.summary import counts_of_function
 from dynamo_dap.record.texts import digest_of_line

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.record.file import read_record
-from dynamo_dap.record.folders import RECORDS_VARIABLE, records_folder
+from dynamo_dap.record.folders import records_folder
 from dynamo_dap.record.texts import digest_of_line
 from tests.language_server.editor import Editor
 

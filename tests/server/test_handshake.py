@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.server.launching.agent_listener import ProcessInformation
+from dynamo_dap.protocol.contract import ProcessInformation
 from dynamo_dap.server.torch_versions import version_warning
 from tests.client import Session
 from tests.client.session import launch_configuration

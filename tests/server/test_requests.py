@@ -11,11 +11,11 @@ import pytest
 from dynamo_dap.debuggee.agent import handlers as _agent_handlers  # noqa: F401  (registers them)
 from dynamo_dap.debuggee.agent import requests as agent
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
 from dynamo_dap.protocol.messages import ErrorBody, decode
 from dynamo_dap.server import handlers as _handlers  # noqa: F401  (registers them)
 from dynamo_dap.server import handling
-from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES, CUSTOM_REQUEST_PREFIX, FORWARDED_REQUESTS
-from dynamo_dap.server.errors import ErrorId
+from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES, FORWARDED_REQUESTS
 from tests.client import Session
 from tests.client.session import launch_configuration
 from tests.server.programs import PAUSING, RUNNING_ON, write
@@ -32,7 +32,7 @@ def _error(session: Session, command: str, arguments: Any = None) -> tuple[int, 
 def test_the_server_passes_on_whatever_the_agent_answers() -> None:
     """Read from both rooms: a request that only one of them knows would be refused, or hang."""
     answered = set(agent.HANDLERS)
-    custom = {command for command in answered if command.startswith(CUSTOM_REQUEST_PREFIX)}
+    custom = {command for command in answered if command.startswith(CUSTOM_PREFIX)}
     assert answered - custom <= {*FORWARDED_REQUESTS, *handling.handlers}
     assert answered >= set(FORWARDED_REQUESTS)
 

@@ -21,10 +21,10 @@ _ENGINE = _AGENT | {"debuggee.agent", "debuggee.engines"}
 
 MAY_IMPORT = {
     "protocol": set[str](),
-    "record": set[str](),
+    "record": {"protocol"},
     "server": {"protocol", "record"},
     "terminal": {"protocol"},
-    "language_server": {"record"},
+    "language_server": {"protocol", "record"},
     "debuggee.code_analysis": {"protocol"},
     "debuggee.torch_internals": _FLOOR,
     "debuggee.values": _VALUES,

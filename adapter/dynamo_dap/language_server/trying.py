@@ -26,9 +26,10 @@ from dynamo_dap.language_server.document import Document, real_path
 from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited_text
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
 from dynamo_dap.record.events import Started
 from dynamo_dap.record.file import UnreadableRecord, read_record
-from dynamo_dap.record.folders import RECORDS_VARIABLE, SUFFIX
+from dynamo_dap.record.folders import SUFFIX
 from dynamo_dap.record.model import Place
 from dynamo_dap.record.report import chosen_record
 from dynamo_dap.record.run import launching
@@ -135,8 +136,10 @@ class Runner:
                 copy = Path(folder, f"{number}.py")
                 copy.write_text(text, encoding="utf-8")
                 places[path] = str(copy)
-            what = {"program": self.program[0], "args": list(self.program[1:])}
-            command, variables = launching(self.python, {**what, "copies": places, "results": str(results)})
+            description = LaunchDescription(
+                program=self.program[0], args=list(self.program[1:]), copies=places, results=str(results)
+            )
+            command, variables = launching(self.python, description)
             environment = {**os.environ, **variables, RECORDS_VARIABLE: str(records)}
             began = time.monotonic()
             try:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.framing import (
     MAXIMUM_BODY_BYTES,
     MAXIMUM_STRANGER_BYTES,
@@ -157,7 +158,7 @@ class Connection:
         request: Request,
         text: str,
         *,
-        error_id: int = 1,
+        error_id: int = ErrorId.UNNAMED,
         message: str = "",
         show_user: bool = False,
     ) -> None:
@@ -238,7 +239,7 @@ class Connection:
             message = parse(body)
         except ProtocolError as error:
             if error.request is not None:
-                self.respond_error(error.request, str(error), error_id=3)
+                self.respond_error(error.request, str(error), error_id=ErrorId.UNREADABLE_MESSAGE)
             receiver.on_invalid_message(str(error))
             return
         if isinstance(message, Request):
@@ -263,7 +264,7 @@ class Connection:
                 failed, self._pending = self._pending, {}
         for seq, (command, on_response) in failed.items():
             text = f"{self.name} is gone, '{command}' was not answered"
-            body = encode_body(ErrorBody(error=ErrorMessage(id=2, format=text)))
+            body = encode_body(ErrorBody(error=ErrorMessage(id=ErrorId.DISCONNECTED, format=text)))
             with contextlib.suppress(Exception):
                 on_response(Response(seq, command, False, body, "disconnected"))
 

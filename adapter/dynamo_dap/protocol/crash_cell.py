@@ -22,8 +22,6 @@ from pathlib import Path
 
 import msgspec
 
-CELL_VARIABLE = "DYNAMO_DAP_CRASH_CELL"
-
 _RECORD = struct.Struct("=QQii")
 """Native thread id, monotonic time in ns, number of the code, index of the instruction (-1: none is being executed)."""
 _SLOTS = 128

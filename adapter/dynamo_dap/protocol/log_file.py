@@ -14,8 +14,6 @@ from typing import Any
 
 import msgspec
 
-LOG_VARIABLE = "DYNAMO_DAP_LOG"
-
 _SHOWN_CHARACTERS = 2000
 _HIDDEN = "..."
 _TOKENS = frozenset({"accessToken", "clientAccessToken", "debugServerAccessToken", "eagerToken", "token"})

@@ -12,7 +12,8 @@ import shutil
 import time
 from pathlib import Path
 
-RECORDS_VARIABLE = "DYNAMO_DAP_RECORDS"
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+
 SUFFIX = ".jsonl"
 TRACE_SUFFIX = ".trace"
 KEPT = 20

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+from dynamo_dap.protocol.contract import LAUNCH_VARIABLE, LaunchDescription
 from dynamo_dap.record.folders import TRACE_SUFFIX, new_name, records_folder
 
 _ENTRY = Path(__file__).resolve().parents[1] / "debuggee" / "bootstrap" / "entry.py"
 TRACE_VARIABLE = "TORCH_TRACE"
-_LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
 
 
 def main(arguments: list[str]) -> int:
@@ -24,24 +24,21 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     program = [options.program] if options.program is not None else []
     if options.module is not None:
-        target, own = {"module": options.module}, [*program, *options.arguments]
+        description = LaunchDescription(module=options.module, args=[*program, *options.arguments])
     elif options.program is not None:
-        target, own = {"program": options.program}, options.arguments
+        description = LaunchDescription(program=options.program, args=options.arguments)
     else:
         _parser().error("give a program, or -m and a module")
-    command, variables = launching(options.python, {**target, "args": own})
+    command, variables = launching(options.python, description)
     environment = {**os.environ, **variables}
     if options.trace:
         environment.setdefault(TRACE_VARIABLE, str(trace_folder(Path.cwd())))
     os.execve(options.python, command, environment)
 
 
-def launching(python: str, description: dict[str, object]) -> tuple[list[str], dict[str, str]]:
-    """Return the command that runs a program and takes its record, and the variables it needs.
-
-    ``description`` is the debuggee's ``LaunchDescription``.
-    """
-    return [python, str(_ENTRY)], {_LAUNCH_VARIABLE: msgspec.json.encode(description).decode()}
+def launching(python: str, description: LaunchDescription) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs a program and takes its record, and the variables it needs."""
+    return [python, str(_ENTRY)], {LAUNCH_VARIABLE: msgspec.json.encode(description).decode()}
 
 
 def trace_folder(directory: Path) -> Path:

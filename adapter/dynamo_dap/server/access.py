@@ -5,9 +5,8 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 
-from dynamo_dap.server.errors import ErrorId, RequestRefused
-
-TOKEN_VARIABLE = "DYNAMO_DAP_ACCESS_TOKEN"
+from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.server.errors import RequestRefused
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Event, Request, decode
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_backend import DEBUGPY, DebugpyBackend, debugpy_arguments
 from dynamo_dap.server.eager_side import EagerSide
-from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import ALONE
 from dynamo_dap.server.ids import DEBUGPY as DEBUGPY_IDS
 from dynamo_dap.server.launching.options import SessionOptions

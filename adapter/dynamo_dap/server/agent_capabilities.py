@@ -143,6 +143,3 @@ FORWARDED_REQUESTS: dict[str, type] = {
     "variables": VariablesArguments,
 }
 """Requests that one backend answers, and the type that their arguments must have. The server does not read the body."""
-
-CUSTOM_REQUEST_PREFIX = "dynamo"
-"""Requests of our own, for the agent, begin with this."""

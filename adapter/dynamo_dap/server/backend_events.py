@@ -10,8 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-import msgspec
-
+from dynamo_dap.protocol.contract import EAGER_EVENT, EagerEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, decode
 from dynamo_dap.protocol.types import ContinuedEventBody, StoppedEventBody, ThreadEventBody
 from dynamo_dap.server.backend import Backend
@@ -19,9 +18,6 @@ from dynamo_dap.server.breakpoint_memory import BreakpointMemory
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_backend import DEBUGPY
 from dynamo_dap.server.stopped_threads import AGENT, StoppedThreads
-
-EAGER_EVENT = "dynamoEager"
-"""Event of the agent: whether debugpy is on its way."""
 
 _log = logging.getLogger(__name__)
 
@@ -147,13 +143,9 @@ class BackendEvents:
 
     def _eager(self, backend: Backend, event: Event) -> object:
         if not self.eager_problem.done():
-            self.eager_problem.set_result(decode(event.body, _EagerBody, "eager event").problem)
+            self.eager_problem.set_result(decode(event.body, EagerEventBody, "eager event").problem)
         return None
 
 
 def _thread_of(event: Event) -> int | None:
     return decode(event.body, StoppedEventBody, "stopped event").thread_id
-
-
-class _EagerBody(msgspec.Struct):
-    problem: str | None = None

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import RUNS_ON_EVENT, ChildOffer, Invitation, RunsOnEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.launching.agent_listener import AgentListener
@@ -24,9 +25,6 @@ from dynamo_dap.server.loop_connection import LoopConnection
 from dynamo_dap.server.own_folder import make_folder
 
 _log = logging.getLogger(__name__)
-
-RUNS_ON_EVENT = "dynamoRunsOn"
-"""Event of a child: nobody has attached to it in time."""
 
 _OF_THE_PARENT = frozenset(
     {
@@ -56,17 +54,6 @@ _OF_THE_PARENT = frozenset(
 """Attributes of the parent's configuration that say what to debug; the others say how, and hold for its children."""
 
 
-class _Child(msgspec.Struct, rename="camel"):
-    process_id: int
-    host: str
-    port: int
-    access_token: str
-
-
-class _RunsOn(msgspec.Struct):
-    seconds: float
-
-
 class ChildSessions:
     """See the module."""
 
@@ -80,10 +67,7 @@ class ChildSessions:
         self._are_let_go = False
         self.known: set[int] = set()
         """Process ids of those that came."""
-        invitation = {
-            "address": self._listener.address,
-            "token": self._listener.expect(self._on_arrival, repeatedly=True),
-        }
+        invitation = Invitation(self._listener.address, self._listener.expect(self._on_arrival, repeatedly=True))
         self.invitation_file = self._folder / "children.json"
         self.invitation_file.touch(mode=0o600)
         self.invitation_file.write_bytes(msgspec.json.encode(invitation))
@@ -96,7 +80,7 @@ class ChildSessions:
             child.close()
 
     def _on_arrival(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
-        child = decode(arguments, _Child, "offer of a child process")
+        child = decode(arguments, ChildOffer, "offer of a child process")
         self.known.add(child.process_id)
         waiting = _Waiting(connection, self._children.discard, lambda why: self._let_go(child, why))
         if self._are_let_go:
@@ -105,7 +89,7 @@ class ChildSessions:
         self._children.add(waiting)
         waiting.asking = asyncio.get_running_loop().create_task(self._start(child, waiting))
 
-    async def _start(self, child: _Child, waiting: _Waiting) -> None:
+    async def _start(self, child: ChildOffer, waiting: _Waiting) -> None:
         configuration = {
             **{name: value for name, value in self._given.items() if name not in _OF_THE_PARENT and name[:2] != "__"},
             "name": f"Subprocess {child.process_id}",
@@ -117,7 +101,7 @@ class ChildSessions:
             self._let_go(child, f"no session was started for it ({error})")
             waiting.close()
 
-    def _let_go(self, child: _Child, why: str) -> None:
+    def _let_go(self, child: ChildOffer, why: str) -> None:
         """``child`` runs on, and so will those that come after it; said once."""
         if self._are_let_go:
             return
@@ -151,7 +135,7 @@ class _Waiting:
         if event.event != RUNS_ON_EVENT:
             return
         try:
-            seconds = decode(event.body, _RunsOn, f"{RUNS_ON_EVENT} event").seconds
+            seconds = decode(event.body, RunsOnEventBody, f"{RUNS_ON_EVENT} event").seconds
         except ProtocolError as error:
             self.on_invalid_message(str(error))
             return

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import Receiver
+from dynamo_dap.protocol.contract import COMPILES, COMPILES_CHANGED_EVENT
 from dynamo_dap.protocol.messages import Request, Response, decode
 from dynamo_dap.protocol.streams import ByteStream
 from dynamo_dap.protocol.types import (
@@ -47,8 +48,6 @@ _EVENTS = frozenset(
 )
 """Events that every client knows. Some end the session at one that they do not know."""
 _PROGRESS_EVENTS = frozenset({"progressStart", "progressUpdate", "progressEnd"})
-_COMPILES = "dynamoCompiles"
-_COMPILES_CHANGED = "dynamoCompilesChanged"
 
 
 class Client:
@@ -80,7 +79,7 @@ class Client:
 
     def take(self, request: Request) -> Request:
         """Note what ``request`` tells of the client, and return it with places as backends write them."""
-        self._follows_compiles = self._follows_compiles or request.command == _COMPILES
+        self._follows_compiles = self._follows_compiles or request.command == COMPILES
         if self._dialect.is_common:
             return request
         return Request(request.seq, request.command, self._dialect.to_backend(request.arguments))
@@ -127,7 +126,7 @@ class Client:
         self._connection.send_event(name, self._dialect.to_client(body))
 
     def _knows(self, event: str) -> bool:
-        if event == _COMPILES_CHANGED:
+        if event == COMPILES_CHANGED_EVENT:
             return self._follows_compiles
         said = self._information
         if event in _PROGRESS_EVENTS:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from dynamo_dap.protocol.crash_cell import CELL_VARIABLE, read_crash
+from dynamo_dap.protocol.contract import CRASH_CELL_VARIABLE
+from dynamo_dap.protocol.crash_cell import read_crash
 from dynamo_dap.server.own_folder import make_folder
 
 
@@ -22,7 +23,7 @@ class CrashFolder:
         """Make the folder and return the environment variable that tells the program of it."""
         if self._path is None:
             self._path = make_folder()
-        return {CELL_VARIABLE: str(self._path)}
+        return {CRASH_CELL_VARIABLE: str(self._path)}
 
     def last_words(self, process_id: int | None) -> tuple[str, str] | None:
         """Return where the dead process was in generated code, and the listing there; None when it was in none."""

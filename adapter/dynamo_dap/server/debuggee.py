@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import ENDING_EVENT, ErrorId, ProcessInformation
 from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.protocol.types import ProcessEventBody
 from dynamo_dap.server.adopted_debugpy import AdoptedDebugpy
@@ -28,9 +29,8 @@ from dynamo_dap.server.client import Client
 from dynamo_dap.server.crash_folder import CrashFolder
 from dynamo_dap.server.debugpy_backend import DEBUGPY
 from dynamo_dap.server.eager_side import EagerSide
-from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import AGENT as AGENT_IDS
-from dynamo_dap.server.launching.agent_listener import ProcessInformation
 from dynamo_dap.server.launching.options import SessionOptions, agent_arguments
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.loop_connection import LoopConnection
@@ -45,8 +45,6 @@ _PROCESS_END_TIMEOUT = 5.0
 """Seconds between the end of the agent's connection and that of its process, in an ordinary end."""
 _DISCONNECT_TIMEOUT = 2.0
 _KILL_TIMEOUT = 10.0
-ENDING_EVENT = "dynamoEnding"
-"""Event of the agent: the connection is about to end because the program is."""
 TERMINATE_GRACE = 5.0
 """Seconds for a program to end itself when asked to."""
 

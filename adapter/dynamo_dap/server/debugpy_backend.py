@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import InitializeRequestArguments
 from dynamo_dap.server.backend import Backend
-from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.launching.options import LaunchArguments, SessionOptions
 from dynamo_dap.server.waiting import until_any
 

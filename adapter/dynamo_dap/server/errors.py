@@ -5,35 +5,7 @@ Raised on the loop, and turned into a failure response there.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-
-class ErrorId(IntEnum):
-    """Ids of the server's failure responses. Never renumber: clients and logs refer to them."""
-
-    INTERNAL = 1000
-    INVALID_ARGUMENTS = 1001
-    UNKNOWN_REQUEST = 1002
-    NOT_INITIALIZED = 1003
-    INITIALIZED_TWICE = 1004
-    ACCESS_DENIED = 1005
-    STARTED_TWICE = 1006
-    NO_PROGRAM = 1010
-    PROGRAM_STARTING = 1011
-    PROGRAM_ENDED = 1012
-    AGENT_GONE = 1013
-    NOT_EAGER = 1014
-    INVALID_OPTION = 1020
-    CANNOT_START = 1021
-    DIED_BEFORE_CONNECTING = 1022
-    CONNECT_TIMEOUT = 1023
-    CANNOT_ATTACH = 1024
-    AGENT_REFUSED = 1025
-    TERMINAL_UNSUPPORTED = 1026
-    TERMINAL_FAILED = 1027
-    NOT_RESTARTABLE = 1028
-    CANCELLED = 1030
-    SESSION_ENDING = 1031
+from dynamo_dap.protocol.contract import ErrorId
 
 
 class RequestRefused(Exception):

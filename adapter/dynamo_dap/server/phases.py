@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from dynamo_dap.server.errors import ErrorId, RequestRefused
+from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.server.errors import RequestRefused
 
 
 class Phase(Enum):

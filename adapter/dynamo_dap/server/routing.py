@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
 from dynamo_dap.protocol.messages import Request, Response, decode, encode_body
-from dynamo_dap.server.agent_capabilities import CUSTOM_REQUEST_PREFIX
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_backend import DEBUGPY
 from dynamo_dap.server.eager_capabilities import EAGER_REQUESTS
-from dynamo_dap.server.errors import ErrorId, RequestRefused
+from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.generated_frames import label
 from dynamo_dap.server.handling import Merge, Plan
 from dynamo_dap.server.ids import References
@@ -187,7 +187,7 @@ class _Collector:
 
 def _is_agents(command: str) -> bool:
     """Whether debugpy does not know ``command``: it would say so to nobody who asks."""
-    return command in _AGENT_ONLY or command.startswith(CUSTOM_REQUEST_PREFIX)
+    return command in _AGENT_ONLY or command.startswith(CUSTOM_PREFIX)
 
 
 def _ignore(response: Response) -> None:

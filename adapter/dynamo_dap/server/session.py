@@ -15,17 +15,18 @@ from typing import Any
 
 import msgspec
 
+from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.streams import ByteStream
 from dynamo_dap.server import handlers as _handlers  # noqa: F401 - registers the handlers
 from dynamo_dap.server.access import Access
-from dynamo_dap.server.agent_capabilities import CUSTOM_REQUEST_PREFIX, FORWARDED_REQUESTS
+from dynamo_dap.server.agent_capabilities import FORWARDED_REQUESTS
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoint_memory import BreakpointMemory
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee, StartMethod
 from dynamo_dap.server.eager_capabilities import EAGER_ARGUMENTS
-from dynamo_dap.server.errors import ErrorId, RequestRefused
+from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.handling import Handler, handlers, plan_of
 from dynamo_dap.server.launching.program import Job
 from dynamo_dap.server.phases import Phase, refusal_in
@@ -93,7 +94,7 @@ class Session:
             # Nobody behind us is asked something malformed: debugpy, for one, does not survive all of it.
             decode(request.arguments, expected, f"{request.command} arguments")
             self.router.forward(request)
-        elif request.command.startswith(CUSTOM_REQUEST_PREFIX):
+        elif request.command.startswith(CUSTOM_PREFIX):
             self._require_program()
             self.router.forward(request)
         else:

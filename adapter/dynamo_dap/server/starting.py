@@ -9,13 +9,14 @@ from typing import Any
 
 from dynamo_dap.protocol.access_tokens import is_loopback, read_token_file, write_token_file
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.adopted_debugpy import Greeted, is_greeted_by_debugpy
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee
-from dynamo_dap.server.errors import ErrorId, StartRefused
-from dynamo_dap.server.launching.agent_listener import AUTHORIZE, AgentListener
+from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.launching.agent_listener import AgentListener
 from dynamo_dap.server.launching.options import AttachArguments, ConnectTarget, ListenTarget
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.launching.program import Job
@@ -97,7 +98,7 @@ async def _connect_to_agent(
 ) -> None:
     connection = LoopConnection(SocketStream(connected), "agent", _Unexpected())
     try:
-        information = await connection.request(AUTHORIZE, {"token": token}, timeout=timeout)
+        information = await connection.request(AUTHORIZE, AuthorizeArguments(token), timeout=timeout)
     except (RequestFailed, TimeoutError) as error:
         connection.close()
         text = f"the program at {target.host}:{target.port} did not accept the debugger: {error}"

@@ -103,6 +103,7 @@ def _wait(program: subprocess.Popen[bytes]) -> int:
 
 def _connect(job: dict[str, Any], orders: _Orders, arrival: dict[str, object]) -> Connection:
     from dynamo_dap.protocol.connection import Connection
+    from dynamo_dap.protocol.contract import AUTHORIZE
     from dynamo_dap.protocol.streams import SocketStream
 
     host, _, port = job["address"].rpartition(":")
@@ -110,7 +111,7 @@ def _connect(job: dict[str, Any], orders: _Orders, arrival: dict[str, object]) -
     connection = Connection(SocketStream(connected), "server")
     orders.connection = connection
     connection.start(orders)
-    connection.request("dynamoAuthorize", {"token": job["token"], **arrival}, timeout=_ANSWER_TIMEOUT)
+    connection.request(AUTHORIZE, {"token": job["token"], **arrival}, timeout=_ANSWER_TIMEOUT)
     return connection
 
 

@@ -10,6 +10,7 @@ import socket
 import sys
 from dataclasses import dataclass
 
+from dynamo_dap.protocol.contract import ACCESS_TOKEN_VARIABLE
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.access import Access
 from dynamo_dap.server.session import Session
@@ -58,7 +59,7 @@ def _listen(address: Address, has_token: bool) -> socket.socket:
     if not has_token and not ipaddress.ip_address(str(resolved[0]).partition("%")[0]).is_loopback:
         raise CannotListen(
             f"cannot listen on {where} without an access token: whoever reaches that address could run code as you. "
-            "Give --access-token or set DYNAMO_DAP_ACCESS_TOKEN, or listen on 127.0.0.1."
+            f"Give --access-token or set {ACCESS_TOKEN_VARIABLE}, or listen on 127.0.0.1."
         )
     try:
         return socket.create_server((str(resolved[0]), int(resolved[1])), family=family)

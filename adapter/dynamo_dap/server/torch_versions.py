@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dynamo_dap.server.launching.agent_listener import ProcessInformation
+from dynamo_dap.protocol.contract import ProcessInformation
 
 _OLDEST = (2, 0)
 

@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.options import Options
-from dynamo_dap.debuggee.agent.pause import BUSY, Pause, Reply, Work, busy_text
+from dynamo_dap.debuggee.agent.pause import Pause, Reply, Work, busy_text
 from dynamo_dap.debuggee.agent.references import ReferenceTable
 from dynamo_dap.debuggee.agent.requests import HANDLERS, Backlog, Handler, RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
@@ -33,6 +33,7 @@ from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, VirtualSource, WriteRefused, text_of_raised
 from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.types import BreakpointEventBody, OutputEventBody, StoppedEventBody
 
@@ -136,7 +137,7 @@ class Agent:
         with self._answering_failures(reply, request):
             handler = HANDLERS.get(request.command)
             if handler is None:
-                raise RequestError(f"unknown request '{request.command}'", error_id=101)
+                raise RequestError(f"unknown request '{request.command}'", error_id=ErrorId.UNKNOWN_TO_AGENT)
             arguments = decode(request.arguments, handler.arguments_type, f"arguments of '{request.command}'")
             pause = handler.owner(self, arguments) if handler.owner is not None else None
             if pause is None:
@@ -175,7 +176,7 @@ class Agent:
 
         def tell_stuck() -> None:
             if pause.get_stuck(work):
-                reply.refuse(f"no answer within {seconds:g} s: {busy_text(work)}", error_id=BUSY)
+                reply.refuse(f"no answer within {seconds:g} s: {busy_text(work)}", error_id=ErrorId.THREAD_STUCK)
 
         work.run, work.on_stuck = run, tell_stuck
         pause.submit(work)
@@ -191,23 +192,25 @@ class Agent:
             yield
         except RequestError as error:
             reply.refuse(str(error), error_id=error.error_id, message=error.message)
-        except (EvaluationError, WriteRefused, ProtocolError) as error:
-            reply.refuse(str(error), error_id=103)
+        except ProtocolError as error:
+            reply.refuse(str(error), error_id=ErrorId.INVALID_ARGUMENTS)
+        except (EvaluationError, WriteRefused) as error:
+            reply.refuse(str(error), error_id=ErrorId.EVALUATION_FAILED)
         except Interrupted:
             if interruptible is not None and interruptible.timed_out:
                 seconds = self.options.evaluation_timeout
                 text = f"'{request.command}' took longer than {seconds:g} s and was interrupted"
-                reply.refuse(text, error_id=104)
+                reply.refuse(text, error_id=ErrorId.TIMED_OUT)
             else:
-                reply.refuse("cancelled", error_id=105, message="cancelled")
+                reply.refuse("cancelled", error_id=ErrorId.CANCELLED, message="cancelled")
         except Exception as error:  # noqa: BLE001  (whatever it is, the client gets an answer)
             log_exception(f"serving {request.command}")
             text = f"internal error in '{request.command}': {type(error).__name__}: {error}"
-            reply.refuse(text, error_id=199)
+            reply.refuse(text, error_id=ErrorId.AGENT_INTERNAL)
         except BaseException as error:
             if interruptible is None:
                 raise
-            reply.refuse(text_of_raised(error), error_id=103)
+            reply.refuse(text_of_raised(error), error_id=ErrorId.EVALUATION_FAILED)
 
     def cancel(self, seq: int) -> None:
         """Cancel the request ``seq`` if a held thread has it. Reader thread."""
@@ -232,10 +235,10 @@ class Agent:
         """
         ident = self.threads.ident_of(thread_id)
         if ident is None:
-            raise RequestError(f"there is no thread {thread_id}", error_id=106)
+            raise RequestError(f"there is no thread {thread_id}", error_id=ErrorId.NO_SUCH_THREAD)
         pause = self._pauses.get(ident)
         if pause is None:
-            raise RequestError(f"thread {thread_id} is running", error_id=102, message="notStopped")
+            raise RequestError(f"thread {thread_id} is running", error_id=ErrorId.NOT_STOPPED, message="notStopped")
         return pause
 
     def pause_on(self, ident: int) -> Pause | None:
@@ -259,7 +262,7 @@ class Agent:
         else:
             idents = {self.threads.ident_of(thread_id)}
             if idents == {None}:
-                raise RequestError(f"there is no thread {thread_id}", error_id=106)
+                raise RequestError(f"there is no thread {thread_id}", error_id=ErrorId.NO_SUCH_THREAD)
         with self._lock:
             wanted = {ident for ident in idents if ident is not None and ident not in self._pauses}
             self._pause_requests |= wanted

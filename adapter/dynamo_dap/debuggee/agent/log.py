@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import os
 
-from dynamo_dap.protocol.log_file import LOG_VARIABLE, LogFileHandler
+from dynamo_dap.protocol.contract import LOG_VARIABLE
+from dynamo_dap.protocol.log_file import LogFileHandler
 
 _logger = logging.getLogger("dynamo_dap.agent")
 _logger.propagate = False

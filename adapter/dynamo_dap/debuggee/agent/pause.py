@@ -15,6 +15,7 @@ from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Request
 
 
@@ -37,7 +38,7 @@ class Reply:
         if self._take():
             self._client.respond(self._request, body)
 
-    def refuse(self, text: str, *, error_id: int, message: str = "") -> None:
+    def refuse(self, text: str, *, error_id: ErrorId, message: str = "") -> None:
         """Answer with a failure; see ``Connection.respond_error``."""
         if self._take():
             self._client.respond_error(self._request, text, error_id=error_id, message=message)
@@ -100,9 +101,11 @@ class Pause:
         """
         with self._lock:
             if self._released:
-                raise RequestError("the thread has gone on meanwhile", error_id=102, message="notStopped")
+                raise RequestError(
+                    "the thread has gone on meanwhile", error_id=ErrorId.NOT_STOPPED, message="notStopped"
+                )
             if self._stuck is not None:
-                raise RequestError(busy_text(self._stuck), error_id=BUSY)
+                raise RequestError(busy_text(self._stuck), error_id=ErrorId.THREAD_STUCK)
             self._unfinished[work.seq] = work
         self._queue.put(work)
 
@@ -114,7 +117,7 @@ class Pause:
             self._stuck = work
             waiting = [other for other in self._unfinished.values() if other is not work]
         for other in waiting:
-            other.reply.refuse(busy_text(work), error_id=BUSY)
+            other.reply.refuse(busy_text(work), error_id=ErrorId.THREAD_STUCK)
             other.cancel()
         return True
 
@@ -154,10 +157,6 @@ class Pause:
                     was_stuck, self._stuck = self._stuck is work, None
             if was_stuck:
                 on_unstuck(work)
-
-
-BUSY = 107
-"""Error id: the thread is stuck in something that cannot be interrupted."""
 
 
 def busy_text(work: Work) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.own_threads import own_thread
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ A = TypeVar("A")
 class RequestError(Exception):
     """A request cannot be served; the text is for a person."""
 
-    def __init__(self, text: str, *, error_id: int = 100, message: str = "") -> None:
-        """``message`` is DAP's short form, such as ``notStopped``; ``error_id`` is stable per kind of error."""
+    def __init__(self, text: str, *, error_id: ErrorId, message: str = "") -> None:
+        """``message`` is DAP's short form, such as ``notStopped``."""
         super().__init__(text)
         self.error_id = error_id
         self.message = message

@@ -7,12 +7,13 @@ forked.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
 import time
 from dataclasses import dataclass
+
+import msgspec
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.binding import add_program_file
@@ -20,11 +21,10 @@ from dynamo_dap.debuggee.bootstrap.listening import listen_privately
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent
 from dynamo_dap.debuggee.bootstrap.program import Program, run
 from dynamo_dap.protocol.connection import Connection, RequestFailed
+from dynamo_dap.protocol.contract import AUTHORIZE, RUNS_ON_EVENT, ChildOffer, Invitation, RunsOnEventBody, introduction
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
 
-RUNS_ON_EVENT = "dynamoRunsOn"
-"""Event to the server: nobody has attached in time."""
 _ANSWER_SECONDS = 5.0
 _PATIENCE_SECONDS = 8.0
 """How long the program waits for a debugger to attach: an editor may start a server for it first."""
@@ -56,12 +56,12 @@ def offer_session(agent: Agent, invitation_file: str) -> None:
     host, port, token = listen_privately(agent)
     try:
         offer.connection.request(
-            "dynamoAuthorize",
-            {"token": offer.token, "processId": os.getpid(), "host": host, "port": port, "accessToken": token},
+            AUTHORIZE,
+            introduction(offer.token, ChildOffer(os.getpid(), host, port, token)),
             timeout=_ANSWER_SECONDS,
         )
         if not _wait(agent, offer.is_over):
-            offer.connection.send_event(RUNS_ON_EVENT, {"seconds": _PATIENCE_SECONDS})
+            offer.connection.send_event(RUNS_ON_EVENT, RunsOnEventBody(_PATIENCE_SECONDS))
     except (RequestFailed, TimeoutError):
         return
     finally:
@@ -96,16 +96,16 @@ class _Offer:
 def _connect(invitation_file: str) -> _Offer | None:
     """Connect to the server of the parent's session; None when that is over."""
     try:
-        with open(invitation_file, encoding="utf-8") as file:
-            invitation = json.load(file)
-        host, _, port = invitation["address"].rpartition(":")
+        with open(invitation_file, "rb") as file:
+            invitation = msgspec.json.decode(file.read(), type=Invitation)
+        host, _, port = invitation.address.rpartition(":")
         connected = socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS)
     except OSError:
         return None
     connection = Connection(SocketStream(connected), "server")
     is_over = threading.Event()
     connection.start(_Receiver(is_over))
-    return _Offer(connection, invitation["token"], is_over)
+    return _Offer(connection, invitation.token, is_over)
 
 
 class _Receiver:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import socket
 
-import msgspec
-
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
 from dynamo_dap.protocol.access_tokens import read_token_file
 from dynamo_dap.protocol.connection import Connection, RequestFailed
+from dynamo_dap.protocol.contract import AUTHORIZE, introduction
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
 
@@ -42,9 +41,8 @@ def connect(address: tuple[str, int] | int, *, access_token: str | None = None) 
     connection = Connection(SocketStream(socket.create_connection((host, port), timeout=_SECONDS)), "server")
     agent.attach_client(connection)
     connection.start(_Receiver(connection, agent))
-    introduction = {"token": token, **msgspec.to_builtins(process_information())}
     try:
-        connection.request("dynamoAuthorize", introduction, timeout=_SECONDS)
+        connection.request(AUTHORIZE, introduction(token, process_information()), timeout=_SECONDS)
     except (RequestFailed, TimeoutError) as error:
         agent.detach_client()
         raise PermissionError(f"the debug server at {host}:{port} refused this program: {error}") from None

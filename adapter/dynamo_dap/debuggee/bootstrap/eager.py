@@ -6,21 +6,13 @@ session goes on with what the agent can do.
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
 from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
 from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing, has_breakpoint_hook
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
-
-EAGER_EVENT = "dynamoEager"
-"""Event to the server: debugpy is on its way to it (no ``problem``), or will not come."""
-
-
-class _EagerEventBody(Struct, omit_defaults=True):
-    problem: str | None = None
+from dynamo_dap.protocol.contract import EAGER_EVENT, EagerEventBody
 
 
 def adopt_eager(agent: Agent) -> None:
@@ -45,7 +37,7 @@ def start_eager(agent: Agent, address: str, token: str) -> DebugpyDebugger | Non
     except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the program is to run)
         log_exception("starting debugpy")
         problem = f"debugpy could not be started: {type(error).__name__}: {error}"
-    agent.send_event(EAGER_EVENT, _EagerEventBody(problem))
+    agent.send_event(EAGER_EVENT, EagerEventBody(problem))
     if problem is not None:
         return None
     _take_up(agent, debugger)

@@ -24,36 +24,11 @@ from dynamo_dap.debuggee.bootstrap.program import Program, run
 from dynamo_dap.debuggee.bootstrap.record_only import record_only
 from dynamo_dap.debuggee.bootstrap.trial import use_copies, write_results
 from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.contract import AUTHORIZE, ENDING_EVENT, LAUNCH_VARIABLE, LaunchDescription, introduction
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
 
-LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
 _CONNECT_SECONDS = 20.0
-ENDING_EVENT = "dynamoEnding"
-"""Event to the server: the connection is about to end because the program is."""
-
-
-class LaunchDescription(msgspec.Struct, rename="camel"):
-    """What the server puts into ``DYNAMO_DAP_LAUNCH``: where to connect, and what to run."""
-
-    address: str | None = None
-    """The server's; None to run without a debugger, and only take a record."""
-    token: str = ""
-    program: str | None = None
-    module: str | None = None
-    code: str | None = None
-    args: list[str] = []
-    debugpy_address: str | None = None
-    """Where the server waits for debugpy; None when ordinary Python is not debugged."""
-    debugpy_token: str = ""
-    copies: dict[str, str] = {}
-    """Files to be read in place of others, by the path of these: an edit that is tried."""
-    results: str | None = None
-    """Where to write what ``__main__`` holds at its end."""
-    own_variables: list[str] = []
-    """What the server put into the environment for this process alone."""
-    is_thawed: bool = False
-    """Whether the server had this process import the standard library from its files."""
 
 
 def launch() -> None:
@@ -118,8 +93,8 @@ def _connect(agent: Agent, description: LaunchDescription, address: str) -> None
     connection = Connection(stream, "server")
     agent.attach_client(connection)
     connection.start(_LaunchedReceiver(agent))
-    introduction = {"token": description.token, **msgspec.to_builtins(process_information())}
-    connection.request("dynamoAuthorize", introduction, timeout=_CONNECT_SECONDS)
+    arguments = introduction(description.token, process_information())
+    connection.request(AUTHORIZE, arguments, timeout=_CONNECT_SECONDS)
 
 
 class _LaunchedReceiver:

@@ -15,13 +15,12 @@ import time
 from collections import deque
 from pathlib import Path
 
-import msgspec
-
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import stop_at
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
 from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
 from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import SocketStream
@@ -218,7 +217,7 @@ class _ListeningReceiver:
     def _authorise(self, request: Request) -> None:
         problem = self._problem_with(request)
         if problem is not None:
-            self._connection.respond_error(request, problem, error_id=120)
+            self._connection.respond_error(request, problem, error_id=ErrorId.ACCESS_DENIED)
             self._connection.close()
             return
         self._is_client = True
@@ -227,10 +226,10 @@ class _ListeningReceiver:
         self._connection.respond(request, process_information())
 
     def _problem_with(self, request: Request) -> str | None:
-        if request.command != "dynamoAuthorize":
+        if request.command != AUTHORIZE:
             return "this program wants an access token before anything else"
         try:
-            given = decode(request.arguments, _Authorisation, "arguments of 'dynamoAuthorize'").token
+            given = decode(request.arguments, AuthorizeArguments, f"arguments of '{AUTHORIZE}'").token
         except ProtocolError as error:
             return str(error)
         if not secrets.compare_digest(given.encode(), self._token.encode()):
@@ -253,7 +252,3 @@ class _ListeningReceiver:
         self._connection.close()  # a socket is to be let go
         if self._is_client and self._agent.client is self._connection:
             self._agent.detach_client()
-
-
-class _Authorisation(msgspec.Struct):
-    token: str

@@ -12,15 +12,13 @@ import signal
 import sys
 import threading
 
-from msgspec import Struct
-
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
 from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
 from dynamo_dap.debuggee.bootstrap.eager_pause import pause_eager
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
-from dynamo_dap.protocol.crash_cell import CELL_VARIABLE
+from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, CRASH_CELL_VARIABLE, ProcessInformation
 
 _lock = threading.Lock()
 _agent: Agent | None = None
@@ -40,7 +38,7 @@ def process_agent() -> Agent:
             install_breakpoint_hook(agent)
             os.register_at_fork(after_in_child=agent.forget_session)
             # Not for the program, and not for its children.
-            crash_folder = os.environ.pop(CELL_VARIABLE, None)
+            crash_folder = os.environ.pop(CRASH_CELL_VARIABLE, None)
             when_dynamo_is_imported(lambda: _add_engines(agent, crash_folder))
     return _agent
 
@@ -66,12 +64,12 @@ def _invite_children(agent: Agent, options: Options) -> None:
 def _add_engines(agent: Agent, crash_folder: str | None) -> None:
     # Imported only now: a program without Dynamo pays nothing for the engines.
     try:
-        from dynamo_dap.debuggee.bootstrap.recording import COMPILES_CHANGED, make_recorder
+        from dynamo_dap.debuggee.bootstrap.recording import make_recorder
         from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
         from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 
         # First, so that whatever stops is in the record already.
-        tell_change = functools.partial(agent.send_event, COMPILES_CHANGED)
+        tell_change = functools.partial(agent.send_event, COMPILES_CHANGED_EVENT)
         agent.add_engine(make_recorder(tell_change, lambda: agent.options.record, agent.print, agent.running_clock))
         agent.add_engine(CompileTimeEngine(agent))
         agent.add_engine(RunTimeEngine(agent, crash_folder))
@@ -85,15 +83,6 @@ def _terminate(agent: Agent) -> None:
     # The signal first: a thread that is let go would run on into the program before it is told to end.
     os.kill(os.getpid(), signal.SIGTERM)
     agent.detach_client()
-
-
-class ProcessInformation(Struct, rename="camel"):
-    """What the server is told about the debugged process when it connects."""
-
-    process_id: int
-    executable: str
-    python_version: str
-    torch_version: str | None
 
 
 def process_information() -> ProcessInformation:

@@ -24,8 +24,6 @@ from dynamo_dap.record.file import RecordWriter
 from dynamo_dap.record.folders import SUFFIX, new_name, records_folder, remove_old_records
 from dynamo_dap.record.session import Session
 
-COMPILES_CHANGED = "dynamoCompilesChanged"
-
 
 def make_recorder(
     on_change: Callable[[], None],

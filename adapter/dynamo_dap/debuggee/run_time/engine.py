@@ -43,6 +43,7 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
     Notifier,
 )
 from dynamo_dap.debuggee.values.model import VirtualSource, text_of_raised
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
     Breakpoint,
     DisassembleArguments,
@@ -348,7 +349,7 @@ class RunTimeEngine:
         try:
             return disassemble(self.codes, arguments)
         except (BadAddress, CodeGone) as problem:
-            raise RequestError(str(problem), error_id=130) from None
+            raise RequestError(str(problem), error_id=ErrorId.NO_ADDRESS) from None
 
     def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
         """Replace the breakpoints on addresses; one answer for each. The caller arms the engines afterwards."""

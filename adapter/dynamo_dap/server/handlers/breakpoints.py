@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
     Capabilities,
     SetBreakpointsArguments,
@@ -16,7 +17,7 @@ from dynamo_dap.protocol.types import (
 )
 from dynamo_dap.server.breakpoint_memory import Remembered
 from dynamo_dap.server.breakpoint_shares import conditions_refused
-from dynamo_dap.server.errors import ErrorId, RequestRefused
+from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.handling import Answers, Plan, broadcasts
 
 if TYPE_CHECKING:

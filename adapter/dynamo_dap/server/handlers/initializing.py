@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import Capabilities, InitializeRequestArguments
 from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES
 from dynamo_dap.server.capabilities import union
 from dynamo_dap.server.eager_capabilities import EAGER_CAPABILITIES
-from dynamo_dap.server.errors import ErrorId, RequestRefused
+from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.handling import handlers, handles
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import BreakpointEventBody, Capabilities, ContinuedEventBody, ThreadEventBody
 from dynamo_dap.server import starting
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoint_memory import Remembered
 from dynamo_dap.server.debuggee import Debuggee, StartMethod
-from dynamo_dap.server.errors import ErrorId, RequestRefused
+from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.handling import handles
 from dynamo_dap.server.launching.options import LaunchArguments, read_options
 from dynamo_dap.server.launching.program import Job, prepare

@@ -15,31 +15,16 @@ from collections.abc import Callable
 
 import msgspec
 
+from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.server.errors import ErrorId
 from dynamo_dap.server.loop_connection import LoopConnection
 from dynamo_dap.server.strangers import Strangers, connections_to
 
 _log = logging.getLogger(__name__)
 
-AUTHORIZE = "dynamoAuthorize"
-
 OnArrival = Callable[[LoopConnection, msgspec.Raw], None]
 """Gets a newcomer's connection, to set its receiver before anything else arrives, and the arguments of its request."""
-
-
-class ProcessInformation(msgspec.Struct, rename="camel"):
-    """What a program says of itself when it connects, or is connected to."""
-
-    process_id: int | None = None
-    executable: str | None = None
-    python_version: str | None = None
-    torch_version: str | None = None
-
-
-class _Authorization(msgspec.Struct):
-    token: str
 
 
 class AgentListener:
@@ -136,7 +121,7 @@ class _Newcomer:
         if request.command != AUTHORIZE:
             return None
         try:
-            return self._recognise(decode(request.arguments, _Authorization, AUTHORIZE).token)
+            return self._recognise(decode(request.arguments, AuthorizeArguments, AUTHORIZE).token)
         except ProtocolError:
             return None
 

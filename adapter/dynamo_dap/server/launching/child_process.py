@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.launching.output import OutputPump
 
 _log = logging.getLogger(__name__)

@@ -12,11 +12,11 @@ import logging
 import secrets
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import Invitation
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.loop_connection import LoopConnection
@@ -25,14 +25,6 @@ from dynamo_dap.server.strangers import Strangers, connections_to
 _log = logging.getLogger(__name__)
 
 _HANDSHAKE_TIMEOUT = 10.0
-
-
-@dataclass(frozen=True)
-class Invitation:
-    """Where debugpy is to connect, and what it has to show there."""
-
-    address: str
-    token: str
 
 
 class _Authorization(msgspec.Struct, rename="camel"):

@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.server.errors import StartRefused
 
 Changes = dict[str, "str | None"]
 

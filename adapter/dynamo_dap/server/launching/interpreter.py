@@ -8,7 +8,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.server.errors import StartRefused
 
 
 def find(python: str | list[str] | None, cwd: Path, environment: Mapping[str, str]) -> list[str]:

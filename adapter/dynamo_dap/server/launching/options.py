@@ -12,9 +12,9 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from dynamo_dap.protocol.contract import ErrorId, Invitation
 from dynamo_dap.protocol.messages import ProtocolError, decode
-from dynamo_dap.server.errors import ErrorId, StartRefused
-from dynamo_dap.server.launching.debugpy_listener import Invitation
+from dynamo_dap.server.errors import StartRefused
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]

@@ -12,14 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+from dynamo_dap.protocol.contract import ErrorId, Invitation, LaunchDescription
 from dynamo_dap.record.run import TRACE_VARIABLE, trace_folder
-from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.launching import environment, interpreter
-from dynamo_dap.server.launching.debugpy_listener import Invitation
 from dynamo_dap.server.launching.options import LaunchArguments
-
-LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
-"""The environment variable that tells the bootstrap what to run and where to connect, as JSON."""
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _ENTRY = _PACKAGE / "debuggee" / "bootstrap" / "entry.py"
@@ -74,16 +71,16 @@ class Job:
 
     def launch_variable(self, address: str, token: str, debugpy: Invitation | None) -> str:
         """Return the value of ``LAUNCH_VARIABLE``: where the agent connects, and debugpy if it is wanted."""
-        description: dict[str, object] = {
-            "address": address,
-            "token": token,
-            self.kind: self.target,
-            "args": self.arguments,
-            "ownVariables": list(self.own_variables),
-            "isThawed": self._is_thawed,
-        }
+        description = LaunchDescription(
+            address=address,
+            token=token,
+            args=self.arguments,
+            own_variables=list(self.own_variables),
+            is_thawed=self._is_thawed,
+        )
+        setattr(description, self.kind, self.target)
         if debugpy is not None:
-            description.update(debugpyAddress=debugpy.address, debugpyToken=debugpy.token)
+            description.debugpy_address, description.debugpy_token = debugpy.address, debugpy.token
         return msgspec.json.encode(description).decode()
 
 

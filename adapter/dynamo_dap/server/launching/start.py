@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from dynamo_dap.server.access import TOKEN_VARIABLE
+from dynamo_dap.protocol.contract import ACCESS_TOKEN_VARIABLE, LAUNCH_VARIABLE, Invitation
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.crash_folder import CrashFolder
 from dynamo_dap.server.launching import environment
 from dynamo_dap.server.launching.agent_listener import AgentListener, OnArrival
 from dynamo_dap.server.launching.child_process import ChildProcess
-from dynamo_dap.server.launching.debugpy_listener import Invitation
 from dynamo_dap.server.launching.processes import OwnedProcess
-from dynamo_dap.server.launching.program import LAUNCH_VARIABLE, Job
+from dynamo_dap.server.launching.program import Job
 from dynamo_dap.server.launching.terminal_process import TerminalCommand, TerminalProcess
 
 
@@ -48,7 +47,7 @@ class Starter:
     def _start_child(self, command: list[str], changes: environment.Changes) -> ChildProcess:
         # The server's own secret is none of the program's.
         base = {**self.job.own_variables, **os.environ}
-        base.pop(TOKEN_VARIABLE, None)
+        base.pop(ACCESS_TOKEN_VARIABLE, None)
         return ChildProcess(command, self.job.cwd, environment.apply(base, changes), self.client.program_output)
 
     async def _start_in_terminal(self, command: list[str], changes: environment.Changes) -> TerminalProcess:

@@ -19,10 +19,11 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import ErrorId, TerminalArrival
 from dynamo_dap.protocol.messages import Event, Request, decode
 from dynamo_dap.protocol.types import ExitedEventBody, RunInTerminalRequestArguments
 from dynamo_dap.server.client import Client
-from dynamo_dap.server.errors import ErrorId, StartRefused
+from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.launching.agent_listener import AgentListener
 from dynamo_dap.server.launching.environment import Changes
 from dynamo_dap.server.loop_connection import LoopConnection
@@ -43,11 +44,6 @@ class TerminalCommand:
     title: str
 
 
-class _Arrival(msgspec.Struct, rename="camel"):
-    process_id: int | None = None
-    problem: str | None = None
-
-
 class TerminalProcess:
     """See ``OwnedProcess``. Everything goes through the supervisor in the terminal."""
 
@@ -56,7 +52,7 @@ class TerminalProcess:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[int | None] = loop.create_future()
-        self._arrived: asyncio.Future[_Arrival] = loop.create_future()
+        self._arrived: asyncio.Future[TerminalArrival] = loop.create_future()
         self._supervisor: LoopConnection | None = None
 
     async def start(self, what: TerminalCommand, client: Client, listener: AgentListener, timeout: float) -> None:
@@ -137,7 +133,7 @@ class TerminalProcess:
         self._supervisor = connection
         connection.receiver = self
         if not self._arrived.done():
-            self._arrived.set_result(decode(arguments, _Arrival, "arrival of the supervisor"))
+            self._arrived.set_result(decode(arguments, TerminalArrival, "arrival of the supervisor"))
 
     def _tell(self, command: str, arguments: object = None) -> None:
         if self._supervisor is not None:

@@ -9,6 +9,7 @@ from dynamo_dap.debuggee.agent.breakpoints import EXCEPTION_FILTERS, Conditions
 from dynamo_dap.debuggee.agent.handlers.generated_code import set_listing_breakpoints
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
     Breakpoint,
     BreakpointLocation,
@@ -82,7 +83,7 @@ def breakpoint_locations(agent: Agent, arguments: BreakpointLocationsArguments) 
     try:
         table = line_table(arguments.source.path)
     except LineTableError as error:
-        raise RequestError(str(error), error_id=107) from None
+        raise RequestError(str(error), error_id=ErrorId.UNREADABLE_SOURCE) from None
     last = arguments.end_line if arguments.end_line is not None else arguments.line
     lines = {line for function in table.functions for line in function.lines if arguments.line <= line <= last}
     if agent.eager_debugger.is_active:

@@ -15,6 +15,7 @@ from dynamo_dap.debuggee.agent.handlers.stack import dap_source
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import RequestError, handles, handles_while_held
 from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.protocol.contract import COMPILES, GRAPH, GUARDS, ErrorId, GraphArguments, GuardsArguments
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent
@@ -52,15 +53,6 @@ class _NoArguments(msgspec.Struct):
     pass
 
 
-class _GraphArguments(msgspec.Struct, rename="camel"):
-    compile_id: str
-    index: int = 0
-
-
-class _GuardsArguments(msgspec.Struct, rename="camel"):
-    compile_id: str
-
-
 def _reader(agent: Agent) -> CompileReader | None:
     found = next((engine for engine in agent.engines if engine.name == RECORD), None)
     return cast("CompileReader | None", found)
@@ -69,26 +61,28 @@ def _reader(agent: Agent) -> CompileReader | None:
 def _needed_reader(agent: Agent) -> CompileReader:
     reader = _reader(agent)
     if reader is None:
-        raise RequestError("nothing has been compiled: the program has not imported torch._dynamo", error_id=131)
+        raise RequestError(
+            "nothing has been compiled: the program has not imported torch._dynamo", error_id=ErrorId.NOTHING_COMPILED
+        )
     return reader
 
 
-@handles("dynamoCompiles", _NoArguments)
+@handles(COMPILES, _NoArguments)
 def compiles(agent: Agent, arguments: _NoArguments) -> dict[str, object]:
     """Return what was compiled, oldest first."""
     reader = _reader(agent)
     return {"functions": []} if reader is None else reader.compiles()
 
 
-def _pause_in_trace(agent: Agent, arguments: _GraphArguments | _GuardsArguments) -> Pause | None:
+def _pause_in_trace(agent: Agent, arguments: GraphArguments | GuardsArguments) -> Pause | None:
     """Return the pause inside the trace of the compile that is asked for, if there is one."""
     reader = _reader(agent)
     thread = None if reader is None else reader.thread_of(arguments.compile_id)
     return None if thread is None else agent.pause_on(thread)
 
 
-@handles_while_held("dynamoGraph", _GraphArguments, _pause_in_trace)
-def graph(agent: Agent, pause: Pause | None, arguments: _GraphArguments) -> dict[str, object]:
+@handles_while_held(GRAPH, GraphArguments, _pause_in_trace)
+def graph(agent: Agent, pause: Pause | None, arguments: GraphArguments) -> dict[str, object]:
     """Return one graph: as it was given to the backend, else as far as it has been traced."""
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.graph_so_far(arguments.compile_id, arguments.index)
@@ -98,12 +92,12 @@ def graph(agent: Agent, pause: Pause | None, arguments: _GraphArguments) -> dict
     try:
         body, code = reader.graph(arguments.compile_id, arguments.index)
     except NoSuchCompile as problem:
-        raise RequestError(str(problem), error_id=132) from None
+        raise RequestError(str(problem), error_id=ErrorId.NO_SUCH_COMPILE) from None
     return {**body, "source": dap_source(agent, None, code)}
 
 
-@handles_while_held("dynamoGuards", _GuardsArguments, _pause_in_trace)
-def guards(agent: Agent, pause: Pause | None, arguments: _GuardsArguments) -> dict[str, object]:
+@handles_while_held(GUARDS, GuardsArguments, _pause_in_trace)
+def guards(agent: Agent, pause: Pause | None, arguments: GuardsArguments) -> dict[str, object]:
     """Return the guards of one compile: those built, else those that its trace has asked for so far."""
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.guards_so_far(arguments.compile_id)
@@ -112,4 +106,4 @@ def guards(agent: Agent, pause: Pause | None, arguments: _GuardsArguments) -> di
     try:
         return reader.guards(arguments.compile_id)
     except NoSuchCompile as problem:
-        raise RequestError(str(problem), error_id=132) from None
+        raise RequestError(str(problem), error_id=ErrorId.NO_SUCH_COMPILE) from None

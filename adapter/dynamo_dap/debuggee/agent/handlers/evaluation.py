@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.agent.handlers.variables import (
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import RequestError, handles_while_held
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, WriteRefused, text_of_raised
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
     CompletionsArguments,
     CompletionsResponseBody,
@@ -38,7 +39,9 @@ def _owner(agent: Agent, arguments: EvaluateArguments | SetExpressionArguments |
         return pause_of_frame(agent, arguments.frame_id)
     pause = agent.newest_pause
     if pause is None:
-        raise RequestError("nothing can be evaluated while the program runs; stop it first", error_id=111)
+        raise RequestError(
+            "nothing can be evaluated while the program runs; stop it first", error_id=ErrorId.NOTHING_STOPPED
+        )
     return pause
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
     ContinueArguments,
     ContinueResponseBody,
@@ -68,7 +69,7 @@ def pause(agent: Agent, arguments: PauseArguments) -> None:
 
 def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None) -> None:
     if granularity is not None and granularity not in _GRANULARITIES:
-        raise RequestError(f"unknown stepping granularity '{granularity}'", error_id=108)
+        raise RequestError(f"unknown stepping granularity '{granularity}'", error_id=ErrorId.UNKNOWN_GRANULARITY)
     held = agent.pause_of(thread_id)
     step = Step(kind, granularity or "statement", held.stop.engine, held.stop.origin)
     agent.after_response(lambda: held.release(step))

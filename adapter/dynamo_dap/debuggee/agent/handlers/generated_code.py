@@ -12,6 +12,7 @@ from dynamo_dap.debuggee.agent.breakpoints import RUN_TIME
 from dynamo_dap.debuggee.agent.handlers.lookup import referred
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
     Breakpoint,
     DisassembleArguments,
@@ -48,12 +49,15 @@ def _engine(agent: Agent) -> InstructionEngine | None:
 def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleResponseBody:
     """Return instructions around an address, of traced or of generated code."""
     if not agent.engines:
-        raise RequestError("there is nothing to disassemble: the program has not imported torch._dynamo", error_id=130)
+        raise RequestError(
+            "there is nothing to disassemble: the program has not imported torch._dynamo",
+            error_id=ErrorId.NOTHING_TO_DISASSEMBLE,
+        )
     # The run-time engine comes last: it says what is wrong with an address that is nobody's.
     for engine in sorted(agent.engines, key=lambda engine: engine.name == RUN_TIME):
         if (found := engine.disassemble(arguments)) is not None:
             return found
-    raise RequestError(f"{arguments.memory_reference} is no address of an instruction", error_id=131)
+    raise RequestError(f"{arguments.memory_reference} is no address of an instruction", error_id=ErrorId.NO_ADDRESS)
 
 
 @handles("setInstructionBreakpoints", SetInstructionBreakpointsArguments)

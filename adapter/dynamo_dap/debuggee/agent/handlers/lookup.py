@@ -9,6 +9,7 @@ from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.references import Referred
 from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.values.model import Children
+from dynamo_dap.protocol.contract import ErrorId
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent
@@ -23,14 +24,14 @@ def referred(agent: Agent, number: int, what: str) -> Referred:
         text = f"{what} {number} belongs to an earlier stop: the thread has gone on since"
     else:
         text = f"there is no {what} {number}"
-    raise RequestError(text, error_id=110)
+    raise RequestError(text, error_id=ErrorId.UNKNOWN_REFERENCE)
 
 
 def pause_of_frame(agent: Agent, frame_id: int) -> Pause:
     """Return the pause that a frame belongs to."""
     found = referred(agent, frame_id, "frame")
     if not isinstance(found.target, Frame) or found.pause is None:
-        raise RequestError(f"{frame_id} is not a frame", error_id=110)
+        raise RequestError(f"{frame_id} is not a frame", error_id=ErrorId.UNKNOWN_REFERENCE)
     return found.pause
 
 
@@ -45,7 +46,7 @@ def pause_of_variables(agent: Agent, reference: int) -> Pause:
     """Return the pause that a variables reference belongs to."""
     found = referred(agent, reference, "variables reference")
     if not isinstance(found.target, Children) or found.pause is None:
-        raise RequestError(f"{reference} is not a variables reference", error_id=110)
+        raise RequestError(f"{reference} is not a variables reference", error_id=ErrorId.UNKNOWN_REFERENCE)
     return found.pause
 
 

@@ -9,6 +9,7 @@ from dynamo_dap.debuggee.agent.handlers.stack import dap_source
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import RequestError, handles, handles_while_held
 from dynamo_dap.debuggee.values.model import Location, VirtualSource
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
     LocationsArguments,
     LocationsResponseBody,
@@ -33,7 +34,7 @@ def source(agent: Agent, pause: Pause | None, arguments: SourceArguments) -> Sou
     """Return the text of a virtual source."""
     target = referred(agent, _number(arguments), "source reference").target
     if not isinstance(target, VirtualSource):
-        raise RequestError(f"{_number(arguments)} is not a source reference", error_id=110)
+        raise RequestError(f"{_number(arguments)} is not a source reference", error_id=ErrorId.UNKNOWN_REFERENCE)
     return SourceResponseBody(content=target.text(), mime_type=target.mime_type)
 
 
@@ -43,7 +44,9 @@ def locations(agent: Agent, arguments: LocationsArguments) -> LocationsResponseB
     found = referred(agent, arguments.location_reference, "location reference")
     location = found.target
     if not isinstance(location, Location):
-        raise RequestError(f"{arguments.location_reference} is not a location reference", error_id=110)
+        raise RequestError(
+            f"{arguments.location_reference} is not a location reference", error_id=ErrorId.UNKNOWN_REFERENCE
+        )
     place = dap_source(agent, found.pause, location.path)
     assert place is not None
     return LocationsResponseBody(source=place, line=location.line, column=location.column)

@@ -12,6 +12,7 @@ from dynamo_dap.debuggee.agent.requests import RequestError, handles_while_held
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, stands_in_for_builtin
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, VirtualSource
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
     ExceptionInfoArguments,
     ExceptionInfoResponseBody,
@@ -127,7 +128,7 @@ def exception_info(agent: Agent, pause: Pause, arguments: ExceptionInfoArguments
     """Return the exception at which a thread stopped."""
     raised = pause.stop.exception
     if raised is None:
-        raise RequestError(f"thread {arguments.thread_id} did not stop at an exception", error_id=109)
+        raise RequestError(f"thread {arguments.thread_id} did not stop at an exception", error_id=ErrorId.NO_EXCEPTION)
     return ExceptionInfoResponseBody(
         exception_id=raised.exception_id,
         break_mode=raised.break_mode,

@@ -1,0 +1,204 @@
+"""What the server and the debugged program agree on beyond DAP, each thing written once.
+
+Requests and events of our own, what a program says of itself, the environment variables, the ids of failures. The
+options of ``launch`` and ``attach`` are in ``options``. Facts and structs; any thread.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+
+from msgspec import Struct, to_builtins
+
+CUSTOM_PREFIX = "dynamo"
+"""Requests and events of our own begin with this."""
+
+# -- environment variables ---------------------------------------------------------------------------------------------
+
+LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
+"""What to run and where to connect: a ``LaunchDescription`` as JSON."""
+CRASH_CELL_VARIABLE = "DYNAMO_DAP_CRASH_CELL"
+"""The folder of the files in which a program notes where it is, see ``crash_cell``."""
+LOG_VARIABLE = "DYNAMO_DAP_LOG"
+"""The log file of the server and of the program."""
+ACCESS_TOKEN_VARIABLE = "DYNAMO_DAP_ACCESS_TOKEN"
+"""The token that clients of a server on TCP have to show."""
+RECORDS_VARIABLE = "DYNAMO_DAP_RECORDS"
+"""The folder of all record files."""
+
+# -- a connection's beginning ------------------------------------------------------------------------------------------
+
+AUTHORIZE = "dynamoAuthorize"
+"""The first request on each connection between the server and a process of the program's; whoever connects sends it.
+
+Its arguments are ``AuthorizeArguments`` with those of ``ProcessInformation`` (a program), ``ChildOffer`` or
+``TerminalArrival``. A program that listens is asked, and answers with its ``ProcessInformation``.
+"""
+
+
+class AuthorizeArguments(Struct):
+    """What everybody has to show."""
+
+    token: str
+
+
+def introduction(token: str, newcomer: Struct) -> dict[str, object]:
+    """Return the arguments of ``AUTHORIZE`` for who connects to the server."""
+    return {"token": token, **to_builtins(newcomer)}
+
+
+class ProcessInformation(Struct, rename="camel"):
+    """What a program says of itself when it connects, or is connected to."""
+
+    process_id: int | None = None
+    executable: str | None = None
+    python_version: str | None = None
+    torch_version: str | None = None
+
+
+class ChildOffer(Struct, rename="camel"):
+    """A child process of the program tells where it listens for a session of its own."""
+
+    process_id: int
+    host: str
+    port: int
+    access_token: str
+
+
+class TerminalArrival(Struct, rename="camel", omit_defaults=True):
+    """The supervisor in a terminal tells what it has started, or the ``problem`` with it."""
+
+    process_id: int | None = None
+    problem: str | None = None
+
+
+class Invitation(Struct, frozen=True):
+    """Where the server waits for one to connect, and what to show there. Child processes find theirs in a file."""
+
+    address: str
+    token: str
+
+
+class LaunchDescription(Struct, rename="camel", omit_defaults=True):
+    """The value of ``LAUNCH_VARIABLE``."""
+
+    address: str | None = None
+    """The server's, ``HOST:PORT``; None to run without a debugger, and only take a record."""
+    token: str = ""
+    program: str | None = None
+    module: str | None = None
+    code: str | None = None
+    args: list[str] = []
+    debugpy_address: str | None = None
+    """Where the server waits for debugpy; None when ordinary Python is not debugged."""
+    debugpy_token: str = ""
+    copies: dict[str, str] = {}
+    """Files to be read in place of others, by the path of these: an edit that is tried."""
+    results: str | None = None
+    """Where to write what ``__main__`` holds at its end."""
+    own_variables: list[str] = []
+    """What the server put into the environment for this process alone."""
+    is_thawed: bool = False
+    """Whether the server had this process import the standard library from its files."""
+
+
+# -- events of the program for the server ------------------------------------------------------------------------------
+
+EAGER_EVENT = "dynamoEager"
+"""debugpy is on its way to the server, or will not come."""
+ENDING_EVENT = "dynamoEnding"
+"""The connection is about to end because the program is."""
+RUNS_ON_EVENT = "dynamoRunsOn"
+"""Of a child process: nobody has attached in time."""
+
+
+class EagerEventBody(Struct, omit_defaults=True):
+    """Body of ``EAGER_EVENT``."""
+
+    problem: str | None = None
+    """Why debugpy will not come."""
+
+
+class RunsOnEventBody(Struct):
+    """Body of ``RUNS_ON_EVENT``."""
+
+    seconds: float
+    """How long it has waited."""
+
+
+# -- for clients: README.md, "Custom requests" -------------------------------------------------------------------------
+
+COMPILES = "dynamoCompiles"
+GRAPH = "dynamoGraph"
+GUARDS = "dynamoGuards"
+COMPILES_CHANGED_EVENT = "dynamoCompilesChanged"
+"""The answer to ``COMPILES`` is another one now. No body."""
+
+
+class GraphArguments(Struct, rename="camel"):
+    """Arguments of ``GRAPH``."""
+
+    compile_id: str
+    index: int = 0
+
+
+class GuardsArguments(Struct, rename="camel"):
+    """Arguments of ``GUARDS``."""
+
+    compile_id: str
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+@unique
+class ErrorId(IntEnum):
+    """Ids of failure responses, one for each kind of failure. Never renumber: clients and logs refer to them."""
+
+    # Of a connection, at either end.
+    UNNAMED = 1
+    DISCONNECTED = 2
+    UNREADABLE_MESSAGE = 3
+
+    # Of the agent.
+    UNKNOWN_TO_AGENT = 101
+    NOT_STOPPED = 102
+    EVALUATION_FAILED = 103
+    TIMED_OUT = 104
+    NO_SUCH_THREAD = 106
+    UNREADABLE_SOURCE = 107
+    UNKNOWN_GRANULARITY = 108
+    NO_EXCEPTION = 109
+    UNKNOWN_REFERENCE = 110
+    NOTHING_STOPPED = 111
+    THREAD_STUCK = 112
+    NOTHING_TO_DISASSEMBLE = 130
+    NO_ADDRESS = 131
+    NO_SUCH_COMPILE = 132
+    NOTHING_COMPILED = 133
+    AGENT_INTERNAL = 199
+
+    # Of the server; the agent uses those that fit.
+    INTERNAL = 1000
+    INVALID_ARGUMENTS = 1001
+    UNKNOWN_REQUEST = 1002
+    NOT_INITIALIZED = 1003
+    INITIALIZED_TWICE = 1004
+    ACCESS_DENIED = 1005
+    STARTED_TWICE = 1006
+    NO_PROGRAM = 1010
+    PROGRAM_STARTING = 1011
+    PROGRAM_ENDED = 1012
+    AGENT_GONE = 1013
+    NOT_EAGER = 1014
+    INVALID_OPTION = 1020
+    CANNOT_START = 1021
+    DIED_BEFORE_CONNECTING = 1022
+    CONNECT_TIMEOUT = 1023
+    CANNOT_ATTACH = 1024
+    AGENT_REFUSED = 1025
+    TERMINAL_UNSUPPORTED = 1026
+    TERMINAL_FAILED = 1027
+    NOT_RESTARTABLE = 1028
+    CANCELLED = 1030
+    SESSION_ENDING = 1031

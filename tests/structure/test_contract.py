@@ -1,0 +1,47 @@
+"""What server and debugged program agree on stands in ``protocol/contract.py``, and nowhere a second time."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.structure.sources import ADAPTER, adapter_modules
+
+_CONTRACT = ADAPTER / "dynamo_dap" / "protocol" / "contract.py"
+_OURS = re.compile(r"\bdynamo[A-Z]\w*|\bDYNAMO_DAP_[A-Z_]+")
+
+
+def _written_out(tree: ast.Module) -> Iterator[str]:
+    """Names of our own requests, events and variables in strings, and numbers of failures; comments may name them."""
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            yield from (f"{node.lineno}: {name}" for name in _OURS.findall(node.value))
+        elif isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            names = {"error_id", "id"} if called == "ErrorMessage" else {"error_id"}
+            for keyword in node.keywords:
+                if keyword.arg in names and isinstance(keyword.value, ast.Constant):
+                    yield f"{node.lineno}: the number of a failure"
+
+
+def test_private_names_and_numbers_are_written_once() -> None:
+    wrong = [
+        f"{module.path.relative_to(ADAPTER)}:{found}"
+        for module in adapter_modules()
+        if module.path != _CONTRACT
+        for found in _written_out(module.tree)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x('dynamoAuthorize')", "x(f'{y} is dynamoEnding')", "x = 'DYNAMO_DAP_LAUNCH'", "refuse(error_id=101)"],
+)
+def test_the_check_sees_one_that_is_written_out(text: str) -> None:
+    assert len(list(_written_out(ast.parse(text)))) == 1
+    assert list(_written_out(ast.parse('"""dynamoAuthorize"""\nrefuse(error_id=ErrorId.CANCELLED)'))) == []
