@@ -1,8 +1,10 @@
 """Looking changes nothing: a program watched at every line compiles to the same graphs, guards and bytecode.
 
 Each program runs twice, untouched and watched, with torch's own logs of graphs, guards, bytecode, recompiles and graph
-breaks. Watched, it stops at every line that Dynamo traces, every scope of the top frame is opened to depth 3, and
-expressions are evaluated. What both print must be the same, but for what differs from run to run anyway.
+breaks. Watched, with the default options, it is stepped through: what Dynamo traces, the instructions of what it
+generated, and the ordinary Python around. The scopes of the top frame are opened (in ordinary Python the locals alone:
+its globals are torch and all that it has), and expressions are evaluated. What both print must be the same, but for
+what differs from run to run anyway, and for the name that generated code has while it is debugged.
 """
 
 from __future__ import annotations
@@ -12,16 +14,26 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
 from tests.client import Session, Stop
-from tests.client.fixtures import FIXTURES
+from tests.client.environments import need_inductor
+from tests.client.fixtures import Fixture
 
-LOGS = {"TORCH_LOGS": "graph_code,guards,bytecode,recompiles,graph_breaks,aot_graphs", "TORCH_LOGS_FORMAT": "short"}
+OBSERVED = Fixture("observed")
+ENVIRONMENT = {
+    "TORCH_LOGS": "graph_code,guards,bytecode,recompiles,graph_breaks,aot_graphs",
+    "TORCH_LOGS_FORMAT": "short",
+    # What is logged of a graph is another thing when it comes from the cache.
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+}
 WATCHES = (
     "x",
+    "square(x)",
     "len([1, 2])",
     "x.shape",
     "self",
@@ -30,8 +42,9 @@ WATCHES = (
     "ctx",
     "tx.lineno",
 )
-DEPTH = 3
-MAXIMUM_STOPS = 400
+DEPTHS = {"eager": 2, "compile-time": 3, "run-time": 2}
+"""How far scopes are opened at each kind of stop."""
+MAXIMUM_STOPS = 250
 
 PROGRAMS = [
     "basic",
@@ -44,6 +57,7 @@ PROGRAMS = [
     "side_effects",
     "model",
     "randomness",
+    "skipped_frame",
     "encoder",
 ]
 
@@ -51,9 +65,12 @@ PROGRAMS = [
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_watched_compile_is_the_same(session: Session, program: str) -> None:
+    if Fixture(program).uses_inductor:
+        need_inductor(program)
     untouched = _run_untouched(program)
-    stops = _run_watched(session, program)
-    assert stops > 1
+    looks = _run_watched(session, program)
+    assert all(looks[kind] for kind in DEPTHS) or program == "encoder", looks
+    assert looks["compile-time"] > 1
     watched = _comparable(session.output("stdout") + session.output("stderr"))
     assert "GUARDS" in untouched
     assert "counter frames total" in untouched
@@ -62,51 +79,51 @@ def test_a_watched_compile_is_the_same(session: Session, program: str) -> None:
 
 def _run_untouched(program: str) -> str:
     finished = subprocess.run(
-        [sys.executable, str(FIXTURES / "observed.py"), f"{program}.py"],
-        env=os.environ | LOGS,
+        [sys.executable, "-X", "frozen_modules=off", str(OBSERVED.path), f"{program}.py"],
+        env=os.environ | ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     return _comparable(finished.stdout + finished.stderr)
 
 
-def _run_watched(session: Session, program: str) -> int:
-    """Step through everything that is traced, looking at each stop; return how many there were."""
-    just_my_code = program != "encoder"
-    options = {"args": [f"{program}.py"], "env": LOGS, "justMyCode": just_my_code, "stopOnEntry": True}
-    # In ordinary Python the walk would open all globals at each line, for minutes.
-    session.launch("observed", eager=False, mode="compile-time", **options)  # the walk is over what is traced
-    session.wait_for_stop("entry")
-    for stops in range(MAXIMUM_STOPS):
+def _run_watched(session: Session, program: str) -> Counter[str]:
+    """Step through the program, looking at each stop; return how many there were of each kind."""
+    options = {"args": [f"{program}.py"], "env": ENVIRONMENT}
+    is_torchs_own = program == "encoder"
+    if is_torchs_own:
+        with session.launching(OBSERVED, **options, justMyCode=False):
+            names = [{"name": "TransformerEncoderLayer.forward"}]
+            session.request("setFunctionBreakpoints", {"breakpoints": names})
+    else:
+        session.launch(OBSERVED, "run", **options)
+    session.wait_for_stop()
+    looks: Counter[str] = Counter()
+    while looks.total() < MAXIMUM_STOPS:
         session.resume("stepIn")
-        stop = _stop_or_end(session, stops + 2)
-        if stop is None:
-            return stops
-        _look(stop)
-    session.run_to_end()
-    return MAXIMUM_STOPS
+        stop = session.wait_for_stop()
+        if stop.frame.path == OBSERVED.path:
+            break  # the program has ended
+        looks[_look(stop)] += 1
+        if is_torchs_own and looks["eager"]:
+            break  # from here on it is Dynamo that is stepped through
+    assert session.run_to_end() == 0
+    return looks
 
 
-def _stop_or_end(session: Session, stops: int) -> Stop | None:
-    """Wait for the stop numbered ``stops`` and return it; None when the program ended instead."""
-
-    def events(name: str) -> int:
-        return sum(event["event"] == name for event in session.timeline.events)
-
-    what = f"stop {stops} or the end"
-    session.timeline.wait_until(lambda: events("stopped") >= stops or events("terminated") > 0, what, deadline=60)
-    return None if events("terminated") else session.wait_for_stop()
-
-
-def _look(stop: Stop) -> None:
+def _look(stop: Stop) -> str:
+    """Open what a user may open, and return what kind of stop it is."""
     frame = stop.frame
-    for scope in frame.scopes.values():
-        scope.open(DEPTH)
+    kind = "compile-time" if "Graph" in frame.scopes else "run-time" if "Compiled Graph" in frame.scopes else "eager"
+    for name, scope in frame.scopes.items():
+        if kind != "eager" or name == "Locals":
+            scope.open(DEPTHS[kind])
     for expression in WATCHES:
         with contextlib.suppress(RequestFailed):
             frame.evaluate(expression)
+    return kind
 
 
 def _comparable(output: str) -> str:
@@ -114,6 +131,7 @@ def _comparable(output: str) -> str:
     lines = []
     # The stack that torch logs with a graph break starts with whoever runs the program.
     output = re.sub(r'  File ".*/(dynamo_dap|<frozen runpy>)[^\n]*\n( {4,}[^\n]*\n)*', "", output)
+    output = re.sub(r'File "(?:/[^"\n]*/)?(?:<generated \d+: )?([^"/\n]*\.py)>?"', r'File "\1"', output)
     for line in output.splitlines():
         text = re.sub(r"^[A-Z]\d{4} [\d:.]+ \d+ ", "", line)
         text = re.sub(r"_[0-9a-f]{8}(_[0-9a-f]{4}){3}_[0-9a-f]{12}", "<unique>", text)

@@ -67,7 +67,11 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         from dynamo_dap.debuggee.bootstrap.recording import make_recorder
         from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
         from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
+        from dynamo_dap.debuggee.torch_internals.skipping import never_compile_below
 
+        # They are called in the midst of what is compiled: at breakpoint(), at a pause, when a process is started.
+        own = os.path.dirname(__file__)
+        never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
         # First, so that whatever stops is in the record already.
         tell_change = functools.partial(agent.send_event, COMPILES_CHANGED_EVENT)
         agent.add_engine(make_recorder(tell_change, lambda: agent.options.record, agent.print, agent.running_clock))

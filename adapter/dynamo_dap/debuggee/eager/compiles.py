@@ -1,12 +1,14 @@
-"""Leaves Dynamo's compiles untraced by debugpy, and what Dynamo generates unvisited.
+"""Keeps Dynamo and debugpy apart: compiles are untraced, what Dynamo generates is unvisited, debugpy uncompiled.
 
-Dynamo is plain Python, and traced it takes twice as long. Made when the program imports Dynamo in a session with
+Dynamo is plain Python, and traced it takes twice as long. debugpy is plain Python, too, for the most part, and called
+in the midst of what is compiled Dynamo would compile it. Made when the program imports Dynamo in a session with
 debugpy; its hooks run on compiling threads.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 
 from dynamo_dap.debuggee.eager import pydevd_internals
@@ -14,6 +16,7 @@ from dynamo_dap.debuggee.eager.idle_tracing import IdleTracing
 from dynamo_dap.debuggee.torch_internals.compiling import CompileWatcher
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.generated_names import GeneratedNames
+from dynamo_dap.debuggee.torch_internals.skipping import never_compile_below
 
 
 class Compiles:
@@ -26,6 +29,7 @@ class Compiles:
 
     def watch(self, on_problem: Callable[[str], None]) -> None:
         """Put the hooks in; what this torch has no place for is told to ``on_problem``."""
+        never_compile_below(pydevd_internals.package(), os.path.dirname(__file__))
         for install in (self._watcher.install, self._names.install):
             try:
                 install()

@@ -35,7 +35,6 @@ _STEP_RETURN, _STEP_RETURN_MY_CODE = 109, 160
 _DISPOSAL_SECONDS = 10.0
 _LIBRARY_FILE = 1
 """``pydevd_dont_trace_files.LIB_FILE``: a file that is never traced, though it is shown in stacks."""
-
 _MAKES_STACK = "make_get_thread_stack_message"
 
 
@@ -109,7 +108,7 @@ def connect(host: str, port: int, token: str, *, own_package: str) -> None:
         suspend=False,
         wait_for_ready_to_run=False,
         patch_multiprocessing=False,
-        dont_trace_start_patterns=(_package(), own_package),
+        dont_trace_start_patterns=(package(), own_package),
         dont_trace_end_patterns=("debugpy_launcher.py",),
         notify_stdin=False,
     )
@@ -120,11 +119,12 @@ def connect(host: str, port: int, token: str, *, own_package: str) -> None:
 def adopt(own_package: str) -> None:
     """Take up a session that somebody else began. ``own_package`` is never traced or shown."""
     api = importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI()
-    api.set_dont_trace_start_end_patterns(debugger(), (_package(), own_package), ("debugpy_launcher.py",))
+    api.set_dont_trace_start_end_patterns(debugger(), (package(), own_package), ("debugpy_launcher.py",))
     _take_nagle_off(debugger())
 
 
-def _package() -> str:
+def package() -> str:
+    """Return the folder of all its modules."""
     return os.path.dirname(str(sys.modules["debugpy"].__file__))
 
 

@@ -1,14 +1,16 @@
 """Keeping Dynamo away from the debugger's own functions.
 
 Hooks run on the program's threads while Dynamo watches them: every Python function that such a hook calls would be
-taken for the program's, traced and compiled. A function marked here runs as plain Python, with all that it calls. Any
-thread.
+taken for the program's, counted, traced and compiled. A function marked here runs as plain Python, with all that it
+calls. Any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import CodeType
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
@@ -22,10 +24,49 @@ SKIPPING = Feature("running the debugger's own functions without compiling them"
 
 def never_compile(function: Callable[..., Any] | CodeType) -> None:
     """Let Dynamo neither trace ``function`` nor what it calls while it runs. ``function`` may be given by its code."""
-    if SKIPPING.problem is not None:
-        return
     # A bound method passes the attributes of its function on.
     code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)
-    skip = SKIPPING.resolve(_ACTION).SKIP
     if isinstance(code, CodeType):
-        SKIPPING.resolve(_SET_STRATEGY)(code, SKIPPING.resolve(_STRATEGY)(skip, skip))
+        _skip([code])
+
+
+def never_compile_below(*folders: str) -> None:
+    """Let Dynamo trace no function of the modules in ``folders``, as far as they are imported, nor what they call."""
+    inside = tuple(os.path.join(folder, "") for folder in folders)
+    modules = [one for one in list(sys.modules.values()) if (getattr(one, "__file__", None) or "").startswith(inside)]
+    _skip(code for module in modules for code in _codes_of(module))
+
+
+def _skip(codes: Iterator[CodeType] | list[CodeType]) -> None:
+    if SKIPPING.problem is not None:
+        return
+    set_strategy, skip = SKIPPING.resolve(_SET_STRATEGY), SKIPPING.resolve(_ACTION).SKIP
+    strategy = SKIPPING.resolve(_STRATEGY)(skip, skip)
+    for code in codes:
+        set_strategy(code, strategy)
+
+
+def _codes_of(module: ModuleType) -> Iterator[CodeType]:
+    """Every function that the text of ``module`` makes, but for what nobody can reach any more."""
+    for value in list(vars(module).values()):
+        if getattr(value, "__module__", None) == module.__name__:
+            members = list(vars(value).values()) if isinstance(value, type) else [value]
+            for member in members:
+                yield from _codes_of_member(member)
+
+
+def _codes_of_member(member: object) -> Iterator[CodeType]:
+    if isinstance(member, property):
+        members: tuple[object, ...] = (member.fget, member.fset, member.fdel)
+    else:
+        members = (getattr(member, "__func__", member),)  # what is behind a static or class method
+    for function in members:
+        if isinstance(function, FunctionType):
+            yield from _with_inner(function.__code__)
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
