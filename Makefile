@@ -47,8 +47,9 @@ format: $(READY)  ## Format the sources and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-generate: $(READY)  ## Write what is generated: DAP's structures
+generate: $(READY)  ## Write what is generated: DAP's structures, the options in the extension's package.json and in README.md
 	$(BIN)/python -m tests.structure.generate_types
+	$(BIN)/python -m tests.structure.generate_options
 
 unit: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGUMENTS)

@@ -20,7 +20,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from dynamo_dap.debuggee.agent.options import Options
+from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import InstructionBreakpoint
 from tests.run_time.in_process import ScriptedHost, debugging
 from tests.run_time.programs import compiled, programs, replay_arguments
@@ -76,7 +76,7 @@ def ours(measured: Measured, calls: int) -> float:
 def traced(measured: Measured, calls: int) -> float:
     """Seconds under our engine with ``traceInstructions``: every instruction is told, nothing is asked."""
     with debugging(lambda stop: None) as host:
-        host.options = Options(mode="run-time", trace_instructions=True)
+        host.options = AgentOptions(mode="run-time", trace_instructions=True)
         host.engine.arm()
         measured.call()
         return measured.seconds(calls)

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.options import LaunchArguments
 from dynamo_dap.record.events import CompileBegan, GraphMade, Started
 from dynamo_dap.record.file import RecordWriter, UnreadableRecord, read_record
 from dynamo_dap.record.folders import SUFFIX
 from dynamo_dap.record.model import Graph, Node, Place
 from dynamo_dap.record.summary import counts_of_function
 from dynamo_dap.record.texts import digest_of_line
-from dynamo_dap.server.launching.options import LaunchArguments
 from dynamo_dap.server.launching.program import prepare
 from tests.client import Session
 from tests.client.fixtures import Fixture

@@ -16,11 +16,11 @@ from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoin
 from dynamo_dap.debuggee.agent.deciding import Decider
 from dynamo_dap.debuggee.agent.eager_frames import EagerFrame, walk
 from dynamo_dap.debuggee.agent.frames import Frame
-from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind, Stop
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 from dynamo_dap.debuggee.values.model import Children, Variable
+from dynamo_dap.protocol.options import AgentOptions
 
 Action = str | None
 """What the user does at a stop: ``in``, ``over``, ``out``, with a granularity behind it or not; None runs on."""
@@ -94,7 +94,7 @@ class ScriptedHost:
     """The agent's part, played by a test: ``script`` is called at every stop and says what to do next."""
 
     def __init__(self, script: Callable[[SeenStop], Action], **options: Any) -> None:
-        self.options = Options(**{"mode": "run-time", **options})
+        self.options = AgentOptions(**{"mode": "run-time", **options})
         self.breakpoints = BreakpointTable()
         self.is_holding = False
         self.printed: list[str] = []

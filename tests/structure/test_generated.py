@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from tests.structure import generate_types
+import msgspec
+import pytest
+
+from dynamo_dap.protocol.options import AttachArguments, LaunchArguments
+from tests.structure import generate_options, generate_types
 
 
 def test_the_structures_of_dap_are_those_of_the_schema_that_are_used() -> None:
     assert generate_types.PATH.read_text(encoding="utf-8") == generate_types.generated_text(), "run: make generate"
+
+
+def test_the_options_in_the_extension_and_the_readme_are_those_that_there_are() -> None:
+    assert generate_options.MANIFEST.read_text(encoding="utf-8") == generate_options.manifest_text(), "make generate"
+    assert generate_options.README.read_text(encoding="utf-8") == generate_options.readme_text(), "make generate"
+
+
+@pytest.mark.parametrize(
+    ("options", "not_for_configurations"),
+    [(LaunchArguments, {"noDebug", "accessToken"}), (AttachArguments, {"accessToken", "host", "port"})],
+)
+def test_every_option_that_users_write_is_described(
+    options: type[msgspec.Struct], not_for_configurations: set[str]
+) -> None:
+    described = {one.name: one.description for one in generate_options.options_of(options)}
+    assert all(text.endswith(".") for text in described.values())
+    assert {*options.__struct_encode_fields__} - {*described} == not_for_configurations

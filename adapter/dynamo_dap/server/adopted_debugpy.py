@@ -16,6 +16,7 @@ import msgspec
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Event, Request, decode
+from dynamo_dap.protocol.options import SessionOptions
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.client import Client
@@ -24,7 +25,6 @@ from dynamo_dap.server.eager_side import EagerSide
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import ALONE
 from dynamo_dap.server.ids import DEBUGPY as DEBUGPY_IDS
-from dynamo_dap.server.launching.options import SessionOptions
 from dynamo_dap.server.loop_connection import LoopConnection
 from dynamo_dap.server.waiting import until_any
 

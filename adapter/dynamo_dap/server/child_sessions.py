@@ -19,6 +19,7 @@ import msgspec
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import RUNS_ON_EVENT, ChildOffer, Invitation, RunsOnEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.options import AttachArguments, LaunchArguments, SessionOptions
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.launching.agent_listener import AgentListener
 from dynamo_dap.server.loop_connection import LoopConnection
@@ -26,31 +27,14 @@ from dynamo_dap.server.own_folder import make_folder
 
 _log = logging.getLogger(__name__)
 
-_OF_THE_PARENT = frozenset(
-    {
-        "args",
-        "code",
-        "connect",
-        "console",
-        "cwd",
-        "env",
-        "envFile",
-        "host",
-        "listen",
-        "module",
-        "name",
-        "noDebug",
-        "port",
-        "postDebugTask",
-        "preLaunchTask",
-        "program",
-        "request",
-        "restart",
-        "stopOnEntry",
-        "trace",
-        "type",
-    }
-)
+_OF_THE_PARENT = {
+    *("name", "postDebugTask", "preLaunchTask", "request", "restart", "stopOnEntry", "type"),
+    *(
+        {*LaunchArguments.__struct_encode_fields__, *AttachArguments.__struct_encode_fields__}
+        # The extension finds the server by "python".
+        - {*SessionOptions.__struct_encode_fields__, "python"}
+    ),
+}
 """Attributes of the parent's configuration that say what to debug; the others say how, and hold for its children."""
 
 

@@ -19,6 +19,7 @@ import msgspec
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import ENDING_EVENT, ErrorId, ProcessInformation
 from dynamo_dap.protocol.messages import Event, decode
+from dynamo_dap.protocol.options import AgentOptions, SessionOptions
 from dynamo_dap.protocol.types import ProcessEventBody
 from dynamo_dap.server.adopted_debugpy import AdoptedDebugpy
 from dynamo_dap.server.backend import Backend
@@ -31,7 +32,7 @@ from dynamo_dap.server.debugpy_backend import DEBUGPY
 from dynamo_dap.server.eager_side import EagerSide
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import AGENT as AGENT_IDS
-from dynamo_dap.server.launching.options import SessionOptions, agent_arguments
+from dynamo_dap.server.launching.options import agent_arguments
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.loop_connection import LoopConnection
 from dynamo_dap.server.torch_versions import version_warning
@@ -170,7 +171,7 @@ class Debuggee:
             await eager.introduce(options)
             self._run(self._watch_debugpy(eager))
 
-    async def _introduce_agent(self, agent: Backend, arguments: dict[str, object], timeout: float) -> None:
+    async def _introduce_agent(self, agent: Backend, arguments: AgentOptions, timeout: float) -> None:
         connection = agent.connection
         try:
             await connection.request("initialize", self._client.initialize_arguments, timeout=timeout)

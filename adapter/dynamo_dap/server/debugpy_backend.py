@@ -13,10 +13,10 @@ import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.options import LaunchArguments, SessionOptions
 from dynamo_dap.protocol.types import InitializeRequestArguments
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.errors import StartRefused
-from dynamo_dap.server.launching.options import LaunchArguments, SessionOptions
 from dynamo_dap.server.waiting import until_any
 
 DEBUGPY = "debugpy"

@@ -11,13 +11,13 @@ import logging
 from typing import Any
 
 from dynamo_dap.protocol.contract import Invitation
+from dynamo_dap.protocol.options import SessionOptions
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_backend import DEBUGPY, DebugpyBackend
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import DEBUGPY as DEBUGPY_IDS
 from dynamo_dap.server.launching.debugpy_listener import DebugpyListener
-from dynamo_dap.server.launching.options import SessionOptions
 from dynamo_dap.server.loop_connection import LoopConnection
 from dynamo_dap.server.waiting import until_any
 

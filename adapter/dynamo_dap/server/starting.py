@@ -11,13 +11,14 @@ from dynamo_dap.protocol.access_tokens import is_loopback, read_token_file, writ
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId
 from dynamo_dap.protocol.messages import Event, Request
+from dynamo_dap.protocol.options import AttachArguments, ConnectTarget, ListenTarget
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.adopted_debugpy import Greeted, is_greeted_by_debugpy
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.launching.agent_listener import AgentListener
-from dynamo_dap.server.launching.options import AttachArguments, ConnectTarget, ListenTarget
+from dynamo_dap.server.launching.options import target_of
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.launching.program import Job
 from dynamo_dap.server.launching.start import Starter
@@ -64,7 +65,7 @@ async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None
     Raises:
         StartRefused: nobody listens there, or it does not want us.
     """
-    target = options.target
+    target = target_of(options)
     if isinstance(target, ListenTarget):
         await _await_program(debuggee, target)
         _expect_eager(debuggee, options, given)

@@ -23,7 +23,6 @@ from dynamo_dap.debuggee.agent.engine import Engine
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.pause import Pause, Reply, Work, busy_text
 from dynamo_dap.debuggee.agent.references import ReferenceTable
 from dynamo_dap.debuggee.agent.requests import HANDLERS, Backlog, Handler, RequestError
@@ -35,6 +34,7 @@ from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, Virtu
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import BreakpointEventBody, OutputEventBody, StoppedEventBody
 
 
@@ -42,7 +42,7 @@ class Agent:
     """Serves one client at a time, and is the ``Host`` of the engines."""
 
     def __init__(self) -> None:
-        self.options = Options()
+        self.options = AgentOptions()
         self.breakpoints = BreakpointTable()
         self.references = ReferenceTable()
         self.threads = ThreadIds()
@@ -57,9 +57,9 @@ class Agent:
         """Called when a thread that was asked to pause is about to; on that thread."""
         self.eager_debugger: EagerDebugger = NoEagerDebugger()
         """Who debugs ordinary Python in this process."""
-        self.start_eager: Callable[[Options], None] = lambda options: None
+        self.start_eager: Callable[[AgentOptions], None] = lambda options: None
         """Starts that debugger, as a client asks in its ``attach``. Reader thread."""
-        self.invite_children: Callable[[Options], None] = lambda options: None
+        self.invite_children: Callable[[AgentOptions], None] = lambda options: None
         """Has child processes offer themselves for sessions of their own, if the client wants that. Reader thread."""
         self._client: Connection | None = None
         self._engines: list[Engine] = []

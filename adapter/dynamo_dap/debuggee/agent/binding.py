@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.line_table import FunctionLines, LineTable, LineTableError, line_table
+from dynamo_dap.protocol.options import AgentOptions
 
 _MAXIMUM_FILES_SEARCHED = 500
 
@@ -32,7 +32,7 @@ class Binding:
     """Something to tell about a bound breakpoint."""
 
 
-def bind_line(path: str, line: int, mode: str | None, options: Options) -> Binding:
+def bind_line(path: str, line: int, mode: str | None, options: AgentOptions) -> Binding:
     """Bind a breakpoint on ``line`` of the file ``path`` for breakpoint mode ``mode`` (None for any)."""
     problem = _mode_problem(mode, options) or _file_problem(path, options)
     if problem is not None:
@@ -67,7 +67,7 @@ def _first_line_of_body(table: LineTable, line: int) -> int | None:
     return min((one for one in function.lines if one > line), default=None)
 
 
-def _mode_problem(mode: str | None, options: Options) -> str | None:
+def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:
     allowed = {"compile-time": options.compile_time, "run-time": options.run_time, "eager": options.eager}
     if mode in allowed and not allowed[mode]:
         if mode == "eager":
@@ -76,7 +76,7 @@ def _mode_problem(mode: str | None, options: Options) -> str | None:
     return None
 
 
-def _file_problem(path: str, options: Options) -> str | None:
+def _file_problem(path: str, options: AgentOptions) -> str | None:
     if not os.path.isfile(path):
         return f"there is no file {path}"
     if is_debugger_file(path):

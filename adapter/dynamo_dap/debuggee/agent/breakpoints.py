@@ -21,9 +21,9 @@ from dynamo_dap.debuggee.agent.conditions import (
     parse_hit_condition,
     parse_log_message,
 )
-from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.agent.watched_variable import ANY_ACCESS, CHANGED, GUARDED, WatchedVariable
+from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import Breakpoint, DataBreakpoint, FunctionBreakpoint, Source, SourceBreakpoint
 
 FunctionBinder = Callable[[str], tuple[str, Binding]]
@@ -167,7 +167,9 @@ class BreakpointTable:
 
     # -- setting ---------------------------------------------------------------------------------------------------
 
-    def set_lines(self, path: str, requested: Iterable[SourceBreakpoint], options: Options) -> list[LineBreakpoint]:
+    def set_lines(
+        self, path: str, requested: Iterable[SourceBreakpoint], options: AgentOptions
+    ) -> list[LineBreakpoint]:
         """Replace the breakpoints of the file ``path`` and return them, bound, in the order asked for."""
         key = normalized_path(path)
         with self._write_lock:
@@ -180,7 +182,7 @@ class BreakpointTable:
         return made
 
     def _line_breakpoint(
-        self, path: str, requested: SourceBreakpoint, options: Options, old: LineBreakpoint | None
+        self, path: str, requested: SourceBreakpoint, options: AgentOptions, old: LineBreakpoint | None
     ) -> LineBreakpoint:
         binding = bind_line(path, requested.line, requested.mode, options)
         if old is not None:
@@ -228,7 +230,7 @@ class BreakpointTable:
         with self._write_lock:
             self._replace(exception_filters=dict(filters))
 
-    def bind_again(self, options: Options) -> None:
+    def bind_again(self, options: AgentOptions) -> None:
         """Bind every line breakpoint anew: the options changed."""
         with self._write_lock:
             for one in itertools.chain.from_iterable(self._tables.by_path.values()):

@@ -14,9 +14,9 @@ from typing import Protocol
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.eager_debugger import EagerDebugger
 from dynamo_dap.debuggee.agent.frames import Frame
-from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
 
 
@@ -51,7 +51,7 @@ class Engine(Protocol):
 class Host(Protocol):
     """The agent, as engines see it."""
 
-    options: Options
+    options: AgentOptions
     breakpoints: BreakpointTable
     eager_debugger: EagerDebugger
 

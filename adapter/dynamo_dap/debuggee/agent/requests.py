@@ -43,7 +43,7 @@ class Handler:
     """Finds the pause whose thread serves the request; None for requests served at once. The owner may return None:
     then the request is served at once after all, without a pause."""
     is_bounded: bool
-    """Whether ``Options.evaluation_timeout`` bounds it."""
+    """Whether ``AgentOptions.evaluation_timeout`` bounds it."""
 
 
 HANDLERS: dict[str, Handler] = {}

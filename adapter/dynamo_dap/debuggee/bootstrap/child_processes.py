@@ -17,11 +17,11 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.bootstrap.child_command import Argument, debugged_command, is_for_program
 from dynamo_dap.debuggee.bootstrap.child_process import offer_session
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.protocol.options import AgentOptions
 
 _ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry.py")
 
@@ -39,7 +39,7 @@ _wish_of_parent: _Wish | None = None
 """In a forked process, where the session is the parent's."""
 
 
-def invite_children(agent: Agent, options: Options) -> None:
+def invite_children(agent: Agent, options: AgentOptions) -> None:
     """Have the children of this process offer themselves, for as long as the agent's session goes on."""
     global _wish
     client = agent.client

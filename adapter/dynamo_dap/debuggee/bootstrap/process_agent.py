@@ -14,11 +14,11 @@ import threading
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
-from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
 from dynamo_dap.debuggee.bootstrap.eager_pause import pause_eager
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
 from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, CRASH_CELL_VARIABLE, ProcessInformation
+from dynamo_dap.protocol.options import AgentOptions
 
 _lock = threading.Lock()
 _agent: Agent | None = None
@@ -43,7 +43,7 @@ def process_agent() -> Agent:
     return _agent
 
 
-def _start_eager(agent: Agent, options: Options) -> None:
+def _start_eager(agent: Agent, options: AgentOptions) -> None:
     # Imported only now: a program that is not debugged pays nothing.
     from dynamo_dap.debuggee.bootstrap.eager import adopt_eager, start_eager
 
@@ -53,7 +53,7 @@ def _start_eager(agent: Agent, options: Options) -> None:
         start_eager(agent, options.eager_address, options.eager_token or "")
 
 
-def _invite_children(agent: Agent, options: Options) -> None:
+def _invite_children(agent: Agent, options: AgentOptions) -> None:
     # Imported only now: as above.
     if options.children_file is not None or options.eager_adopts:
         from dynamo_dap.debuggee.bootstrap.child_processes import invite_children

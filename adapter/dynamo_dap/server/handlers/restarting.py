@@ -8,6 +8,7 @@ import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.options import LaunchArguments
 from dynamo_dap.protocol.types import BreakpointEventBody, Capabilities, ContinuedEventBody, ThreadEventBody
 from dynamo_dap.server import starting
 from dynamo_dap.server.backend import Backend
@@ -15,7 +16,7 @@ from dynamo_dap.server.breakpoint_memory import Remembered
 from dynamo_dap.server.debuggee import Debuggee, StartMethod
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.handling import handles
-from dynamo_dap.server.launching.options import LaunchArguments, read_options
+from dynamo_dap.server.launching.options import read_options
 from dynamo_dap.server.launching.program import Job, prepare
 from dynamo_dap.server.phases import Phase
 

@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dynamo_dap.protocol.access_tokens import is_loopback
+from dynamo_dap.protocol.options import AttachArguments, LaunchArguments, SessionOptions
 from dynamo_dap.protocol.types import Capabilities
 from dynamo_dap.server import starting
 from dynamo_dap.server.debuggee import StartMethod
 from dynamo_dap.server.debugpy_backend import given_arguments
 from dynamo_dap.server.handling import Answers, Merge, NoArguments, broadcasts, handles
-from dynamo_dap.server.launching.options import (
-    AttachArguments,
-    LaunchArguments,
-    SessionOptions,
-    read_options,
-    unknown_attributes,
-)
+from dynamo_dap.server.launching.options import read_options, target_of, unknown_attributes
 from dynamo_dap.server.launching.program import prepare
 
 if TYPE_CHECKING:
@@ -48,7 +43,7 @@ def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     session.refuse_second_start()
     options = read_options(raw, AttachArguments, "attach")
     session.check_access(options.access_token)
-    target = options.target
+    target = target_of(options)
     _warn(session, raw, AttachArguments)
     # Over TCP "accessToken" is this server's; the program's can then be given in "connect".
     token = target.access_token or (options.access_token if session.access.token is None else None)

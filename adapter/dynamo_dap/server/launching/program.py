@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.protocol.contract import ErrorId, Invitation, LaunchDescription
+from dynamo_dap.protocol.options import LaunchArguments
 from dynamo_dap.record.run import TRACE_VARIABLE, trace_folder
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.launching import environment, interpreter
-from dynamo_dap.server.launching.options import LaunchArguments
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _ENTRY = _PACKAGE / "debuggee" / "bootstrap" / "entry.py"

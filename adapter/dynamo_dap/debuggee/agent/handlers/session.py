@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from dynamo_dap.debuggee.agent.options import Options
 from dynamo_dap.debuggee.agent.requests import handles
+from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
     CancelArguments,
     DisconnectArguments,
@@ -28,8 +28,8 @@ def initialize(agent: Agent, arguments: InitializeRequestArguments) -> None:
     """Nothing to negotiate: the server knows what the agent can."""
 
 
-@handles("attach", Options)
-def attach(agent: Agent, options: Options) -> None:
+@handles("attach", AgentOptions)
+def attach(agent: Agent, options: AgentOptions) -> None:
     """Take up the session's options; ``initialized`` follows."""
     agent.options = options
     agent.breakpoints.bind_again(options)
@@ -38,7 +38,7 @@ def attach(agent: Agent, options: Options) -> None:
     agent.after_response(lambda: _begin(agent, options))
 
 
-def _begin(agent: Agent, options: Options) -> None:
+def _begin(agent: Agent, options: AgentOptions) -> None:
     if options.eager_address is not None or options.eager_adopts:
         agent.start_eager(options)
     agent.invite_children(options)

@@ -1,0 +1,207 @@
+"""The options of ``launch`` and ``attach``, each written once: name, type, bounds, default, and what users read of it.
+
+The server decodes them, and passes on what the agent needs; ``make generate`` makes the extension's schema and the
+table in ``README.md`` of them. An option without a description is not for configurations that users write. Structs;
+any thread.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Seconds = Annotated[float, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+
+MODES = {
+    "both": "Stop while Dynamo traces and in the bytecode that it generates.",
+    "compile-time": "Stop only while Dynamo traces a function: symbolic values, the graph and the guards so far.",
+    "run-time": "Stop only in the bytecode that Dynamo generated: real tensors and Python's value stack.",
+}
+CONSOLES = {
+    "internalConsole": "Output goes to the Debug Console; the program has no input.",
+    "integratedTerminal": "The program runs in a terminal in the editor.",
+    "externalTerminal": "The program runs in a terminal window of its own.",
+}
+
+
+def _described(text: str, *, editor: object = None) -> Meta:
+    """``editor`` is the default in VS Code, where that is another one."""
+    return Meta(description=text, extra={} if editor is None else {"editor": editor})
+
+
+def _one_of(text: str, choices: dict[str, str]) -> Meta:
+    """``choices`` are the values and what each means."""
+    return Meta(description=text, extra={"choices": choices})
+
+
+class DebuggingOptions(Struct, rename="camel", frozen=True, kw_only=True):
+    """What is debugged and how: options that the server passes on to the agent."""
+
+    mode: Annotated[
+        str,
+        _one_of(
+            "What of a compiled function is debugged: Dynamo's tracing, the code that it generates, or both.", MODES
+        ),
+    ] = "both"
+    just_my_code: Annotated[
+        bool, _described("Leave out frames and breakpoints in installed packages and in the standard library.")
+    ] = True
+    stop_on_entry: Annotated[bool, _described("Stop at the first line that is debugged.")] = False
+    pause_on_restart: Annotated[
+        bool,
+        _described(
+            "Hit a breakpoint again when Dynamo restarts its analysis of the same function (after a graph break, for "
+            "instance)."
+        ),
+    ] = False
+    stop_on_generated_code: Annotated[bool, _described("Stop on entry of every function that Dynamo generated.")] = (
+        False
+    )
+    trace_instructions: Annotated[
+        bool,
+        _described(
+            "Record every instruction of generated code as it runs, so that a crash of the process (SIGSEGV) can be "
+            "located. Slow."
+        ),
+    ] = False
+    record: Annotated[
+        bool, _described('Write what is compiled to a record file, for the command "dynamo-dap report".')
+    ] = True
+    evaluation_timeout: Annotated[
+        Seconds,
+        _described("Seconds after which an evaluation is interrupted, or said to go on where it is in C code."),
+    ] = 5.0
+
+
+class AgentOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True):
+    """Arguments of the agent's own ``attach`` request."""
+
+    eager: bool = False
+    """Whether ordinary Python is debugged in this session, by another backend."""
+    eager_address: str | None = None
+    """``HOST:PORT`` where the server waits for debugpy, when it is to be started by this request."""
+    eager_token: str | None = None
+    """What debugpy has to show there."""
+    eager_adopts: bool = False
+    """Whether debugpy debugs this process already, in the same session."""
+    children_file: str | None = None
+    """Where child processes find an ``Invitation`` to sessions of their own; None when nobody wants them."""
+
+    @property
+    def compile_time(self) -> bool:
+        """Whether tracing is debugged."""
+        return self.mode in ("compile-time", "both")
+
+    @property
+    def run_time(self) -> bool:
+        """Whether generated code is debugged."""
+        return self.mode in ("run-time", "both")
+
+
+class SessionOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True):
+    """The options that ``launch`` and ``attach`` share."""
+
+    eager: Annotated[bool, _described("Debug ordinary Python in the same session, with debugpy.")] = True
+    sub_process: Annotated[
+        bool | None,
+        _described(
+            "Debug child processes, each in a session of its own, where ordinary Python is debugged and the editor "
+            "can start sessions.",
+            editor=True,
+        ),
+    ] = None
+    launch_timeout: Annotated[
+        Seconds, _described("Seconds for the program to start, to connect to the debugger and to answer it.")
+    ] = 60.0
+    access_token: str | None = None
+    """For clients of ``dynamo-dap --listen``, which read no launch.json."""
+
+
+class LaunchArguments(SessionOptions, rename="camel", frozen=True, kw_only=True):
+    """Arguments of ``launch``."""
+
+    program: Annotated[
+        str | None,
+        _described("The Python file to run. Give one of program, module and code.", editor="${file}"),
+    ] = None
+    module: Annotated[
+        str | None, _described("The module to run, as with python -m. Give one of program, module and code.")
+    ] = None
+    code: Annotated[
+        str | list[str] | None,
+        _described(
+            "Python code to run, as with python -c: text, or a list of lines. Give one of program, module and code."
+        ),
+    ] = None
+    args: Annotated[
+        str | list[str],
+        _described("Command-line arguments of the program: a list, or one text that is split as a shell would."),
+    ] = []
+    cwd: Annotated[str | None, _described("The working directory of the program.", editor="${workspaceFolder}")] = None
+    env: Annotated[
+        dict[str, str | None], _described("Environment variables to add for the program; null removes one.")
+    ] = {}
+    env_file: Annotated[
+        str | None,
+        _described("A file of lines NAME=value to add to the program's environment. What env says comes after it."),
+    ] = None
+    python: Annotated[
+        str | list[str] | None,
+        _described(
+            "The Python interpreter to run the program with, or its command as a list. Default: the server's own; in "
+            "VS Code the one chosen in the Python extension, else the setting dynamo.python, else python3 on the PATH."
+        ),
+    ] = None
+    console: Annotated[
+        str,
+        _one_of("Where the program's input and output are.", CONSOLES),
+    ] = "internalConsole"
+    trace: Annotated[
+        bool,
+        _described('Have torch take its own trace as well, for "dynamo-dap report --html" (needs tlparse).'),
+    ] = False
+    no_debug: bool = False
+    """An IDE's own: Run Without Debugging."""
+
+
+class ConnectTarget(Struct, rename="camel", frozen=True, kw_only=True):
+    """Where a program listens."""
+
+    host: Annotated[str, _described("Host name or address.")] = "127.0.0.1"
+    port: Annotated[Port, _described("Port number.")]
+    access_token: Annotated[str | None, _described("The access token that the program was told to ask for.")] = None
+
+
+class ListenTarget(Struct, rename="camel", frozen=True, kw_only=True):
+    """Where a program is waited for."""
+
+    host: Annotated[
+        str, _described("Host name or address; another one than this machine's own needs an access token.")
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535), _described("Port number; 0 is any free one.")]
+    access_token: Annotated[
+        str | None,
+        _described("The access token that the program has to show; found by itself if not given."),
+    ] = None
+
+
+class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True):
+    """Arguments of ``attach``."""
+
+    connect: Annotated[
+        ConnectTarget | None,
+        _described(
+            "Where the program listens: the address given to dynamo_dap.listen() or debugpy.listen().",
+            editor={"host": "127.0.0.1", "port": 5678},
+        ),
+    ] = None
+    listen: Annotated[
+        ListenTarget | None,
+        _described('Wait here for a program that calls dynamo_dap.connect(), in place of "connect".'),
+    ] = None
+    host: str | None = None
+    """As debugpy takes it, too; users write ``connect``."""
+    port: Port | None = None
+    """See ``host``."""

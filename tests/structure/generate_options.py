@@ -1,0 +1,155 @@
+"""Writes what users read of the options of ``launch`` and ``attach``: the extension's schema, the README's table.
+
+Run by ``make generate`` after a change of ``protocol/options.py``, and by the test that holds both to it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import NODEFAULT, Struct, inspect
+
+from dynamo_dap.protocol.options import AttachArguments, LaunchArguments
+from tests.structure.sources import ROOT
+
+MANIFEST = ROOT / "vscode-extension" / "package.json"
+README = ROOT / "README.md"
+
+_HEAD = "| option | of | meaning | default |\n| --- | --- | --- | --- |\n"
+_TABLE = re.compile(r"(## Launch options\n.*?\n)(\| option .*?\n)(?=\n)", re.DOTALL)
+
+
+def manifest_text() -> str:
+    """Return the extension's package.json, with the schema of its configurations."""
+    manifest = json.loads(MANIFEST.read_text(encoding="utf-8"))
+    (debugger,) = manifest["contributes"]["debuggers"]
+    debugger["configurationAttributes"] = {
+        "launch": {"properties": _properties(LaunchArguments)},
+        "attach": {"properties": _properties(AttachArguments)},
+    }
+    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+
+
+def readme_text() -> str:
+    """Return the README, with its table of options."""
+    rows = [_row(option, "launch") for option in options_of(LaunchArguments) if option.is_own]
+    rows += [_row(option, "attach") for option in options_of(AttachArguments) if option.is_own]
+    rows += [_row(option, "both") for option in options_of(LaunchArguments) if not option.is_own]
+    text, count = _TABLE.subn(lambda found: found[1] + _HEAD + "".join(rows), README.read_text(encoding="utf-8"))
+    assert count == 1, "the README has no table of launch options"
+    return text
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that users write."""
+
+    name: str
+    type: inspect.Type
+    description: str
+    choices: dict[str, str]
+    default: object
+    """None for an option without one."""
+    editor_default: object
+    is_required: bool
+    is_own: bool
+    """Whether only this request, or this part of it, has it."""
+
+
+def options_of(of: type[Struct]) -> list[Option]:
+    """Return the options, those of the struct itself before what it inherits."""
+    options = [_option(field, of) for field in _fields(of) if isinstance(field.type, inspect.Metadata)]
+    return sorted((one for one in options if one is not None), key=lambda one: not one.is_own)
+
+
+def _fields(of: type[Struct]) -> Iterator[inspect.Field]:
+    described = inspect.type_info(of)
+    assert isinstance(described, inspect.StructType)
+    yield from described.fields
+
+
+def _option(field: inspect.Field, of: type[Struct]) -> Option | None:
+    assert isinstance(field.type, inspect.Metadata)
+    description = (field.type.extra_json_schema or {}).get("description")
+    if description is None:
+        return None
+    extra: dict[str, Any] = field.type.extra or {}
+    default = field.default if field.default_factory is NODEFAULT else field.default_factory()
+    return Option(
+        name=field.encode_name,
+        type=field.type.type,
+        description=description,
+        choices=extra.get("choices", {}),
+        default=None if default is NODEFAULT else default,
+        editor_default=extra.get("editor"),
+        is_required=field.required,
+        is_own=field.name in of.__annotations__,
+    )
+
+
+def _properties(of: type[Struct]) -> dict[str, Any]:
+    return {option.name: _schema(option) for option in options_of(of)}
+
+
+def _schema(option: Option) -> dict[str, Any]:
+    schema = _type_schema(option.type)
+    if option.choices:
+        schema |= {"enum": [*option.choices], "enumDescriptions": [*option.choices.values()]}
+    schema["description"] = option.description
+    default = option.default if option.editor_default is None else option.editor_default
+    return schema if default is None else {**schema, "default": _whole(default)}
+
+
+def _type_schema(kind: inspect.Type) -> dict[str, Any]:
+    """Return the schema of a type. Null is left out: that is to leave an option out."""
+    if isinstance(kind, inspect.UnionType):
+        schemas = [_type_schema(one) for one in kind.types if not isinstance(one, inspect.NoneType)]
+        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    if isinstance(kind, inspect.StructType):
+        options = options_of(kind.cls)
+        required = [option.name for option in options if option.is_required]
+        return {"type": "object", "required": required, "properties": _properties(kind.cls)}
+    if isinstance(kind, inspect.ListType):
+        return {"type": "array", "items": _type_schema(kind.item_type)}
+    if isinstance(kind, inspect.DictType):
+        assert isinstance(kind.value_type, inspect.UnionType)
+        names = ["null" if isinstance(one, inspect.NoneType) else _name(one) for one in kind.value_type.types]
+        return {"type": "object", "additionalProperties": {"type": names}}
+    bounds = {"exclusiveMinimum": "gt", "minimum": "ge", "maximum": "le"}
+    limits = {name: getattr(kind, bound, None) for name, bound in bounds.items()}
+    return {"type": _name(kind)} | {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def _name(kind: inspect.Type) -> str:
+    names = {
+        inspect.BoolType: "boolean",
+        inspect.FloatType: "number",
+        inspect.IntType: "integer",
+        inspect.StrType: "string",
+    }
+    return names[type(kind)]
+
+
+def _whole(default: object) -> object:
+    return int(default) if isinstance(default, float) and default.is_integer() else default
+
+
+def _row(option: Option, request: str) -> str:
+    choices = "".join(f" `{choice}`: {meaning}" for choice, meaning in option.choices.items())
+    default = "" if option.default is None else f"`{_json(option.default)}`"
+    if option.editor_default is not None:
+        default = f"in VS Code `{_json(option.editor_default)}`"
+    return f"| `{option.name}` | {request} | {option.description}{choices} | {default} |\n"
+
+
+def _json(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(_whole(value))
+
+
+if __name__ == "__main__":
+    MANIFEST.write_text(manifest_text(), encoding="utf-8")
+    README.write_text(readme_text(), encoding="utf-8")
