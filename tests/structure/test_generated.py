@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
+from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (registers the requests)
+from dynamo_dap.debuggee.agent.requests import HANDLERS
+from dynamo_dap.protocol.contract import CUSTOM_PREFIX
 from dynamo_dap.protocol.options import AttachArguments, LaunchArguments
-from tests.structure import generate_options, generate_types
+from tests.structure import generate_options, generate_requests, generate_types
 
 
 def test_the_structures_of_dap_are_those_of_the_schema_that_are_used() -> None:
@@ -28,3 +33,17 @@ def test_every_option_that_users_write_is_described(
     described = {one.name: one.description for one in generate_options.options_of(options)}
     assert all(text.endswith(".") for text in described.values())
     assert {*options.__struct_encode_fields__} - {*described} == not_for_configurations
+
+
+def test_the_structures_of_our_requests_in_the_extension_are_those_that_are_answered() -> None:
+    assert generate_requests.PATH.read_text(encoding="utf-8") == generate_requests.generated_text(), "make generate"
+
+
+def test_the_readme_lists_our_requests_and_their_arguments() -> None:
+    readme = (
+        generate_options.README.read_text(encoding="utf-8").partition("## Custom requests\n")[2].partition("\n## ")[0]
+    )
+    rows = re.findall(r"^\| `(\w+)` \| `\{(.*?)\}` \|", readme, re.MULTILINE)
+    listed = {name: [one for one in arguments.split(", ") if one] for name, arguments in rows}
+    served = {name: handler for name, handler in HANDLERS.items() if name.startswith(CUSTOM_PREFIX)}
+    assert listed == {name: [*handler.arguments_type.__struct_encode_fields__] for name, handler in served.items()}

@@ -6,10 +6,13 @@ out. Any thread.
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
 
 TRACING = "tracing"
 """The state of a compile that has not come to an end."""
+STATES = (TRACING, "compiled", "skipped", "failed")
 
 
 class Place(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -147,8 +150,7 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """Dynamo's compile id, ``0/1``; with ``#2`` appended when the program had it before ``torch.compiler.reset()``."""
     name: str
     """The frame: ``fn``, ``fn (resumed at line 8)``."""
-    state: str = TRACING
-    """``TRACING``, ``compiled``, ``skipped`` or ``failed``."""
+    state: Annotated[str, Meta(extra={"choices": STATES})] = TRACING
     place: Place | None = None
     seconds: float | None = None
     """What it took, without the time that a debugger held it."""

@@ -8,7 +8,7 @@ import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
 import {
-    COMPILES_CHANGED,
+    COMPILES_CHANGED_EVENT,
     requestCompiles,
     requestGraph,
     requestGuards,
@@ -53,7 +53,7 @@ export class Compiles implements vscode.Disposable {
                 this.session = session.id === this.session?.id ? undefined : this.session;
             }),
             vscode.debug.onDidReceiveDebugSessionCustomEvent(({ session, event }) => {
-                if (event === COMPILES_CHANGED && session.id === this.session?.id) {
+                if (event === COMPILES_CHANGED_EVENT && session.id === this.session?.id) {
                     this.changeSoon();
                 }
             }),

@@ -9,37 +9,61 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.handlers.compiles import NoSuchCompile
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, Graph, Guard
+from dynamo_dap.protocol.types import Source
+from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, Graph, Guard, Node
 from dynamo_dap.record.readable_graph import readable_graph
 from dynamo_dap.record.session import Session
 
-_NOT_SHOWN = ("guards", "values", "traced", "generated", "began")
+NOT_SHOWN: dict[type, tuple[str, ...]] = {
+    CompiledFunction: (),
+    Compile: ("guards", "values", "traced", "generated", "began"),
+    Graph: ("nodes",),
+}
+"""What the body of ``dynamoCompiles`` leaves out of these: nodes and guards have requests of their own."""
+ALWAYS_SHOWN: dict[type, tuple[str, ...]] = {
+    CompiledFunction: ("compiles",),
+    Compile: ("state", "attempts", "graphs", "breaks"),
+}
+"""What is there even where it is as it is by default."""
+
+
+class GraphBody(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Body of ``GRAPH``."""
+
+    name: str
+    node_count: int
+    is_final: bool
+    """False while Dynamo is still tracing: more may follow."""
+    nodes: list[Node]
+    source: Source | None = None
+    """The readable code of the graph, for the DAP request ``source``."""
+
+
+class GuardsBody(msgspec.Struct, rename="camel"):
+    """Body of ``GUARDS``."""
+
+    count: int
+    """How many there are; ``guards`` is cut off at a bound."""
+    is_final: bool
+    """False while Dynamo is still tracing."""
+    guards: list[Guard]
 
 
 def compiles_body(session: Session) -> dict[str, object]:
-    """Return the body of ``dynamoCompiles``: everything but nodes and guards, which have requests of their own."""
-    return session.read(lambda session: {"functions": [_function(one) for one in session.functions]})
+    """Return the body of ``dynamoCompiles``."""
+    return session.read(lambda session: {"functions": _shown(session.functions)})
 
 
-def _function(function: CompiledFunction) -> dict[str, Any]:
-    shown = [_compile(one) for one in function.compiles]
-    return {**_fields(function, "compiles"), "compiles": shown}
-
-
-def _compile(compiled: Compile) -> dict[str, Any]:
-    graphs = [_fields(graph, "nodes") for graph in compiled.graphs]
-    # These are always there, empty or not.
-    always = {"state": compiled.state, "graphs": graphs, "breaks": msgspec.to_builtins(compiled.breaks)}
-    attempts = msgspec.to_builtins(compiled.attempts)
-    fields = _fields(compiled, *_NOT_SHOWN)
-    return {**fields, **always, "attempts": attempts}
-
-
-def _fields(struct: msgspec.Struct, *leaving_out: str) -> dict[str, Any]:
+def _shown(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    if type(value) not in NOT_SHOWN:
+        return msgspec.to_builtins(value)
+    hidden, always = NOT_SHOWN[type(value)], ALWAYS_SHOWN.get(type(value), ())
     return {
-        name: msgspec.to_builtins(getattr(struct, field))
-        for field, name in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True)
-        if field not in leaving_out and not _is_default(struct, field)
+        name: _shown(getattr(value, field))
+        for field, name in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+        if field not in hidden and (field in always or not _is_default(value, field))
     }
 
 
@@ -50,7 +74,7 @@ def _is_default(struct: msgspec.Struct, field: str) -> bool:
     return value in (None, [], {}) or (-index <= len(defaults) and value == defaults[index])
 
 
-def graph_body(session: Session, compile_id: str, index: int) -> tuple[dict[str, object], VirtualSource]:
+def graph_body(session: Session, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource]:
     """Return the body of ``dynamoGraph`` and the readable code.
 
     Raises:
@@ -62,15 +86,14 @@ def graph_body(session: Session, compile_id: str, index: int) -> tuple[dict[str,
 
 def graph_answer(
     graph: Graph, compiled: Compile, compile_id: str, *, is_final: bool
-) -> tuple[dict[str, object], VirtualSource]:
+) -> tuple[GraphBody, VirtualSource]:
     """Return the body of ``dynamoGraph`` and the readable code; that of a graph being traced is of this pause only."""
     source = VirtualSource(
         name=f"{graph.name} of {compiled.name} [{compile_id}].py",
         text=lambda: readable_graph(graph, compiled.name),
         key=("recorded graph", compile_id, graph.index, id(graph)) if is_final else None,
     )
-    nodes = [msgspec.to_builtins(node) for node in graph.nodes]
-    return {"name": graph.name, "nodeCount": graph.node_count, "isFinal": is_final, "nodes": nodes}, source
+    return GraphBody(graph.name, graph.node_count, is_final, list(graph.nodes)), source
 
 
 def _graph(session: Session, compile_id: str, index: int) -> tuple[Compile, Graph]:
@@ -82,23 +105,23 @@ def _graph(session: Session, compile_id: str, index: int) -> tuple[Compile, Grap
     return compiled, compiled.graphs[index]
 
 
-def guards_body(session: Session, compile_id: str) -> dict[str, object]:
+def guards_body(session: Session, compile_id: str) -> GuardsBody:
     """Return the body of ``dynamoGuards``.
 
     Raises:
         NoSuchCompile: there is no such compile.
     """
 
-    def read(session: Session) -> dict[str, object]:
+    def read(session: Session) -> GuardsBody:
         compiled = _found(session, compile_id)
         return guards_answer(compiled.guard_count, compiled.guards, is_final=compiled.state != TRACING)
 
     return session.read(read)
 
 
-def guards_answer(count: int, guards: Sequence[Guard], *, is_final: bool = False) -> dict[str, object]:
+def guards_answer(count: int, guards: Sequence[Guard], *, is_final: bool = False) -> GuardsBody:
     """Return the body of ``dynamoGuards``."""
-    return {"guards": msgspec.to_builtins(guards), "count": count, "isFinal": is_final}
+    return GuardsBody(count, is_final, list(guards))
 
 
 def _found(session: Session, compile_id: str) -> Compile:

@@ -18,7 +18,15 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.recording import facts
-from dynamo_dap.debuggee.recording.answers import compiles_body, graph_answer, graph_body, guards_answer, guards_body
+from dynamo_dap.debuggee.recording.answers import (
+    GraphBody,
+    GuardsBody,
+    compiles_body,
+    graph_answer,
+    graph_body,
+    guards_answer,
+    guards_body,
+)
 from dynamo_dap.debuggee.recording.sources import digests_of
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
 from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
@@ -140,11 +148,11 @@ class Recorder(CompileObserver):
         """Return the body of ``dynamoCompiles``."""
         return compiles_body(self.session)
 
-    def graph(self, compile_id: str, index: int) -> tuple[dict[str, object], VirtualSource]:
+    def graph(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource]:
         """Return the body of ``dynamoGraph``, and the readable code."""
         return graph_body(self.session, compile_id, index)
 
-    def guards(self, compile_id: str) -> dict[str, object]:
+    def guards(self, compile_id: str) -> GuardsBody:
         """Return the body of ``dynamoGuards``."""
         return guards_body(self.session, compile_id)
 
@@ -154,7 +162,7 @@ class Recorder(CompileObserver):
 
     # -- requests: a compiling thread, held ------------------------------------------------------------------------
 
-    def graph_so_far(self, compile_id: str, index: int) -> tuple[dict[str, object], VirtualSource] | None:
+    def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
         """See ``CompileReader``."""
         translator = _translator_of(compile_id)
         made = self.session.read(lambda session: session.find(compile_id))
@@ -163,7 +171,7 @@ class Recorder(CompileObserver):
         graph = facts.graph(index, "graph so far", graphs_of(translator)[-1], self._texts.node)
         return graph_answer(graph, made, compile_id, is_final=False)
 
-    def guards_so_far(self, compile_id: str) -> dict[str, object] | None:
+    def guards_so_far(self, compile_id: str) -> GuardsBody | None:
         """See ``CompileReader``."""
         translator = _translator_of(compile_id)
         made = self.session.read(lambda session: session.find(compile_id))

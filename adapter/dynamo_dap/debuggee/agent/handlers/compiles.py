@@ -16,6 +16,7 @@ from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import RequestError, handles, handles_while_held
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.contract import COMPILES, GRAPH, GUARDS, ErrorId, GraphArguments, GuardsArguments
+from dynamo_dap.protocol.types import Source
 
 if TYPE_CHECKING:
     from dynamo_dap.debuggee.agent.agent import Agent
@@ -27,25 +28,31 @@ class NoSuchCompile(Exception):
     """There is no such compile or graph; the text is for a person."""
 
 
+class GraphBody(Protocol):
+    """The body of ``dynamoGraph``, to which the agent adds where the code can be read."""
+
+    source: Source | None
+
+
 class CompileReader(Protocol):
-    """What was taken down. Bodies are plain values, as ``README.md`` documents them."""
+    """What was taken down, as the bodies of responses."""
 
     def compiles(self) -> dict[str, object]:
         """Return the body of ``dynamoCompiles``."""
 
-    def graph(self, compile_id: str, index: int) -> tuple[dict[str, object], VirtualSource]:
+    def graph(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource]:
         """Return the body of ``dynamoGraph``, and the readable code. Raises ``NoSuchCompile``."""
 
-    def guards(self, compile_id: str) -> dict[str, object]:
+    def guards(self, compile_id: str) -> object:
         """Return the body of ``dynamoGuards``. Raises ``NoSuchCompile``."""
 
     def thread_of(self, compile_id: str) -> int | None:
         """Return Python's identifier of the thread that traces a compile; None when it is over, or there is none."""
 
-    def graph_so_far(self, compile_id: str, index: int) -> tuple[dict[str, object], VirtualSource] | None:
+    def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
         """Return what ``graph`` does, of the trace that is held on this thread; None when it is another one's."""
 
-    def guards_so_far(self, compile_id: str) -> dict[str, object] | None:
+    def guards_so_far(self, compile_id: str) -> object:
         """Return what ``guards`` does, of the trace that is held on this thread; None when it is another one's."""
 
 
@@ -82,22 +89,20 @@ def _pause_in_trace(agent: Agent, arguments: GraphArguments | GuardsArguments) -
 
 
 @handles_while_held(GRAPH, GraphArguments, _pause_in_trace)
-def graph(agent: Agent, pause: Pause | None, arguments: GraphArguments) -> dict[str, object]:
+def graph(agent: Agent, pause: Pause | None, arguments: GraphArguments) -> GraphBody:
     """Return one graph: as it was given to the backend, else as far as it has been traced."""
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.graph_so_far(arguments.compile_id, arguments.index)
-    if so_far is not None:
-        body, code = so_far
-        return {**body, "source": dap_source(agent, pause, code)}
     try:
-        body, code = reader.graph(arguments.compile_id, arguments.index)
+        body, code = reader.graph(arguments.compile_id, arguments.index) if so_far is None else so_far
     except NoSuchCompile as problem:
         raise RequestError(str(problem), error_id=ErrorId.NO_SUCH_COMPILE) from None
-    return {**body, "source": dap_source(agent, None, code)}
+    body.source = dap_source(agent, None if so_far is None else pause, code)
+    return body
 
 
 @handles_while_held(GUARDS, GuardsArguments, _pause_in_trace)
-def guards(agent: Agent, pause: Pause | None, arguments: GuardsArguments) -> dict[str, object]:
+def guards(agent: Agent, pause: Pause | None, arguments: GuardsArguments) -> object:
     """Return the guards of one compile: those built, else those that its trace has asked for so far."""
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.guards_so_far(arguments.compile_id)
