@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from dynamo_dap.debuggee.agent.breakpoints import EXCEPTION_FILTERS
+from dynamo_dap.protocol.contract import EXCEPTION_FILTERS
 from dynamo_dap.protocol.types import FunctionBreakpoint, SourceBreakpoint
 from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES
 from tests.client import FIXTURES, Fixture, Session

@@ -26,6 +26,33 @@ ACCESS_TOKEN_VARIABLE = "DYNAMO_DAP_ACCESS_TOKEN"
 RECORDS_VARIABLE = "DYNAMO_DAP_RECORDS"
 """The folder of all record files."""
 
+# -- modes and exception filters ---------------------------------------------------------------------------------------
+
+COMPILE_TIME = "compile-time"
+RUN_TIME = "run-time"
+EAGER = "eager"
+BREAKPOINT_MODES = (COMPILE_TIME, RUN_TIME, EAGER)
+
+GRAPH_BREAK = "graph-break"
+RECOMPILE = "recompile"
+UNSUPPORTED = "unsupported"
+BACKEND_FAILURE = "backend-failure"
+SPECIALIZE = "specialize"
+GUARD = "guard"
+LIMIT = "limit"
+GENERATED_CODE = "generated-code"
+EXCEPTION_FILTERS = (
+    GRAPH_BREAK,
+    RECOMPILE,
+    UNSUPPORTED,
+    BACKEND_FAILURE,
+    SPECIALIZE,
+    GUARD,
+    LIMIT,
+    GENERATED_CODE,
+)
+"""The agent's: debugpy has others."""
+
 # -- a connection's beginning ------------------------------------------------------------------------------------------
 
 AUTHORIZE = "dynamoAuthorize"

@@ -11,13 +11,16 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
+
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 
+BOTH = "both"
 MODES = {
-    "both": "Stop while Dynamo traces and in the bytecode that it generates.",
-    "compile-time": "Stop only while Dynamo traces a function: symbolic values, the graph and the guards so far.",
-    "run-time": "Stop only in the bytecode that Dynamo generated: real tensors and Python's value stack.",
+    BOTH: "Stop while Dynamo traces and in the bytecode that it generates.",
+    COMPILE_TIME: "Stop only while Dynamo traces a function: symbolic values, the graph and the guards so far.",
+    RUN_TIME: "Stop only in the bytecode that Dynamo generated: real tensors and Python's value stack.",
 }
 CONSOLES = {
     "internalConsole": "Output goes to the Debug Console; the program has no input.",
@@ -44,7 +47,7 @@ class DebuggingOptions(Struct, rename="camel", frozen=True, kw_only=True):
         _one_of(
             "What of a compiled function is debugged: Dynamo's tracing, the code that it generates, or both.", MODES
         ),
-    ] = "both"
+    ] = BOTH
     just_my_code: Annotated[
         bool, _described("Leave out frames and breakpoints in installed packages and in the standard library.")
     ] = True
@@ -92,12 +95,12 @@ class AgentOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True):
     @property
     def compile_time(self) -> bool:
         """Whether tracing is debugged."""
-        return self.mode in ("compile-time", "both")
+        return self.mode in (COMPILE_TIME, BOTH)
 
     @property
     def run_time(self) -> bool:
         """Whether generated code is debugged."""
-        return self.mode in ("run-time", "both")
+        return self.mode in (RUN_TIME, BOTH)
 
 
 class SessionOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True):

@@ -6,6 +6,18 @@ declare (``handling``) is added to ``AGENT_CAPABILITIES``.
 
 from __future__ import annotations
 
+from dynamo_dap.protocol.contract import (
+    BACKEND_FAILURE,
+    COMPILE_TIME,
+    GENERATED_CODE,
+    GRAPH_BREAK,
+    GUARD,
+    LIMIT,
+    RECOMPILE,
+    RUN_TIME,
+    SPECIALIZE,
+    UNSUPPORTED,
+)
 from dynamo_dap.protocol.types import (
     BreakpointLocationsArguments,
     BreakpointMode,
@@ -47,56 +59,56 @@ AGENT_CAPABILITIES = Capabilities(
     supports_exception_filter_options=True,
     exception_breakpoint_filters=[
         ExceptionBreakpointsFilter(
-            filter="graph-break",
+            filter=GRAPH_BREAK,
             label="Graph Breaks",
             description="Stop where Dynamo meets something that it cannot trace, and for functions it skips",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __id__, __explanation__",
         ),
         ExceptionBreakpointsFilter(
-            filter="recompile",
+            filter=RECOMPILE,
             label="Recompiles",
             description="Stop before a function is compiled again, with the guards that failed",
             supports_condition=True,
             condition_description="Python expression over the arguments, __reason__ and __count__ of compiles",
         ),
         ExceptionBreakpointsFilter(
-            filter="unsupported",
+            filter=UNSUPPORTED,
             label="Graph Breaks That Are Errors",
             description="Stop where fullgraph=True fails: at what Dynamo cannot trace",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __id__, __explanation__",
         ),
         ExceptionBreakpointsFilter(
-            filter="backend-failure",
+            filter=BACKEND_FAILURE,
             label="Failures of the Backend",
             description="Stop when the backend raises, with the graph that it was given",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __step__",
         ),
         ExceptionBreakpointsFilter(
-            filter="specialize",
+            filter=SPECIALIZE,
             label="Specialized Sizes",
             description="Stop when a symbolic size becomes a constant",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __source__, __value__",
         ),
         ExceptionBreakpointsFilter(
-            filter="guard",
+            filter=GUARD,
             label="Guards",
             description="Stop when a guard is asked for: give a condition, there are many",
             supports_condition=True,
             condition_description="Python expression over the locals, __type__ and __source__: __source__ == 'x'",
         ),
         ExceptionBreakpointsFilter(
-            filter="limit",
+            filter=LIMIT,
             label="Recompile Limit",
             description="Stop when a function was compiled too often and falls back to eager",
             supports_condition=True,
             condition_description="Python expression over the arguments and __limit__",
         ),
         ExceptionBreakpointsFilter(
-            filter="generated-code",
+            filter=GENERATED_CODE,
             label="Exceptions in Generated Code",
             description="Stop where an exception is raised in code that Dynamo generated",
             supports_condition=True,
@@ -108,13 +120,13 @@ AGENT_CAPABILITIES = Capabilities(
     supports_value_formatting_options=True,
     breakpoint_modes=[
         BreakpointMode(
-            mode="compile-time",
+            mode=COMPILE_TIME,
             label="Compile-time",
             applies_to=["source"],
             description="Stop when Dynamo traces the line",
         ),
         BreakpointMode(
-            mode="run-time",
+            mode=RUN_TIME,
             label="Run-time",
             applies_to=["source", "instruction"],
             description="Stop when the code that Dynamo generated for the line runs",

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
+from dynamo_dap.protocol.contract import EAGER
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.debugpy_backend import DEBUGPY
 from dynamo_dap.server.eager_capabilities import EAGER_FILTERS
 from dynamo_dap.server.ids import ALONE
-
-_EAGER = "eager"
 
 
 def share(backend: Backend, command: str, raw: msgspec.Raw) -> tuple[msgspec.Raw | None, list[int] | None]:
@@ -51,7 +50,7 @@ def _lines(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw | None, 
 
 
 def _is_for(mode: str | None, *, wants_eager: bool) -> bool:
-    return mode is None or (mode == _EAGER) is wants_eager
+    return mode is None or (mode == EAGER) is wants_eager
 
 
 def _filters(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw, list[int] | None]:

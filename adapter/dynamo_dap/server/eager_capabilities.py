@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dynamo_dap.protocol.contract import EAGER
 from dynamo_dap.protocol.types import (
     BreakpointMode,
     Capabilities,
@@ -44,7 +45,7 @@ EAGER_CAPABILITIES = Capabilities(
     exception_breakpoint_filters=EXCEPTION_FILTERS,
     breakpoint_modes=[
         BreakpointMode(
-            mode="eager",
+            mode=EAGER,
             label="Eager",
             applies_to=["source"],
             description="Stop when the line runs as ordinary Python",

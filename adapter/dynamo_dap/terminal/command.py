@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.options import BOTH, MODES
 from dynamo_dap.terminal.commands import complete_line, execute
 from dynamo_dap.terminal.debugger import Debugger
 from dynamo_dap.terminal.errors import Quit, UsageError
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         help="stop at FILE:LINE or FUNCTION; may end in 'if EXPRESSION'",
     )
     parser.add_argument("--catch", metavar="FILTER", action="append", default=[], help="stop at graph-break, ...")
-    parser.add_argument("--mode", choices=("compile-time", "run-time", "both"), default="both")
+    parser.add_argument("--mode", choices=tuple(MODES), default=BOTH)
     parser.add_argument(
         "--eager", action=argparse.BooleanOptionalAction, default=None, help="debug ordinary Python, too"
     )

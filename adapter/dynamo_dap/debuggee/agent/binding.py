@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.line_table import FunctionLines, LineTable, LineTableError, line_table
+from dynamo_dap.protocol.contract import COMPILE_TIME, EAGER, RUN_TIME
 from dynamo_dap.protocol.options import AgentOptions
 
 _MAXIMUM_FILES_SEARCHED = 500
@@ -68,7 +69,7 @@ def _first_line_of_body(table: LineTable, line: int) -> int | None:
 
 
 def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:
-    allowed = {"compile-time": options.compile_time, "run-time": options.run_time, "eager": options.eager}
+    allowed = {COMPILE_TIME: options.compile_time, RUN_TIME: options.run_time, EAGER: options.eager}
     if mode in allowed and not allowed[mode]:
         if mode == "eager":
             return "this session does not debug ordinary Python (eager is false)"

@@ -23,26 +23,13 @@ from dynamo_dap.debuggee.agent.conditions import (
 )
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.agent.watched_variable import ANY_ACCESS, CHANGED, GUARDED, WatchedVariable
+from dynamo_dap.protocol.contract import BREAKPOINT_MODES
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import Breakpoint, DataBreakpoint, FunctionBreakpoint, Source, SourceBreakpoint
 
 FunctionBinder = Callable[[str], tuple[str, Binding]]
 """Finds the path of the file of a function (empty when unknown) and the binding; see ``binding.bind_function``."""
 
-COMPILE_TIME = "compile-time"
-RUN_TIME = "run-time"
-EAGER = "eager"
-MODES = (COMPILE_TIME, RUN_TIME, EAGER)
-EXCEPTION_FILTERS = (
-    "graph-break",
-    "recompile",
-    "unsupported",
-    "backend-failure",
-    "specialize",
-    "guard",
-    "limit",
-    "generated-code",
-)
 ACCESSES = (GUARDED, CHANGED, ANY_ACCESS)
 
 
@@ -189,8 +176,8 @@ class BreakpointTable:
             old.binding = binding
             return old
         conditions = Conditions.parse(requested.condition, requested.hit_condition, requested.log_message)
-        if requested.mode is not None and requested.mode not in MODES:
-            conditions.problem = f"unknown breakpoint mode '{requested.mode}'; known are {', '.join(MODES)}"
+        if requested.mode is not None and requested.mode not in BREAKPOINT_MODES:
+            conditions.problem = f"unknown breakpoint mode '{requested.mode}'; known are {', '.join(BREAKPOINT_MODES)}"
         return LineBreakpoint(next(self._ids), path, requested, conditions, binding, requested.mode)
 
     def set_functions(self, requested: Iterable[FunctionBreakpoint], bind: FunctionBinder) -> list[FunctionEntry]:

@@ -10,7 +10,7 @@ import sys
 import types
 from collections.abc import Sequence
 
-from dynamo_dap.debuggee.agent.breakpoints import COMPILE_TIME, DataEntry, LineBreakpoint
+from dynamo_dap.debuggee.agent.breakpoints import DataEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
@@ -37,6 +37,7 @@ from dynamo_dap.debuggee.torch_internals.translator import (
     instruction_at,
     is_in_resume_prologue,
 )
+from dynamo_dap.protocol.contract import COMPILE_TIME
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
 
 

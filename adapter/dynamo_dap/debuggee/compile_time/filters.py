@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-GRAPH_BREAK = "graph-break"
-UNSUPPORTED = "unsupported"
-RECOMPILE = "recompile"
-BACKEND_FAILURE = "backend-failure"
-SPECIALIZE = "specialize"
-GUARD = "guard"
-LIMIT = "limit"
+from dynamo_dap.protocol.contract import BACKEND_FAILURE, GRAPH_BREAK, GUARD, LIMIT, RECOMPILE, SPECIALIZE, UNSUPPORTED
+
+__all__ = ["BACKEND_FAILURE", "EVENTS", "GRAPH_BREAK", "GUARD", "LIMIT", "RECOMPILE", "SPECIALIZE", "UNSUPPORTED"]
 
 EVENTS = {
     GRAPH_BREAK: ("graph_broke", "trace_failed", "compile_ended"),

@@ -24,6 +24,7 @@ from dynamo_dap.debuggee.compile_time.code_facts import CodeFacts
 from dynamo_dap.debuggee.compile_time.progress import TraceProgress
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, Translator, outermost
+from dynamo_dap.protocol.contract import RUN_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def _outcome_of_foreign_step(step: Step, place: Place) -> Outcome:
     From ordinary Python any step ends in the next trace, since the agent cannot step there; from generated code only
     stepping in does.
     """
-    enters = step.engine != "run-time" or step.kind is StepKind.IN
+    enters = step.engine != RUN_TIME or step.kind is StepKind.IN
     return Outcome.STOP if enters and place.is_user_code and place.begins_line else Outcome.GO_ON
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.agent.breakpoints import RUN_TIME, LineBreakpoint
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
@@ -43,7 +43,7 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
     Notifier,
 )
 from dynamo_dap.debuggee.values.model import VirtualSource, text_of_raised
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.contract import GENERATED_CODE, RUN_TIME, ErrorId
 from dynamo_dap.protocol.types import (
     Breakpoint,
     DisassembleArguments,
@@ -51,8 +51,6 @@ from dynamo_dap.protocol.types import (
     InstructionBreakpoint,
     SourceBreakpoint,
 )
-
-EXCEPTION_FILTER = "generated-code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ class RunTimeEngine:
         host = self._host
         if not host.options.run_time:
             return _Wants()
-        raises = EXCEPTION_FILTER in host.breakpoints.exception_filters
+        raises = GENERATED_CODE in host.breakpoints.exception_filters
         entries = host.options.stop_on_generated_code
         stepping = host.has_steps or host.has_pause_requests
         everything = raises or entries or stepping or host.options.trace_instructions
@@ -271,7 +269,7 @@ class RunTimeEngine:
             return
         operands = self._raised.operands_of(frame, index)
         place = Place(generated, frame, index, Moment.RAISED, operands)
-        condition = self._host.breakpoints.exception_filters.get(EXCEPTION_FILTER)
+        condition = self._host.breakpoints.exception_filters.get(GENERATED_CODE)
         if condition and not self._holds(condition, place):
             return
         self._stop(place, "exception", exception=raised_exception(exception))
@@ -280,7 +278,7 @@ class RunTimeEngine:
         try:
             return GeneratedFrame(place, self._host.print).is_true(condition)
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
-            text = f"The condition {condition!r} of '{EXCEPTION_FILTER}' failed: {text_of_raised(error)}"
+            text = f"The condition {condition!r} of '{GENERATED_CODE}' failed: {text_of_raised(error)}"
             self._host.print(f"{text}\n", "important")
             return True
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dynamo_dap.debuggee.agent.breakpoints import RUN_TIME, BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBreakpoints
 from dynamo_dap.debuggee.run_time.run_time_lines import groups_for_line
+from dynamo_dap.protocol.contract import RUN_TIME
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ import dis
 from collections.abc import Iterable, Iterator
 from types import CodeType
 
-from dynamo_dap.debuggee.agent.breakpoints import RUN_TIME, BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.run_time.listing import Group
 from dynamo_dap.debuggee.run_time.purpose import Kind
+from dynamo_dap.protocol.contract import RUN_TIME
 
 
 def groups_for_line(generated: GeneratedCode, path: str, line: int) -> list[Group]:

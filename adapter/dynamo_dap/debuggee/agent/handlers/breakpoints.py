@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynamo_dap.debuggee.agent.binding import bind_function
-from dynamo_dap.debuggee.agent.breakpoints import EXCEPTION_FILTERS, Conditions
+from dynamo_dap.debuggee.agent.breakpoints import Conditions
 from dynamo_dap.debuggee.agent.handlers.generated_code import set_listing_breakpoints
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.contract import EXCEPTION_FILTERS, ErrorId
 from dynamo_dap.protocol.types import (
     Breakpoint,
     BreakpointLocation,

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from dynamo_dap.debuggee.agent.breakpoints import RUN_TIME
 from dynamo_dap.debuggee.agent.handlers.lookup import referred
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.contract import RUN_TIME, ErrorId
 from dynamo_dap.protocol.types import (
     Breakpoint,
     DisassembleArguments,
