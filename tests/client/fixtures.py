@@ -1,7 +1,12 @@
-"""Programs of ``fixtures/`` and the markers ``#@name`` in them, so that tests name places and not line numbers."""
+"""Programs of ``fixtures/`` and places in them, so that tests name places and not line numbers.
+
+Places are markers ``#@name`` at the ends of lines. The programs that the README begins with have none, to be read by
+people: ``tests/places.json`` has the texts of their lines.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +15,8 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 _MARKER = re.compile(r"# ?@(\w+)\s*$")
 """The formatter puts the blank in, where it is let."""
+PLACES: dict[str, dict[str, str]] = json.loads((FIXTURES.parent / "tests/places.json").read_text(encoding="utf-8"))
+"""File name -> place -> text of its line."""
 _TORCH = re.compile(r"^\s*(import|from) torch\b", re.MULTILINE)
 
 
@@ -23,13 +30,15 @@ class Fixture:
 
     @cached_property
     def markers(self) -> dict[str, int]:
-        """The line of each marker."""
+        """The line of each marker, or place with a name."""
         found: dict[str, int] = {}
+        named = {text: name for name, text in PLACES.get(self.path.name, {}).items()}
         for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), start=1):
             match = _MARKER.search(line)
-            if match:
-                assert match[1] not in found, f"{self.path.name} has the marker #@{match[1]} twice"
-                found[match[1]] = number
+            name = match[1] if match else named.get(line.strip())
+            if name:
+                assert name not in found, f"{self.path.name} has the place {name} twice"
+                found[name] = number
         return found
 
     @cached_property

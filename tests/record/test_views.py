@@ -110,7 +110,7 @@ def test_the_graph_and_the_guards(session: Session) -> None:
     assert _line_of("graph_break", total["place"]) == "before_loop"
     code = session.request("source", {"source": graph["source"], "sourceReference": 0})["content"]
     assert "total = l_x_ * 0" in code
-    assert "scaled = total * 2  #@before_break" in code
+    assert f"# graph_break.py:{Fixture('graph_break').line('before_break')}: scaled = total * 2" in code
     guards = session.request("dynamoGuards", {"compileId": first["id"]})["guards"]
     tensor = next(guard for guard in guards if guard["type"] == "TENSOR_MATCH")
     assert "L['x']" in tensor["expression"]

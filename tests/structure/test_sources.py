@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.client import FIXTURES, Fixture
+from tests.client.fixtures import PLACES
 from tests.structure.sources import ADAPTER, ROOT, adapter_modules
 
 MAXIMUM_LINES = 600
@@ -70,6 +71,13 @@ def test_no_file_names_a_path_of_one_machine() -> None:
 def test_fixtures_have_markers_that_are_told_apart(path: Path) -> None:
     markers = Fixture(path).markers
     assert len(set(markers.values())) == len(markers)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_programs_that_people_read_first_have_places_and_no_markers(name: str) -> None:
+    program = Fixture(FIXTURES / name)
+    assert set(program.markers) == set(PLACES[name])
+    assert "#@" not in program.path.read_text(encoding="utf-8")
 
 
 def test_commands_in_the_readme_exist() -> None:

@@ -15,6 +15,9 @@ export const output = join(repository, "tests", "output", "vscode");
 /** The small torch programs that tests, demo and documentation share. */
 export const fixtures = join(repository, "fixtures");
 
+/** Places in programs that have no markers, to be read by people. */
+export const placesFile = join(repository, "tests", "places.json");
+
 export const extensionRoot = join(repository, "vscode-extension");
 
 /** An extension in the place of Python's, which says what interpreter a user chose. */

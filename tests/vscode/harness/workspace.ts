@@ -3,7 +3,10 @@
 import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { fixtures } from "./places.js";
+import { fixtures, placesFile } from "./places.js";
+
+/** File name -> place -> text of its line. */
+type Places = Record<string, Record<string, string>>;
 
 const file = { type: "dynamo", request: "launch", program: "${file}", cwd: "${workspaceFolder}" };
 
@@ -34,10 +37,11 @@ export class Workspace {
         return new Workspace(folder);
     }
 
-    /** The 1-based line with the comment `#@marker` in a file. */
+    /** The 1-based line with the comment `#@marker` in a file, or with the text that the place has in `places.json`. */
     async line(name: string, marker: string): Promise<number> {
         const lines = (await readFile(join(this.folder, name), "utf8")).split("\n");
-        const index = lines.findIndex((line) => line.trimEnd().endsWith(`#@${marker}`));
+        const text = (JSON.parse(await readFile(placesFile, "utf8")) as Places)[name]?.[marker];
+        const index = lines.findIndex((line) => line.trimEnd().endsWith(`#@${marker}`) || line.trim() === text);
         if (index === -1) {
             throw new Error(`${name} has no marker #@${marker}`);
         }
