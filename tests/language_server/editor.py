@@ -45,6 +45,10 @@ class Editor:
         self.diagnostics: dict[Path, list[types.Diagnostic]] = {}
         self.shown: list[str] = []
         """URIs that the server asked to show."""
+        self.messages: list[str] = []
+        """What was shown to the user in short."""
+        self.progress: dict[types.ProgressToken, list[Any]] = {}
+        """What the editor shows while something takes long."""
         self.refreshed: list[str] = []
         self.registered: list[str] = []
         self._versions: dict[Path, int] = {}
@@ -67,6 +71,18 @@ class Editor:
         def show(params: types.ShowDocumentParams) -> types.ShowDocumentResult:
             self.shown.append(params.uri)
             return types.ShowDocumentResult(success=True)
+
+        @client.feature(types.WINDOW_SHOW_MESSAGE)
+        def message(params: types.ShowMessageParams) -> None:
+            self.messages.append(params.message)
+
+        @client.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)
+        def begin_progress(params: types.WorkDoneProgressCreateParams) -> None:
+            self.progress[params.token] = []
+
+        @client.feature(types.PROGRESS)
+        def show_progress(params: types.ProgressParams) -> None:
+            self.progress[params.token].append(params.value)
 
         @client.feature(types.CLIENT_REGISTER_CAPABILITY)
         def register(params: types.RegistrationParams) -> None:
@@ -98,7 +114,13 @@ class Editor:
         result = self._await(
             self._client.initialize_async(
                 types.InitializeParams(
-                    capabilities=types.ClientCapabilities(workspace=workspace),
+                    capabilities=types.ClientCapabilities(
+                        workspace=workspace,
+                        window=types.WindowClientCapabilities(work_done_progress=True),
+                        text_document=types.TextDocumentClientCapabilities(
+                            code_action=types.CodeActionClientCapabilities(disabled_support=True)
+                        ),
+                    ),
                     workspace_folders=[types.WorkspaceFolder(self.folder.as_uri(), self.folder.name)],
                     initialization_options=options,
                 )
@@ -185,8 +207,12 @@ class Editor:
         found = self._await(self._client.text_document_code_action_async(params)) or []
         return {one.title: one if isinstance(one, types.CodeAction) else _action(one) for one in found}
 
+    def cancel(self, token: types.ProgressToken) -> None:
+        """Press the button beside a progress."""
+        self._do(lambda: self._client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token)))
+
     def execute(self, command: types.Command) -> None:
-        """Run the command of a lens."""
+        """Run the command of a lens, or of an action."""
         params = types.ExecuteCommandParams(command.command, command.arguments)
         self._await(self._client.workspace_execute_command_async(params))
 

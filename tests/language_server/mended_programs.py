@@ -945,6 +945,20 @@ def main():
     return fn(torch.ones(3))
 """,
     ),
+    "printed_sizes": (
+        LATER,
+        """
+@torch.compile(backend="eager")
+def fn(x):
+    y = x + 1
+    print("hidden", y.shape)
+    return y * 2
+
+
+def main():
+    return fn(torch.ones(3))
+""",
+    ),
     "printed_later_than_it_changes": (
         LATER,
         """

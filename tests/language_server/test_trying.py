@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
+from lsprotocol import types
 
+from dynamo_dap.language_server.actions import TRY_FIX
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client.fixtures import Fixture
 from tests.language_server.editor import Editor, run
@@ -42,14 +47,22 @@ print("total", total.sum().item(), "steps", len(steps))
 """
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    """A program whose compiled functions are in a module beside it."""
-    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
-    path = tmp_path / "program.py"
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program whose compiled functions are in a module beside it, and its record."""
+    path = tmp_path_factory.mktemp("program") / "program.py"
     path.write_text(PROGRAM, encoding="utf-8")
-    run(path, tmp_path / "records")
+    path.with_name("model.py").write_text(MODEL, encoding="utf-8")
+    run(path, path.parent / "records")
     return path
+
+
+@pytest.fixture
+def program(recorded: Path) -> Path:
+    """The recorded program as it was when it was recorded."""
+    recorded.write_text(PROGRAM, encoding="utf-8")
+    recorded.with_name("model.py").write_text(MODEL, encoding="utf-8")
+    return recorded
 
 
 def _fix(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -76,7 +89,7 @@ def test_a_fix_is_tried_on_a_copy_and_applied_when_it_is_proven(program: Path) -
     assert "Remove torch._dynamo.graph_break()" in tried.stdout
     assert _row(tried.stdout, "graph breaks") == ["1", "0"]
     assert _row(tried.stdout, "exit status") == ["0", "0"]
-    assert "It helps, and the result is the same." in tried.stdout
+    assert f"It helps, and the result is the same ({RESULT})." in tried.stdout
     assert model.read_text(encoding="utf-8") == MODEL, "the file is the user's until the fix is applied"
     assert not list(program.parent.glob("__pycache__/*.broken*"))
 
@@ -101,7 +114,6 @@ def test_another_result_is_told_and_nothing_is_applied(program: Path) -> None:
     """A program that looks at its own source gives another result when it is edited."""
     told = "\nprint('lines', len(__import__('inspect').getsource(__import__('model')).splitlines()))\n"
     program.write_text(PROGRAM + told, encoding="utf-8")
-    run(program, program.parent / "records")
     model = program.with_name("model.py")
     tried = _fix(program, f"model.py:{Fixture(model).line('broken')}", "--apply")
     assert tried.returncode == 1
@@ -122,18 +134,181 @@ def test_what_cannot_be_tried_says_why(program: Path) -> None:
         assert text in told.stderr
 
 
-def test_an_editor_tries_a_fix_and_prefers_it_then(program: Path) -> None:
-    model = program.with_name("model.py")
-    line = Fixture(model).line("broken")
-    with Editor(program.parent, program.parent / "records") as editor:
-        editor.open(model)
-        editor.wait("the break", lambda: bool(editor.at(model, line, "GB0025")))
-        (diagnostic,) = editor.at(model, line, "GB0025")
-        actions = editor.actions(model, diagnostic)
-        title = "Remove torch._dynamo.graph_break()"
-        assert not actions[title].is_preferred
-        command = actions[f"Try this fix: {title}"].command
-        assert command is not None
-        editor.execute(command)
-        editor.wait("the trial", lambda: bool(editor.actions(model, diagnostic)[title].is_preferred))
+RESULT = "3 calls of compiled functions, 4 values in __main__, 1 line of output"
+TITLE = "Remove torch._dynamo.graph_break()"
+TRIED = f"{TITLE} (tried: graphs 4 → 3, graph breaks 1 → 0)"
+
+
+def _kinds(editor: Editor) -> list[str]:
+    """What the only progress went through."""
+    (values,) = editor.progress.values()
+    return [one["kind"] if isinstance(one, dict) else one.kind for one in values]
+
+
+@pytest.fixture
+def model(program: Path) -> Path:
+    return program.with_name("model.py")
+
+
+@pytest.fixture
+def editor(program: Path, model: Path) -> Iterator[Editor]:
+    """An editor that has been told of the break in the model."""
+    with Editor(program.parent, program.parent / "records") as one:
+        one.open(model)
+        one.wait("the break", lambda: bool(_broken(one, model)))
+        yield one
+
+
+def _broken(editor: Editor, model: Path) -> list[types.Diagnostic]:
+    return editor.at(model, Fixture(model).line("broken"), "GB0025")
+
+
+def _actions(editor: Editor, model: Path) -> dict[str, types.CodeAction]:
+    (diagnostic,) = _broken(editor, model)
+    return editor.actions(model, diagnostic)
+
+
+def _try(editor: Editor, model: Path) -> None:
+    command = _actions(editor, model)[f"Try this fix: {TITLE}"].command
+    assert command is not None
+    editor.execute(command)
+
+
+def test_an_editor_tries_a_fix_and_prefers_it_then(editor: Editor, model: Path) -> None:
+    assert not _actions(editor, model)[TITLE].is_preferred
+    _try(editor, model)
+    editor.wait("what came of it", lambda: any(one.startswith(TITLE) for one in editor.messages))
+    told = f"It helps, and the result is the same ({RESULT}). graphs 4 → 3, graph breaks 1 → 0."
+    assert editor.messages == [f"{TITLE}: {told}"]
+    assert _kinds(editor) == ["begin", "report", "report", "end"]
+    tried = _actions(editor, model)
+    assert tried[TRIED].is_preferred
+    assert f"Try this fix: {TITLE}" not in tried
     assert model.read_text(encoding="utf-8") == MODEL
+
+    # A comment changes nothing of what was tried; other code does.
+    editor.change(model, f"# A comment.\n{MODEL}")
+    editor.wait("the break to move", lambda: not _broken(editor, model))
+    line = Fixture(model).line("broken") + 1
+    editor.wait("the break below", lambda: bool(editor.at(model, line, "GB0025")))
+    (moved,) = editor.at(model, line, "GB0025")
+    assert TRIED in editor.actions(model, moved)
+    editor.change(model, f"x = 1\n{MODEL}")
+    editor.wait("the other text", lambda: TITLE in editor.actions(model, moved))
+
+
+def test_what_is_not_saved_is_what_is_tried(editor: Editor, model: Path) -> None:
+    """The text in the editor has a second break, which the file on disk does not have."""
+    editor.change(model, MODEL.replace("x * 2  #@sized", "torch._dynamo.graph_break() or x * 2"))
+    _try(editor, model)
+    editor.wait("what came of it", lambda: bool(editor.messages))
+    assert "graph breaks 3 → 2" in editor.messages[0] or "graph breaks 2 → 1" in editor.messages[0]
+
+
+def test_a_fix_that_changes_the_result_is_not_to_be_had(program: Path, editor: Editor, model: Path) -> None:
+    told = "\nprint('lines', len(__import__('inspect').getsource(__import__('model')).splitlines()))\n"
+    program.write_text(PROGRAM + told, encoding="utf-8")
+    _try(editor, model)
+    editor.wait("what came of it", lambda: bool(editor.messages))
+    assert "The result is not the same: it prints 'lines" in editor.messages[0]
+    action = _actions(editor, model)[f"{TITLE} (tried: another result)"]
+    assert action.edit is None
+    assert action.disabled is not None
+    assert "it prints" in action.disabled.reason
+
+
+def test_a_command_without_a_title_tries_everything_at_a_line(editor: Editor, model: Path) -> None:
+    place = {"uri": model.as_uri(), "line": Fixture(model).line("broken") - 1}
+    editor.execute(types.Command("", TRY_FIX, arguments=[place]))
+    editor.wait("what came of it", lambda: any(one.startswith(TITLE) for one in editor.messages))
+    for arguments, text in (
+        ([{**place, "line": 0}], "Nothing is known to do at line 1"),
+        ([model.as_uri(), 3], "takes one argument"),
+        ([{"uri": "untitled:Untitled-1", "line": 0}], "Nothing is known to do at line 1"),
+        ([], "takes one argument"),
+    ):
+        editor.messages.clear()
+        editor.execute(types.Command("", TRY_FIX, arguments=arguments))
+        editor.wait(f"an answer to {arguments}", lambda text=text: any(text in one for one in editor.messages))
+
+
+def test_a_trial_can_be_cancelled_and_leaves_nothing_running(program: Path, editor: Editor, model: Path) -> None:
+    """The program starts a process of its own, and both run on and on."""
+    started = program.with_name("started")
+    program.write_text(
+        f"{PROGRAM}\nimport os, pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
+        f"pathlib.Path({str(started)!r}).write_text(f'{{os.getpid()}} {{child.pid}}')\ntime.sleep(1000)\n",
+        encoding="utf-8",
+    )
+    _try(editor, model)
+    editor.wait("the program to run", lambda: started.exists() and len(started.read_text().split()) == 2)
+    _try(editor, model)
+    editor.wait("the second to be refused", lambda: any("Another fix is being tried" in one for one in editor.messages))
+    processes = [psutil.Process(int(one)) for one in started.read_text().split()]
+    (token,) = editor.progress
+    editor.cancel(token)
+    editor.wait("the end of the progress", lambda: _kinds(editor)[-1] == "end")
+    editor.wait("both processes to end", lambda: not any(map(_runs, processes)))
+    assert TITLE in _actions(editor, model), "what was cancelled tells nothing"
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def test_no_result_proves_nothing(tmp_path: Path) -> None:
+    """Nothing is printed, nothing is kept, and what the compiled function returns is nothing that can be compared."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n\n\n@torch.compile(backend='eager')\ndef fn(x):\n    y = x + 1\n"
+        "    torch._dynamo.graph_break()  #@broken\n    x.copy_(y)\n\n\nfn(torch.ones(3))\n",
+        encoding="utf-8",
+    )
+    run(program, tmp_path / "records")
+    tried = _fix(program, f"program.py:{Fixture(program).line('broken')}")
+    assert "It helps, but there is no result to compare" in tried.stdout
+    assert tried.returncode == 1
+
+
+def test_what_compiled_functions_return_is_compared(tmp_path: Path) -> None:
+    """It is all that such a program has: nothing printed, nothing kept, and an exit by sys.exit()."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nimport random\nimport torch\n\n\n@torch.compile(backend='eager')\ndef fn(x):\n    y = x + 1\n"
+        "    torch._dynamo.graph_break()  #@broken\n    return torch.nn.functional.dropout(y * 2)\n\n\n"
+        "def main():\n    for n in range(3):\n        fn(torch.rand(3) * random.random())\n\n\nsys.exit(main())\n",
+        encoding="utf-8",
+    )
+    run(program, tmp_path / "records")
+    tried = _fix(program, f"program.py:{Fixture(program).line('broken')}")
+    assert "It helps, and the result is the same (3 calls of compiled functions)." in tried.stdout
+    assert tried.returncode == 0
+
+
+def test_a_result_that_is_random_proves_nothing(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\nimport torch\n\n\n@torch.compile(backend='eager')\ndef fn(x):\n    y = x + 1\n"
+        "    torch._dynamo.graph_break()  #@broken\n    return y\n\n\nprint(fn(torch.ones(3)), os.urandom(8).hex())\n",
+        encoding="utf-8",
+    )
+    run(program, tmp_path / "records")
+    tried = _fix(program, f"program.py:{Fixture(program).line('broken')}", "--apply")
+    assert "It helps, but the result is another in each run, also without the edit" in tried.stdout
+    assert "Nothing was edited" in tried.stdout
+
+
+def test_a_module_is_run_as_a_module(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    (package / "model.py").write_text(MODEL, encoding="utf-8")
+    (package / "train.py").write_text(PROGRAM.replace("from model", "from .model"), encoding="utf-8")
+    environment = {**os.environ, RECORDS_VARIABLE: str(tmp_path / "records")}
+    command = [sys.executable, "-m", "dynamo_dap", "run", "-m", "package.train"]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True)
+    tried = _fix(tmp_path / "program.py", f"package/model.py:{Fixture(package / 'model.py').line('broken')}")
+    assert "It helps, and the result is the same" in tried.stdout, tried.stderr

@@ -85,6 +85,11 @@ class Document:
         except (SyntaxError, ValueError):
             return None
 
+    @cached_property
+    def meaning(self) -> str:
+        """What tells texts apart that Python does not take for the same: comments and empty lines may differ."""
+        return ast.dump(self.tree) if self.tree is not None else "\n".join(self.lines)
+
     def functions(self) -> Iterator[Function]:
         """Yield every function."""
         for node in ast.walk(self.tree) if self.tree else ():

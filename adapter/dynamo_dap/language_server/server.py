@@ -10,6 +10,7 @@ import contextlib
 import logging
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from dynamo_dap import __version__
-from dynamo_dap.language_server.actions import TRY_FIX, action_of, trial_of
+from dynamo_dap.language_server.actions import TRY_FIX, action_of, place_to_try, trial_of
 from dynamo_dap.language_server.diagnostics import diagnostic_of, lines_of
 from dynamo_dap.language_server.document import Document, real_path
 from dynamo_dap.language_server.findings import Finding, findings_of
@@ -26,7 +27,8 @@ from dynamo_dap.language_server.fixes.edits import Fix, Situation
 from dynamo_dap.language_server.following import RecordFollower
 from dynamo_dap.language_server.lenses import OPEN_RECORD, lenses, record_text
 from dynamo_dap.language_server.positions import Positions
-from dynamo_dap.language_server.trying import CannotTry, runner_of, try_fixes
+from dynamo_dap.language_server.trials import Trials
+from dynamo_dap.language_server.trying import CannotTry, runner_of
 from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
 from dynamo_dap.language_server.workspace import Documents, path_of, roots_of
 from dynamo_dap.record.model import Place
@@ -35,7 +37,8 @@ from dynamo_dap.record.session import Session
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.3
-_TRIAL_SECONDS = 300.0
+_TRIAL_SECONDS = 600.0
+_WARNING = types.MessageType.Warning
 SECTION = "dynamo"
 """Of the client's settings; ``inlayHints`` and ``diagnostics`` are ours."""
 
@@ -52,8 +55,7 @@ class RecordServer(LanguageServer):
         """By URI."""
         self._settings: dict[str, bool] = {}
         self._watching: asyncio.Task[None] | None = None
-        self._proven: set[tuple[str, str]] = set()
-        """Path and title of fixes that were tried and help."""
+        self._trials = Trials(self)
         self._reports: tempfile.TemporaryDirectory[str] | None = None
         """Texts that the client was asked to show."""
 
@@ -85,8 +87,7 @@ class RecordServer(LanguageServer):
     async def _changed(self) -> None:
         session = self._follower.session
         self._findings = {} if session is None else findings_of(session)
-        # What was tried was tried on what the record tells.
-        self._proven.clear()
+        self._trials.forget()
         self.publish()
         if session is not None:
             make_ready(session)
@@ -212,54 +213,54 @@ class RecordServer(LanguageServer):
         asked = self._asked(params.text_document.uri)
         if asked is None:
             return []
-        document = asked[1]
+        session, document = asked
         wanted = range(params.range.start.line + 1, params.range.end.line + 2)
         actions = []
+        for diagnostic, fix in self._fixes(session, document, wanted):
+            trial = self._trials.of(document, fix)
+            if trial is not None and trial.changes_result and not self._shows_disabled:
+                continue
+            actions.append(action_of(fix, diagnostic, self._positions, trial))
+            if trial is None:
+                actions.append(trial_of(fix, diagnostic, params.text_document.uri))
+        return actions
+
+    @property
+    def _shows_disabled(self) -> bool:
+        text_document = self.client_capabilities.text_document
+        known = text_document.code_action if text_document else None
+        return bool(known and known.disabled_support)
+
+    def _fixes(self, session: Session, document: Document, wanted: range) -> Iterator[tuple[types.Diagnostic, Fix]]:
         for finding, diagnostic in self._diagnostics(document):
             lines = lines_of(document, finding)
             if lines is not None and lines[0] in wanted:
-                situation = Situation(
-                    finding, document, lines[0], self._findings[document.path], self.document_at, asked[0]
-                )
-                for fix in fixes_of(situation):
-                    is_proven = (document.path, fix.title) in self._proven
-                    actions.append(action_of(fix, diagnostic, self._positions, is_proven=is_proven))
-                    if not is_proven:
-                        actions.append(trial_of(fix, diagnostic, params.text_document.uri))
-        return actions
+                found = self._findings[document.path]
+                situation = Situation(finding, document, lines[0], found, self.document_at, session)
+                yield from ((diagnostic, fix) for fix in fixes_of(situation))
 
-    async def try_fix(self, uri: str, title: str) -> None:
-        """Run the recorded program without a fix and with it; from then on it is preferred if it is proven to help."""
-        asked = self._asked(uri)
-        fix = None if asked is None else self._fix(asked[1], title)
-        if asked is None or fix is None:
-            self._say(f"There is no such fix any more: {title}")
+    def try_fix(self, given: Sequence[Any]) -> None:
+        """Run the recorded program without a fix and with it; from then on it is preferred if it is proven to help.
+
+        Returns at once: clients do not wait for minutes.
+        """
+        place = place_to_try(given)
+        if place is None:
+            self._trials.tell(f"{TRY_FIX} takes one argument: an object with uri, line, and perhaps title.", _WARNING)
+            return
+        asked = self._asked(place.uri)
+        known = self._fixes(*asked, range(place.line + 1, place.line + 2)) if asked is not None else ()
+        fixes = {fix.title: fix for _, fix in known if place.title in (None, fix.title)}
+        if asked is None or not fixes:
+            self._trials.tell(f"Nothing is known to do at line {place.line + 1}.", _WARNING)
             return
         texts = {path: one.source for one in self.workspace.text_documents.values() if (path := path_of(one.uri))}
-        self._say(f"Trying: {title}. The program runs without and with the edit, on a copy.")
         try:
             runner = runner_of(asked[0].started, [], sys.executable, _TRIAL_SECONDS)
-            (trial,) = await asyncio.to_thread(try_fixes, [fix], runner, texts)
         except CannotTry as problem:
-            self._say(f"It cannot be tried: {problem}")
+            self._trials.tell(f"It cannot be tried: {problem}", _WARNING)
             return
-        if trial.is_proven:
-            self._proven.add((asked[1].path, title))
-        self._say(trial.summary())
-
-    def _fix(self, document: Document, title: str) -> Fix | None:
-        findings = self._findings.get(document.path, [])
-        for finding in findings:
-            lines = lines_of(document, finding)
-            if lines is not None and self.session is not None:
-                situation = Situation(finding, document, lines[0], findings, self.document_at, self.session)
-                found = next((fix for fix in fixes_of(situation) if fix.title == title), None)
-                if found is not None:
-                    return found
-        return None
-
-    def _say(self, text: str) -> None:
-        self.window_show_message(types.ShowMessageParams(types.MessageType.Info, text))
+        self._trials.begin(asked[1], list(fixes.values()), runner, texts)
 
     async def open_record(self, number: int) -> None:
         """Show the report of a function, by its number, or of the whole program with -1."""
@@ -333,8 +334,8 @@ def _add_answers(server: RecordServer) -> None:
         return server.actions(params)
 
     @server.command(TRY_FIX)
-    async def try_fix(uri: str, title: str) -> None:
-        await server.try_fix(uri, title)
+    async def try_fix(*given: Any) -> None:
+        server.try_fix(given)
 
     @server.command(OPEN_RECORD)
     async def open_record(number: int) -> None:

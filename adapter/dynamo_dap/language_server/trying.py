@@ -1,26 +1,32 @@
 """Tries a fix: runs the recorded program without it and with it, and tells what became another. ``dynamo-dap fix``.
 
 The edit is made on a copy that only these runs see; the user's files stay as they are until the fix is applied. What is
-compared is what the records count, the exit status, the output, and the values that ``__main__`` holds at its end;
-numbers are equal within a tolerance. Main thread of the command, or a worker thread of the language server.
+compared is what the records count, the exit status, the output, what each call of a compiled function returned, and the
+values that ``__main__`` holds at its end; numbers are equal within a tolerance. Main thread of the command, or a worker
+thread of the language server.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
 import math
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from dynamo_dap.language_server.document import Document, real_path
 from dynamo_dap.language_server.findings import findings_of
@@ -40,10 +46,30 @@ from dynamo_dap.record.texts import without_controls
 _TOLERANCE = 1e-4
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _OUTPUT = 20_000
+_LOOK_SECONDS = 0.2
 
 
 class CannotTry(Exception):
     """The program cannot be run again; the text is for a person."""
+
+
+class Cancelled(CannotTry):
+    """The user does not want to wait for it any more."""
+
+
+class Results(msgspec.Struct):
+    """What a run computed, as ``debuggee.bootstrap.trial`` writes it: each value in a few numbers."""
+
+    values: dict[str, Any] = {}
+    """What ``__main__`` held at its end."""
+    calls: list[Any] = []
+    """What each call of a compiled function returned."""
+    more_calls: int = 0
+    """Calls beyond those."""
+
+    def count(self) -> int:
+        """Return how many things there are to compare."""
+        return len(self.values) + sum(one is not None for one in self.calls)
 
 
 @dataclass(frozen=True)
@@ -54,8 +80,7 @@ class Outcome:
     status: int
     output: str
     errors: str
-    values: Any
-    """What ``__main__`` held at its end, in a few numbers for each name."""
+    results: Results
     seconds: float
 
 
@@ -68,31 +93,67 @@ class Trial:
     after: Outcome
     difference: str | None
     """What is another in the result; None when nothing is."""
+    is_random: bool = False
+    """Whether the result is another from run to run without an edit, too: then a difference tells nothing."""
+
+    @property
+    def changes_result(self) -> bool:
+        """Whether the program computes something else."""
+        return self.difference is not None and not self.is_random
 
     @property
     def helps(self) -> bool:
         """Whether there are fewer graphs, breaks or recompiles, and not more of any."""
-        before, after = (_numbers(one.counts) for one in (self.before, self.after))
-        return before != after and all(new <= old for old, new in zip(before, after, strict=True))
+        pairs = self._before_and_after()
+        return any(new < old for old, new in pairs) and all(new <= old for old, new in pairs)
+
+    def _before_and_after(self) -> list[tuple[int, int]]:
+        return list(zip(*(_numbers(one.counts) for one in (self.before, self.after)), strict=True))
 
     @property
     def is_proven(self) -> bool:
-        """Whether it helps and the result is the same."""
-        return self.helps and self.difference is None
+        """Whether it helps and the result is the same, of a program that has a result."""
+        return self.helps and self.difference is None and self._has_result
+
+    @property
+    def _has_result(self) -> bool:
+        return bool(self.before.results.count() or self.before.output.strip())
 
     @property
     def verdict(self) -> str:
         """What came of it, as a sentence."""
+        if self.is_random:
+            helps = "helps" if self.helps else "does not help"
+            return f"It {helps}, but the result is another in each run, also without the edit: {self.difference}"
         if self.difference is not None:
             return f"The result is not the same: {self.difference}"
-        return "It helps, and the result is the same" if self.helps else "It does not help; the result is the same"
+        if not self._has_result:
+            helps = "helps" if self.helps else "does not help"
+            return f"It {helps}, but there is no result to compare: the program prints nothing, and keeps nothing"
+        results = self.before.results
+        parts = [_count(len(results.calls) + results.more_calls, "call", " of compiled functions")]
+        parts += [_count(len(results.values), "value", " in __main__") if results.values else ""]
+        parts += [_count(len(self.before.output.splitlines()), "line", " of output") if self.before.output else ""]
+        same = f"the result is the same ({', '.join(filter(None, parts))})"
+        if self.helps:
+            return f"It helps, and {same}"
+        is_mixed = any(new < old for old, new in self._before_and_after())
+        return f"There are fewer of one kind and more of another; {same}" if is_mixed else f"It does not help; {same}"
 
     def summary(self) -> str:
         """Return what came of it in two sentences."""
+        return f"{self.verdict}. {self._changes() or 'Graphs, breaks and recompiles are as before'}."
+
+    def in_short(self) -> str:
+        """Return what came of it in a few words."""
+        if self.changes_result:
+            return "another result"
+        return self._changes() or "it does not help"
+
+    def _changes(self) -> str:
         names = ("graphs", "graph breaks", "recompiles")
-        numbers = zip(names, _numbers(self.before.counts), _numbers(self.after.counts), strict=True)
-        changed = [f"{name} {old} → {new}" for name, old, new in numbers if old != new]
-        return f"{self.verdict}. {', '.join(changed) or 'Graphs, breaks and recompiles are as before'}."
+        pairs = zip(names, self._before_and_after(), strict=True)
+        return ", ".join(f"{name} {old} → {new}" for name, (old, new) in pairs if old != new)
 
     def text(self) -> str:
         """Return everything, as lines for a person."""
@@ -104,6 +165,10 @@ class Trial:
         rows += [("exit status", *(str(one.status) for one in (self.before, self.after)))]
         table = [f"    {name:<14}{before:>10}{after:>10}" for name, before, after in (("", "before", "after"), *rows)]
         return "\n".join([self.fix.title, *table, f"    {self.verdict}."])
+
+
+def _count(number: int, word: str, rest: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}{rest}"
 
 
 def _numbers(counts: Counts) -> tuple[int, int, int]:
@@ -122,13 +187,25 @@ class Runner:
     python: str
     seconds: float
     """How long a run may take."""
+    module: str | None = None
+    """What ``python -m`` is given in place of the program's file."""
+    tell: Callable[[str], None] = lambda text: None
+    """Is told what is run, as it begins."""
+    is_cancelled: Callable[[], bool] = lambda: False
+    """Is asked all the time while the program runs; any thread."""
 
-    def run(self, copies: Mapping[str, str]) -> Outcome:
-        """Run it, with other texts in place of some files.
+    @property
+    def command(self) -> str:
+        """What is run, as a person would write it."""
+        return shlex.join(["python", *(["-m", self.module] if self.module else self.program[:1]), *self.program[1:]])
+
+    def run(self, copies: Mapping[str, str], which: str) -> Outcome:
+        """Run it, with other texts in place of some files; ``which`` run it is, is told.
 
         Raises:
             CannotTry: it did not end in time, or it cannot be run at all.
         """
+        self.tell(which)
         with tempfile.TemporaryDirectory(prefix="dynamo-dap-try-") as folder:
             results, records = Path(folder, "results.json"), Path(folder, "records")
             places = {}
@@ -137,32 +214,54 @@ class Runner:
                 copy.write_text(text, encoding="utf-8")
                 places[path] = str(copy)
             description = LaunchDescription(
-                program=self.program[0], args=list(self.program[1:]), copies=places, results=str(results)
+                program=None if self.module else self.program[0],
+                module=self.module,
+                args=list(self.program[1:]),
+                copies=places,
+                results=str(results),
             )
             command, variables = launching(self.python, description)
-            environment = {**os.environ, **variables, RECORDS_VARIABLE: str(records)}
+            # Every run begins with the same seeds: see the debuggee's side.
+            environment = {**os.environ, **variables, RECORDS_VARIABLE: str(records), "PYTHONHASHSEED": "0"}
             began = time.monotonic()
-            try:
-                done = subprocess.run(
-                    command,
-                    env=environment,
-                    cwd=self.folder,
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    timeout=self.seconds,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                raise CannotTry(f"the program did not end in {self.seconds:.0f} s; see --timeout") from None
-            except OSError as error:
-                raise CannotTry(f"cannot run {self.python} in {self.folder}: {error.strerror or error}") from None
+            status, output, errors = self._output_of(command, environment)
             seconds = time.monotonic() - began
-            values = json.loads(results.read_text(encoding="utf-8")) if results.exists() else None
+            computed = msgspec.json.decode(results.read_bytes(), type=Results) if results.exists() else Results()
             sessions = [read_record(path) for path in records.rglob(f"*{SUFFIX}")]
         counts = counts_of([compiled for session in sessions for _, compiled in session.compiles()])
-        return Outcome(counts, done.returncode, done.stdout, done.stderr, values, seconds)
+        return Outcome(counts, status, output, errors, computed, seconds)
+
+    def _output_of(self, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
+        try:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CannotTry(f"cannot run {self.python} in {self.folder}: {error.strerror or error}") from None
+        end = time.monotonic() + self.seconds
+        try:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    output, errors = process.communicate(timeout=_LOOK_SECONDS)
+                    return process.returncode, output, errors
+                if self.is_cancelled():
+                    raise Cancelled("it was cancelled")
+                if time.monotonic() > end:
+                    raise CannotTry(f"the program did not end in {self.seconds:.0f} s; see --timeout")
+        finally:
+            if process.poll() is None:
+                # What it has started goes as well.
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
 
 
 def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> list[Trial]:
@@ -171,7 +270,7 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
     Raises:
         CannotTry: the program cannot be run again.
     """
-    before = runner.run(texts)
+    before = runner.run(texts, "without the edit")
     if not before.counts.compiles:
         problem = before.errors.strip().splitlines()[-1:] or ["it compiles nothing"]
         raise CannotTry(f"the program, run again, does not compile anything: {problem[0]}")
@@ -179,12 +278,11 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
     for fix in fixes:
         documents = {edit.document.path: edit.document for edit in fix.edits}
         edited = {path: edited_text(document, fix.edits) for path, document in documents.items()}
-        after = runner.run({**texts, **edited})
+        after = runner.run({**texts, **edited}, "with the edit")
         difference = _difference(before, after)
-        if difference is not None and before.status == after.status:
-            by_itself = _difference(before, runner.run(texts))
-            difference = f"{difference} (as it is from run to run by itself)" if by_itself is not None else difference
-        trials.append(Trial(fix, before, after, difference))
+        is_random = difference is not None and before.status == after.status
+        is_random = is_random and _difference(before, runner.run(texts, "without the edit, once more")) is not None
+        trials.append(Trial(fix, before, after, difference, is_random))
     return trials
 
 
@@ -195,12 +293,17 @@ def _difference(before: Outcome, after: Outcome) -> str | None:
     if before.status != after.status:
         last = after.errors.strip().splitlines()[-1:] or [""]
         return f"exit status {after.status} instead of {before.status}: {last[0]}"
-    if not _are_equal(before.values, after.values):
-        names = sorted({*(before.values or {}), *(after.values or {})})
-        changed = [
-            one for one in names if not _are_equal((before.values or {}).get(one), (after.values or {}).get(one))
-        ]
+    then, now = before.results, after.results
+    if not _are_equal(then.values, now.values):
+        names = sorted({*then.values, *now.values})
+        changed = [one for one in names if not _are_equal(then.values.get(one), now.values.get(one))]
         return f"other values in __main__: {', '.join(changed)}"
+    if (len(then.calls), then.more_calls) != (len(now.calls), now.more_calls):
+        counts = [len(one.calls) + one.more_calls for one in (now, then)]
+        return f"it calls compiled functions {counts[0]} times instead of {counts[1]}"
+    for number, (one, other) in enumerate(zip(then.calls, now.calls, strict=True), 1):
+        if not _are_equal(one, other):
+            return f"call {number} of a compiled function returns something else"
     # What is printed later than before is printed all the same.
     lines, others = (sorted(one.output[:_OUTPUT].splitlines()) for one in (before, after))
     for line, other in zip(lines, others, strict=False):
@@ -278,13 +381,14 @@ def runner_of(started: Started | None, program: Sequence[str], python: str, seco
     """Return what runs a recorded program, or another one in its place.
 
     Raises:
-        CannotTry: the record does not tell of a file to run.
+        CannotTry: the record does not tell of a file or a module to run.
     """
     folder = started.cwd if started is not None else str(Path.cwd())
     given = list(program) or (started.program if started is not None else [])
     if not given or not Path(folder, given[0]).is_file():
         raise CannotTry("the record does not tell which file was run; give it: dynamo-dap fix FILE:LINE -- PROGRAM ...")
-    return Runner(given, folder, python, seconds)
+    module = started.module if started is not None and not program else None
+    return Runner(given, folder, python, seconds, module)
 
 
 def known_fixes(session: Session, path: str, line: int) -> list[Fix]:

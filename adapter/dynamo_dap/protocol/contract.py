@@ -122,7 +122,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     copies: dict[str, str] = {}
     """Files to be read in place of others, by the path of these: an edit that is tried."""
     results: str | None = None
-    """Where to write what ``__main__`` holds at its end."""
+    """Where to write what the program computed: see ``debuggee.bootstrap.trial``."""
     own_variables: list[str] = []
     """What the server put into the environment for this process alone."""
     is_thawed: bool = False

@@ -41,6 +41,8 @@ class Started(_Event, tag="started"):
     torch: str | None = None
     trace: str | None = None
     """The folder of torch's own trace (``TORCH_TRACE``), if one is taken."""
+    module: str | None = None
+    """What ``python -m`` was given, if the program was begun so; ``program`` begins with its file all the same."""
 
 
 class CompileBegan(_Event, tag="compileBegan"):

@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.bootstrap.entry_stop import stop_on_entry
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
 from dynamo_dap.debuggee.bootstrap.program import Program, run
 from dynamo_dap.debuggee.bootstrap.record_only import record_only
-from dynamo_dap.debuggee.bootstrap.trial import use_copies, write_results
+from dynamo_dap.debuggee.bootstrap.trial import Results, use_copies
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import AUTHORIZE, ENDING_EVENT, LAUNCH_VARIABLE, LaunchDescription, introduction
 from dynamo_dap.protocol.messages import Event, Request
@@ -42,9 +42,7 @@ def launch() -> None:
         use_copies(description.copies)
     if description.address is None:
         record_only()
-        run(program, before=lambda filename: None)
-        if description.results is not None:
-            write_results(description.results)
+        _run_alone(program, description.results)
         return
     agent = process_agent()
     _connect(agent, description, description.address)
@@ -54,6 +52,19 @@ def launch() -> None:
         run(program, before=lambda filename: _before(agent, filename))
         return
     _run_with_debugpy(agent, program, description, description.debugpy_address)
+
+
+def _run_alone(program: Program, results: str | None) -> None:
+    if results is None:
+        run(program, before=lambda filename: None)
+        return
+    noted = Results()
+    noted.begin()
+    try:
+        run(program, before=lambda filename: None)
+    finally:
+        # However it ends: sys.exit() is an end like others.
+        noted.write(results)
 
 
 def _keep_from_children(description: LaunchDescription) -> None:

@@ -61,7 +61,8 @@ class _File:
         self._writer: RecordWriter | None = None
         self._process = -1
         # Relative paths and the folder's name are those of where the program began.
-        self._folder = records_folder(Path.cwd())
+        self._cwd = Path.cwd()
+        self._folder = records_folder(self._cwd)
 
     def write(self, event: Event) -> None:
         if self._process != os.getpid():
@@ -76,7 +77,7 @@ class _File:
     def _begin(self) -> RecordWriter | None:
         try:
             writer = RecordWriter(self._folder / f"{new_name()}{SUFFIX}")
-            writer.write(_started())
+            writer.write(_started(self._cwd))
             remove_old_records(self._folder)
         except OSError as error:
             self._give_up(error)
@@ -93,7 +94,7 @@ class _File:
         self._tell(f"dynamo-dap: cannot write the record in {self._folder}: {error.strerror or error}\n")
 
 
-def _started() -> Started:
+def _started(cwd: Path) -> Started:
     try:
         torch_version: str | None = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -103,8 +104,10 @@ def _started() -> Started:
         time=time.time(),
         process=os.getpid(),
         program=list(sys.argv),
-        cwd=str(Path.cwd()),
+        cwd=str(cwd),
         python=sys.version.split()[0],
         torch=torch_version,
         trace=os.environ.get("TORCH_TRACE"),
+        # Of a file it is None.
+        module=getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None),
     )

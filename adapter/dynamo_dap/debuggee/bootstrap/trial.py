@@ -1,7 +1,8 @@
-"""A run in which an edit is tried: some files are read from copies, and what ``__main__`` holds at its end is noted.
+"""A run in which an edit is tried: some files are read from copies, and what the program computes is noted.
 
-Main thread, before the program and after it. The files on disk are not touched; modules of a package are imported from
-copies as well as the program's own file.
+That is what its calls of compiled functions return, and what ``__main__`` holds at its end. Random numbers begin with
+the same seeds in each run. Main thread, before the program and after it; results are noted on whichever thread calls.
+The files on disk are not touched; modules of a package are imported from copies as well as the program's own file.
 """
 
 from __future__ import annotations
@@ -9,13 +10,19 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import random
 import sys
 from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.debuggee.torch_internals.compiled_calls import tell_results
+
 _ITEMS = 200
+_CALLS = 1000
+_SEED = 0
 _DEPTH = 3
 
 
@@ -40,12 +47,34 @@ def use_copies(copies: Mapping[str, str]) -> None:
         linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
 
 
-def write_results(path: str) -> None:
-    """Write down what the program's module holds, each value in a few numbers."""
-    module = vars(sys.modules["__main__"])
-    names = [name for name in module if not name.startswith("__")][:_ITEMS]
-    found = {name: _told(module[name], _DEPTH) for name in names}
-    Path(path).write_text(json.dumps({name: one for name, one in found.items() if one is not None}), encoding="utf-8")
+class Results:
+    """What the program computes, each value in a few numbers."""
+
+    def __init__(self) -> None:
+        self._calls: list[Any] = []
+        self._left_out = 0
+
+    def begin(self) -> None:
+        """Note what compiled functions return from now on."""
+        random.seed(_SEED)
+        when_imported("numpy.random", lambda: sys.modules["numpy.random"].seed(_SEED))
+        when_imported("torch", lambda: sys.modules["torch"].manual_seed(_SEED))
+        tell_results(self._take)
+
+    def _take(self, result: object) -> None:
+        if len(self._calls) < _CALLS:
+            self._calls.append(_told(result, _DEPTH))
+        else:
+            self._left_out += 1
+
+    def write(self, path: str) -> None:
+        """Write down what was noted, and what the program's module holds now."""
+        module = vars(sys.modules["__main__"])
+        names = [name for name in module if not name.startswith("__")][:_ITEMS]
+        found = {name: _told(module[name], _DEPTH) for name in names}
+        values = {name: one for name, one in found.items() if one is not None}
+        text = json.dumps({"values": values, "calls": self._calls, "more_calls": self._left_out})
+        Path(path).write_text(text, encoding="utf-8")
 
 
 def _told(value: object, depth: int) -> Any:
@@ -53,9 +82,10 @@ def _told(value: object, depth: int) -> Any:
     torch = sys.modules.get("torch")
     if type(value) in (bool, int, float, str):
         return value
-    if depth and type(value) in (list, tuple):
-        return [_told(one, depth - 1) for one in list(value)[:_ITEMS]]  # type: ignore[call-overload]
-    if depth and type(value) is dict:
+    if depth and isinstance(value, (list, tuple)):
+        return [_told(one, depth - 1) for one in list(value)[:_ITEMS]]
+    if depth and isinstance(value, dict):
+        # The outputs of library models are dictionaries, too.
         return {str(key): _told(one, depth - 1) for key, one in list(value.items())[:_ITEMS]}
     if torch is not None and isinstance(value, torch.Tensor):
         return _tensor(value)

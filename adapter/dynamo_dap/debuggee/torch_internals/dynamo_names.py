@@ -61,6 +61,15 @@ def user_function_name(code: CodeType) -> str:
     return f"{qualified_name(user) if user is not code else bare} (resumed at line {resumed.line})"
 
 
+def without_resumes(name: str) -> str:
+    """Return the bare name of a function as the user knows it: ``forward (resumed at line 14)``."""
+    match = outer = _RESUME_NAME.match(name)
+    while match is not None:
+        name = match["function"]
+        match = _RESUME_NAME.match(name)
+    return name if outer is None else f"{name} (resumed at line {outer['line']})"
+
+
 def is_dynamos_global(name: str) -> bool:
     """Whether a global of this name is one that Dynamo has put there."""
     return _GLOBAL.match(name) is not None

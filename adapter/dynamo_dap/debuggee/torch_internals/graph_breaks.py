@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
+from dynamo_dap.debuggee.torch_internals.dynamo_names import without_resumes
 from dynamo_dap.debuggee.torch_internals.translator import Translator, outermost, translator_of_traceback
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, users_frame
 
@@ -68,7 +69,7 @@ def _unindented(text: str) -> str:
 def stack_of_break(exception: Any) -> list[tuple[Place, str]]:
     """Return the user's stack inside the compiled function, outermost first."""
     stack = getattr(exception, "real_stack", None) or ()
-    return [(_place(frame), str(frame.name)) for frame in stack]
+    return [(_place(frame), without_resumes(str(frame.name))) for frame in stack]
 
 
 def _place(frame: Any) -> Place:

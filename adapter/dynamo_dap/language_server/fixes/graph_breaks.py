@@ -89,6 +89,9 @@ _SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 _SETTINGS = (_SCALARS, "torch._dynamo.config.capture_dynamic_output_shape_ops = True")
 """What only widens what Dynamo traces: others change what the program computes, or how it is compiled as a whole."""
 _LOGGING = "torch._dynamo.config.reorderable_logging_functions"
+_TRACKER = re.compile(r"<class '[\w.]*\.(\w+)'>")
+_REORDERABLE = frozenset({"TensorVariable", "ConstantVariable", "StringFormatVariable"})
+"""What torch lets a function that runs after the graph be given."""
 _BUILTIN = re.compile(r"builtin operator `(?P<name>print)`")
 
 
@@ -103,7 +106,9 @@ def _set(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
             yield Fix(f"Set {setting}", (insert_lines(document, line, setting),))
     function = _BUILTIN.search(found.explanation or "")
     statement = document.statement_at(situation.line)
-    if _LOGGING in hints and function is not None and _prints_the_same_later(situation, statement):
+    takes = _TRACKER.findall(found.context or "")
+    can_wait = set(takes) <= _REORDERABLE and _prints_the_same_later(situation, statement)
+    if _LOGGING in hints and function is not None and can_wait:
         text = f"{_LOGGING}.add({function['name']})"
         title = f"Let Dynamo run {function['name']} after the graph (reorderable_logging_functions)"
         yield Fix(title, (insert_lines(document, line, text),))

@@ -1,0 +1,110 @@
+"""Fixes that the user of an editor has tried: one at a time, with progress, and remembered while the code is the same.
+
+On the language server's event loop; the program runs in processes of its own, which a worker thread waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from dynamo_dap.language_server.document import Document
+from dynamo_dap.language_server.fixes.edits import Fix
+from dynamo_dap.language_server.trying import Cancelled, CannotTry, Runner, Trial, try_fixes
+
+_Key = tuple[str, str, str]
+
+
+class Trials:
+    """What was tried. Lives as long as the server."""
+
+    def __init__(self, client: LanguageServer) -> None:
+        self._client = client
+        self._tried: dict[_Key, Trial] = {}
+        self._running: asyncio.Task[None] | None = None
+        self._numbers = itertools.count(1)
+
+    def forget(self) -> None:
+        """What was tried was tried on what an older record tells."""
+        self._tried.clear()
+
+    def of(self, document: Document, fix: Fix) -> Trial | None:
+        """Return what came of a fix, if it was tried on the code as it is now."""
+        return self._tried.get(_key(document, fix))
+
+    def begin(self, document: Document, fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> None:
+        """Try some fixes for one place; the user is told how it goes and what came of it."""
+        if self._running is not None and not self._running.done():
+            self.tell("Another fix is being tried: wait for it, or cancel it.", types.MessageType.Warning)
+            return
+        self._running = asyncio.get_running_loop().create_task(self._try(document, fixes, runner, texts))
+
+    def tell(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
+        """Show a message."""
+        self._client.window_show_message(types.ShowMessageParams(kind, text))
+
+    async def _try(self, document: Document, fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> None:
+        progress = _Progress(self._client, f"dynamo-dap/try/{next(self._numbers)}")
+        loop = asyncio.get_running_loop()
+        await progress.begin(f"Trying: {fixes[0].title}" if len(fixes) == 1 else f"Trying {len(fixes)} fixes")
+
+        def run_tells(how: str) -> None:
+            loop.call_soon_threadsafe(progress.report, f"{runner.command} runs {how}, on a copy")
+
+        told = replace(runner, tell=run_tells, is_cancelled=progress.is_cancelled.is_set)
+        try:
+            trials = await asyncio.to_thread(try_fixes, fixes, told, texts)
+        except Cancelled:
+            return
+        except CannotTry as problem:
+            self.tell(f"It cannot be tried: {problem}", types.MessageType.Warning)
+            return
+        finally:
+            progress.end()
+            # Whoever ends the server while the program runs does not want it to go on.
+            progress.is_cancelled.set()
+        self._tried.update({_key(document, trial.fix): trial for trial in trials})
+        for trial in trials:
+            kind = types.MessageType.Info if trial.is_proven else types.MessageType.Warning
+            self.tell(f"{trial.fix.title}: {trial.summary()}", kind)
+
+
+def _key(document: Document, fix: Fix) -> _Key:
+    """What a trial is good for: comments and empty lines may come and go."""
+    return document.path, fix.title, document.meaning
+
+
+class _Progress:
+    """What the editor shows while a program runs, if it can."""
+
+    def __init__(self, client: LanguageServer, token: str) -> None:
+        self._client = client
+        self._token = token
+        self._is_shown = False
+        self.is_cancelled = threading.Event()
+
+    async def begin(self, title: str) -> None:
+        window = self._client.client_capabilities.window
+        if window is None or not window.work_done_progress:
+            self._client.window_show_message(types.ShowMessageParams(types.MessageType.Info, title))
+            return
+        progress = self._client.work_done_progress
+        await progress.create_async(self._token)
+        progress.begin(self._token, types.WorkDoneProgressBegin(title, cancellable=True))
+        progress.tokens[self._token].add_done_callback(lambda _: self.is_cancelled.set())
+        self._is_shown = True
+
+    def report(self, text: str) -> None:
+        if self._is_shown:
+            self._client.work_done_progress.report(self._token, types.WorkDoneProgressReport(message=text))
+
+    def end(self) -> None:
+        if self._is_shown:
+            self._is_shown = False
+            self._client.work_done_progress.end(self._token, types.WorkDoneProgressEnd())
