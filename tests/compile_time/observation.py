@@ -22,6 +22,8 @@ from torch._dynamo.convert_frame import register_bytecode_hook
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.utils import counters
 
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+
 
 @dataclass
 class Observation:
@@ -59,9 +61,9 @@ def normalised(text: str) -> str:
 
 
 def observe(
-    program: Callable[..., list[Any]], watch: Callable[[Any], None] | None = None, **options: Any
+    program: Callable[..., list[Any]], watch: Callable[[TracedFrame], None] | None = None, **options: Any
 ) -> Observation:
-    """Run ``program(compiled)`` and note everything; ``watch(tx)`` is called at every line that is traced.
+    """Run ``program(compiled)`` and note everything; ``watch(frame)`` is called at every line that is traced.
 
     ``compiled(function)`` compiles with a backend that runs the graph as it is; ``options`` go to ``torch.compile``.
     """
@@ -111,7 +113,7 @@ def _example(node: Any) -> str:
 
 
 @contextmanager
-def _hooks(seen: Observation, watch: Callable[[Any], None] | None) -> Iterator[None]:
+def _hooks(seen: Observation, watch: Callable[[TracedFrame], None] | None) -> Iterator[None]:
     base = InstructionTranslatorBase
     step, starts_line = base.step, base.starts_line
 
@@ -123,7 +125,7 @@ def _hooks(seen: Observation, watch: Callable[[Any], None] | None) -> Iterator[N
         starts_line(self, lineno)
         seen.lines += 1
         if watch is not None:
-            watch(self)
+            watch(TracedFrame(self))
 
     base.step, base.starts_line = counting_step, watching_line  # type: ignore[method-assign]
     try:

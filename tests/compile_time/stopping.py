@@ -30,7 +30,7 @@ def at(marker: str, program: Program, look: Callable[[Any], Result], **options: 
     results: list[Result] = []
 
     def watch(tx: Any) -> None:
-        if not results and tx.lineno == line and tx.f_code.co_filename == path:
+        if not results and tx.line == line and tx.path == path:
             results.append(look(tx))
 
     observe(program, watch=watch, **options)

@@ -14,9 +14,8 @@ import pytest
 import torch
 from torch import nn
 
-from dynamo_dap.debuggee.compile_time.completion import completions
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
-from dynamo_dap.debuggee.torch_internals.trace_state import TraceState
+from dynamo_dap.debuggee.compile_time.paths import completions
 from dynamo_dap.debuggee.torch_internals.variable_trackers import unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
 from dynamo_dap.debuggee.values.python_values import present
@@ -101,7 +100,7 @@ def stopped(look: Callable[[Any], Any]) -> Any:
     """Look at the paused frame, and see that the trace is as before."""
 
     def checked(tx: Any) -> Any:
-        before = TraceState(tx)
+        before = tx.state()
         result = look(tx)
         assert before.changes() == []
         return result
@@ -261,7 +260,7 @@ MODELLED = {
 
 def while_iterating(look: Callable[[Any], Any]) -> Any:
     def checked(tx: Any) -> Any:
-        before = TraceState(tx)
+        before = tx.state()
         result = look(tx)
         assert before.changes() == []
         return result
@@ -333,16 +332,16 @@ def test_every_local_of_every_program_can_be_asked_what_it_is() -> None:
     refused: list[str] = []
 
     def look(tx: Any) -> None:
-        for name, tracker in list(tx.symbolic_locals.items()):
+        for name, tracker in list(tx.translator.symbolic_locals.items()):
             kind = type(unwrapped(tracker)).__name__
             # A comprehension that is inlined (PEP 709) leaves its names without a value: there is nothing to ask.
-            if not name.isidentifier() or kind == "NullVariable" or (tx.f_code, name, kind) in seen:
+            if not name.isidentifier() or kind == "NullVariable" or (tx.code, name, kind) in seen:
                 continue
-            seen.add((tx.f_code, name, kind))
-            before = TraceState(tx)
+            seen.add((tx.code, name, kind))
+            before = tx.state()
             for expression in (f"{name} is None", f"({name}, 1)", f"len([{name}])", f"(lambda v: v is {name})({name})"):
                 text = text_of(tx, expression)
-                if text.partition(":")[0] in ("EvaluationError", "TypeError") and "len" not in tx.f_locals:
+                if text.partition(":")[0] in ("EvaluationError", "TypeError") and "len" not in tx.translator.f_locals:
                     refused.append(f"{expression} of a {kind}: {text}")
             assert before.changes() == []
 

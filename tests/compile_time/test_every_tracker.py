@@ -13,7 +13,7 @@ import torch
 import torch._dynamo.variables
 from torch._dynamo.variables.base import VariableTrackerMeta
 
-from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
+from dynamo_dap.debuggee.compile_time.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.trace_state import reachable_trackers
 from dynamo_dap.debuggee.torch_internals.trackers.registry import reader_names
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker
@@ -64,7 +64,7 @@ def test_what_programs_make_is_readable() -> None:
 
     def look(tx: Any) -> None:
         view = TracedView(tx)
-        for tracker in reachable_trackers(tx):
+        for tracker in reachable_trackers(tx.translator):
             if not is_tracker(tracker):
                 continue
             seen = texts.setdefault(type(tracker).__name__, set())

@@ -90,5 +90,5 @@ def test_looking_leaves_no_garbage(program: Program) -> None:
             gc.garbage.clear()
 
     lines = EachLine(look)
-    observe(program, watch=lambda tx: lines(tx) if tx.parent is None else None)
+    observe(program, watch=lambda tx: lines(tx) if len(tx.with_callers()) == 1 else None)
     assert not left

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.completion import completions
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate
+from dynamo_dap.debuggee.compile_time.paths import completions
 from dynamo_dap.debuggee.compile_time.symbolic_scopes import graph_source, scopes_of
-from dynamo_dap.debuggee.torch_internals.trace_state import chain_of
 from dynamo_dap.debuggee.values.model import Children, Variable
 
 DEPTH = 3
@@ -34,7 +33,7 @@ class Looker:
         """Look at a paused trace."""
         for scope in scopes_of(tx):
             self._open(scope.children, scope.name, self._depth)
-        for number, frame in enumerate(list(chain_of(tx))[1:], start=1):
+        for number, frame in enumerate(tx.with_callers()[1:], start=1):
             for scope in scopes_of(frame)[:3]:
                 self._open(scope.children, f"caller {number}.{scope.name}", 1)
         self.shown["graph"] = graph_source(tx).text()
@@ -68,8 +67,8 @@ class EachLine:
 
     def __call__(self, tx: Any) -> None:
         """Look, when the line or the frame is another than last time."""
-        if self._last != (id(tx), tx.lineno):
-            self._last = (id(tx), tx.lineno)
+        if self._last != (id(tx.interpreter), tx.line):
+            self._last = (id(tx.interpreter), tx.line)
             self._look(tx)
 
 
@@ -98,7 +97,7 @@ class Watcher:
 
     def __call__(self, tx: Any) -> None:
         """Evaluate everything."""
-        names = [name for name in tx.symbolic_locals if name.isidentifier()]
+        names = [name for name in tx.translator.symbolic_locals if name.isidentifier()]
         for name in names[-self._most_names :]:
             for watch in WATCHES:
                 self._evaluate(tx, watch.format(name))

@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -141,6 +141,102 @@ def test_the_check_sees_a_private_part_of_torch() -> None:
         internals = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "torch_internals" / "written.py", f"{text}\n")
         assert len(_private_parts([engine])) >= 1, text
         assert _private_parts([internals]) == []
+
+
+_INSIDE_DYNAMO = set(
+    re.findall(
+        r"\w+",
+        """
+        translator symbolic_locals symbolic_cellvars post_prune_cell_and_freevars symbolic_stack instruction_pointer
+        current_instruction current_speculation indexof is_tracing_resume_prologue inline_depth generator_exhausted
+        generated_items error_on_graph_break exn_vt_stack root_tx output_graph tracers tracing_context
+        input_source_to_var installed_globals variable_tracker_cache local_scope global_scope shape_env fake_mode
+        compiler_fn dynamo_compile_id id_to_variable store_attr_mutations save_for_backward mutation_user_stacks
+        mutation_type is_modified source_location parents_tracker proxy sym_num class_type raw_value _base_vt
+        originating_source create_fn user_stack var_to_range var_to_sources replacements maybe_user_loc logged
+        real_stack restart_reason gb_type guard_manager guarded_code code_parts
+        """,
+    )
+)
+"""Attributes of Dynamo's own objects: what a paused trace is made of."""
+_WITHOUT_DYNAMO = ("debuggee.torch_internals", "language_server", "server", "terminal", "record", "protocol")
+"""The room that may read them, and rooms that never have one in their process."""
+
+
+def _attributes_of_dynamo(modules: Iterable[Module]) -> list[str]:
+    wrong = []
+    for module in modules:
+        if room_of(module.name) in _WITHOUT_DYNAMO:
+            continue
+        for node in ast.walk(module.tree):
+            name = (
+                node.attr if isinstance(node, ast.Attribute) else node.value if isinstance(node, ast.Constant) else None
+            )
+            is_chain = isinstance(node, ast.Attribute) and re.search(r"(^|\.)tx$|\.output$", ast.unparse(node.value))
+            if is_chain or (isinstance(name, str) and name in _INSIDE_DYNAMO):
+                wrong.append(f"{module.path.relative_to(ADAPTER)}:{getattr(node, 'lineno', 0)}: {name}")
+    return wrong
+
+
+def test_only_torch_internals_reads_what_a_trace_is_made_of() -> None:
+    """The other rooms see a ``TracedFrame``: alternative names of other versions of torch are behind it."""
+    wrong = _attributes_of_dynamo(adapter_modules())
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_check_sees_an_attribute_of_dynamo() -> None:
+    for text in (
+        "x = f.symbolic_locals",
+        "x = tx.stack",
+        "x = f.output.graph",
+        "x = getattr(f, 'instruction_pointer')",
+    ):
+        engine = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "compile_time" / "written.py", f"{text}\n")
+        internals = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "torch_internals" / "written.py", f"{text}\n")
+        assert len(_attributes_of_dynamo([engine])) == 1, text
+        assert _attributes_of_dynamo([internals]) == []
+
+
+def _circles(modules: Iterable[Module]) -> list[str]:
+    """The groups of modules that import each other, directly or not, anywhere in them."""
+    names = {module.name for module in modules}
+    imports = {
+        module.name: {
+            found for found, _ in module.imports() for found in (found, found.rpartition(".")[0]) if found in names
+        }
+        - {module.name}
+        for module in modules
+    }
+    reached = {name: _reached(name, imports) for name in names}
+    groups = {frozenset(other for other in reached[name] if name in reached[other]) for name in names}
+    return sorted(" <-> ".join(sorted(group)) for group in groups if len(group) > 1)
+
+
+def _reached(name: str, imports: Mapping[str, set[str]]) -> set[str]:
+    found, pending = set[str](), [name]
+    while pending:
+        new = imports[pending.pop()] - found
+        found |= new
+        pending += new
+    return found
+
+
+_WITHOUT_CIRCLES = ("debuggee.compile_time", "debuggee.recording", "debuggee.torch_internals", "debuggee.values")
+
+
+def test_modules_of_a_room_do_not_import_each_other_in_a_circle() -> None:
+    rooms = [module for module in adapter_modules() if room_of(module.name) in _WITHOUT_CIRCLES]
+    assert _circles(rooms) == []
+
+
+def test_the_check_sees_a_circle() -> None:
+    folder = ADAPTER / "dynamo_dap" / "debuggee" / "compile_time"
+    other = _Written(folder / "other.py", "def f():\n    from dynamo_dap.debuggee.compile_time.written import g\n")
+    written = _Written(folder / "written.py", "from dynamo_dap.debuggee.compile_time.other import f\n")
+    assert _circles([other, written]) == [
+        "dynamo_dap.debuggee.compile_time.other <-> dynamo_dap.debuggee.compile_time.written"
+    ]
+    assert _circles([other]) == []
 
 
 def test_importing_everything_of_ours_imports_no_torch() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.graph_texts import call_text, result_text
+from dynamo_dap.debuggee.compile_time.graph_view import call_text, result_text
 from dynamo_dap.debuggee.compile_time.guards_view import guard_texts
 from dynamo_dap.debuggee.recording.facts import Texts
 from dynamo_dap.debuggee.recording.recorder import Recorder

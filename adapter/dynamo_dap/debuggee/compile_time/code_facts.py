@@ -1,7 +1,7 @@
 """Which instructions of a traced code object begin a line of the user's, and which begin the function.
 
-Computed once per code object from the translator's own instructions (it cleans them up, so indices differ from
-``dis``), on the tracing thread; kept, with the code object, for the life of the process.
+Computed once per code object, from the instructions as Dynamo interprets them, on the tracing thread; kept, with the
+code object, for the life of the process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import types
 from collections.abc import Sequence
 
 from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table
-from dynamo_dap.debuggee.torch_internals.translator import Instruction, Translator
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, TracedInstruction
 
 _ENTRY_MARKS = frozenset({"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "GEN_START"})
 _ENTRY_OPERATIONS = _ENTRY_MARKS | {"POP_TOP", "NOP"}
@@ -18,9 +18,9 @@ _LOOP_HEADS = frozenset({"FOR_ITER", "SEND", "END_FOR", "POP_ITER", "END_ASYNC_F
 
 
 class CodeFacts:
-    """Facts of one code object. Indices are into ``translator.instructions``."""
+    """Facts of one code object. Indices are those of ``TracedFrame.instructions``."""
 
-    def __init__(self, code: types.CodeType, instructions: Sequence[Instruction]) -> None:
+    def __init__(self, code: types.CodeType, instructions: Sequence[TracedInstruction]) -> None:
         self.code = code
         starts = _line_starts(instructions)
         entries = [index for index in starts if _is_entry_only(instructions, index, starts)]
@@ -29,10 +29,9 @@ class CodeFacts:
         self.first_line_start = min(self.line_starts, default=-1)
         self._first_of_line: dict[int, int] = {}
         for index in sorted(self.line_starts, reverse=True):
-            self._first_of_line[instructions[index].starts_line] = index
+            self._first_of_line[instructions[index].line or 0] = index
         self._depth_of_line: dict[int, int] = {}
-        self._lines = [instruction.starts_line for instruction in instructions]
-        self._targets = _jump_targets(instructions)
+        self._instructions = instructions
         self._resume_prologue_mark = _resume_prologue_mark(instructions)
         self._statement_starts = _statement_starts(code)
 
@@ -43,60 +42,54 @@ class CodeFacts:
         """
         if index not in self.line_starts or index <= self._resume_prologue_mark:
             return False
-        stays = 0 <= came_from < index and self._lines[came_from] == self._lines[index]
-        return not (stays and index in (came_from + 1, self._targets[came_from]))
+        before, here = self._instructions[came_from], self._instructions[index]
+        stays = 0 <= came_from < index and before.line == here.line
+        return not (stays and index in (came_from + 1, before.target))
 
     def begins_statement(self, line: int) -> bool:
         """Whether a statement begins on ``line``; True when the source is not there to tell."""
         return self._statement_starts is None or line in self._statement_starts
 
-    def continues_statement(self, translator: Translator, index: int, line: int) -> bool:
+    def continues_statement(self, depth: int, index: int, line: int) -> bool:
         """Whether the line at ``index`` is only returned to within a statement.
 
         So it is for a call after its arguments on lines of their own, and for the exit of a ``with``. Then more lies
-        on the value stack than when the line began.
+        on the value stack, ``depth`` values, than when the line began.
         """
-        depth = len(translator.stack)
         if index == self._first_of_line.get(line):
             self._depth_of_line[line] = depth
             return False
-        if translator.instructions[index].opname in _LOOP_HEADS:
+        if self._instructions[index].name in _LOOP_HEADS:
             return False
         return depth > self._depth_of_line.get(line, depth)
 
 
-def _jump_targets(instructions: Sequence[Instruction]) -> list[int]:
-    """Return the index that each instruction may jump to, -1 for those that do not jump."""
-    indices = {id(instruction): index for index, instruction in enumerate(instructions)}
-    return [indices.get(id(instruction.target), -1) if instruction.target else -1 for instruction in instructions]
-
-
-def _line_starts(instructions: Sequence[Instruction]) -> list[int]:
+def _line_starts(instructions: Sequence[TracedInstruction]) -> list[int]:
     starts: set[int] = set()
     line: int | None = None
-    for index, (instruction, target) in enumerate(zip(instructions, _jump_targets(instructions), strict=True)):
-        if instruction.starts_line is not None and instruction.starts_line != line:
+    for index, instruction in enumerate(instructions):
+        if instruction.line is not None and instruction.line != line:
             starts.add(index)
-        line = instruction.starts_line
-        if 0 <= target <= index and instructions[target].starts_line is not None:
-            starts.add(target)
+        line = instruction.line
+        if 0 <= instruction.target <= index and instructions[instruction.target].line is not None:
+            starts.add(instruction.target)
     return sorted(starts)
 
 
-def _resume_prologue_mark(instructions: Sequence[Instruction]) -> int:
+def _resume_prologue_mark(instructions: Sequence[TracedInstruction]) -> int:
     """Return where a resume function begins to restore its state, -1 in any other function.
 
     torch/_dynamo/resume_execution.py: the flag is a local of the resume function.
     """
     for index, instruction in enumerate(instructions):
-        if instruction.argval == "__is_tracing_resume_prologue":
+        if instruction.value == "__is_tracing_resume_prologue":
             return index
     return -1
 
 
-def _is_entry_only(instructions: Sequence[Instruction], start: int, starts: Sequence[int]) -> bool:
+def _is_entry_only(instructions: Sequence[TracedInstruction], start: int, starts: Sequence[int]) -> bool:
     end = next((index for index in starts if index > start), len(instructions))
-    names = {instructions[index].opname for index in range(start, end)}
+    names = {instructions[index].name for index in range(start, end)}
     return names <= _ENTRY_OPERATIONS and bool(names & _ENTRY_MARKS)
 
 
@@ -113,10 +106,10 @@ class CodeFactsCache:
     def __init__(self) -> None:
         self._facts: dict[int, CodeFacts] = {}
 
-    def of(self, translator: Translator) -> CodeFacts:
-        """Return the facts of the translator's code."""
-        code = translator.f_code
+    def of(self, frame: TracedFrame) -> CodeFacts:
+        """Return the facts of the frame's code."""
+        code = frame.code
         facts = self._facts.get(id(code))
         if facts is None or facts.code is not code:
-            facts = self._facts[id(code)] = CodeFacts(code, translator.instructions)
+            facts = self._facts[id(code)] = CodeFacts(code, frame.instructions)
         return facts

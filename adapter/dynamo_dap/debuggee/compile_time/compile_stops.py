@@ -16,8 +16,6 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.agent.watched_variable import CHANGED
-from dynamo_dap.debuggee.compile_time import filters
-from dynamo_dap.debuggee.compile_time.compile_frames import FunctionFrame
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.compile_time.exception_stops import (
     PYTHON_FILTERS,
@@ -25,6 +23,7 @@ from dynamo_dap.debuggee.compile_time.exception_stops import (
     filters_met,
     is_caught_in_trace,
 )
+from dynamo_dap.debuggee.compile_time.frames import FunctionFrame
 from dynamo_dap.debuggee.compile_time.stop_texts import (
     backend_failure,
     dynamo_failed,
@@ -37,29 +36,24 @@ from dynamo_dap.debuggee.compile_time.stop_texts import (
     user_error,
 )
 from dynamo_dap.debuggee.torch_internals.backend_failures import failure_of, is_failure_of_dynamo
-from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_internals.graph import nodes_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import (
     ERROR_EFFECT,
     BreakFacts,
     effect_of_break,
     facts_of_break,
+    frame_of_break,
     is_error,
     is_graph_break,
-    translator_of_break,
 )
-from dynamo_dap.debuggee.torch_internals.guards import requested_guard
+from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure, failures_of
-from dynamo_dap.debuggee.torch_internals.symbols import specialization_of
-from dynamo_dap.debuggee.torch_internals.translator import (
-    Translator,
-    chain_of,
-    frame_below_trace,
-    instruction_at,
-    running_translator,
-    with_callers,
-)
+from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace
 from dynamo_dap.debuggee.torch_internals.user_errors import (
     UserError,
     error_behind,
@@ -68,12 +62,24 @@ from dynamo_dap.debuggee.torch_internals.user_errors import (
     is_raised_by_user,
 )
 from dynamo_dap.debuggee.values.model import text_of_raised
+from dynamo_dap.protocol.contract import BACKEND_FAILURE, GRAPH_BREAK, GUARD, LIMIT, RECOMPILE, SPECIALIZE, UNSUPPORTED
+
+EVENTS = {
+    GRAPH_BREAK: ("graph_broke", "trace_failed", "compile_ended"),
+    UNSUPPORTED: ("trace_failed",),
+    RECOMPILE: ("recompiles",),
+    BACKEND_FAILURE: ("backend_failed", "compile_ended"),
+    SPECIALIZE: ("specialized",),
+    GUARD: ("guard_added",),
+    LIMIT: ("limit_checked",),
+}
+"""The exception filters of compile-time debugging, and which events of torch each needs."""
 
 
 class StopTrace(Protocol):
-    """Holds the thread at the place of a translator."""
+    """Holds the thread where a traced function stands."""
 
-    def __call__(self, translator: Translator, raised: RaisedException, watching: Sequence[DataEntry] = ()) -> None:
+    def __call__(self, frame: TracedFrame, raised: RaisedException, watching: Sequence[DataEntry] = ()) -> None:
         """``watching`` are data breakpoints that this is for, if their conditions hold."""
 
 
@@ -81,7 +87,7 @@ class CompileStops(CompileObserver):
     """Stops at what the client's exception filters name. See ``CompileObserver`` for who calls what when."""
 
     def __init__(self, host: Host, engine_name: str, stop_trace: StopTrace) -> None:
-        """``stop_trace`` holds the thread at the place of a translator."""
+        """``stop_trace`` holds the thread where a traced function stands."""
         self._host = host
         self._engine_name = engine_name
         self._stop_trace = stop_trace
@@ -92,12 +98,12 @@ class CompileStops(CompileObserver):
     def arm(self) -> None:
         """Listen to what the filters that are on need."""
         wanted = self._host.options.compile_time
-        active = [name for name in filters.EVENTS if name in self._host.breakpoints.exception_filters] if wanted else []
-        events = {event for name in active for event in filters.EVENTS[name]}
+        active = [name for name in EVENTS if name in self._host.breakpoints.exception_filters] if wanted else []
+        events = {event for name in active for event in EVENTS[name]}
         if wanted and self._python_filters:
             events |= {"trace_failed", *(["exception_met"] if RAISED in self._python_filters else [])}
         if wanted and any(one.access != CHANGED for one in self._host.breakpoints.data):
-            events |= set(filters.EVENTS[filters.GUARD])
+            events |= set(EVENTS[GUARD])
         HOOKS.want(self, events)
         for problem in HOOKS.problems(events):
             if problem not in self._told:
@@ -117,66 +123,66 @@ class CompileStops(CompileObserver):
 
     # -- graph breaks ----------------------------------------------------------------------------------------------
 
-    def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
-        """Stop where the break was found, now that torch makes it: the state of every translator is still there."""
+    def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
+        """Stop where the break was found, now that torch makes it: what every function holds is still there."""
         compiling = HOOKS.current
-        if compiling is None or getattr(exception, "logged", False):
+        if compiling is None:
             return
         compiling.notes["broke"] = True
         facts = facts_of_break(exception)
-        self._break(filters.GRAPH_BREAK, exception, translator, facts, effect_of_break(translator, reason, facts))
+        self._break(GRAPH_BREAK, exception, frame, facts, effect_of_break(frame, reason, facts))
 
-    def trace_failed(self, translator: Any, exception: Exception) -> None:
+    def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
         """Stop where graph breaks are errors, and where an error of the user's comes out of the trace."""
         compiling = HOOKS.current
         if compiling is None:
             return
-        if is_graph_break(exception) and is_error(translator):
+        if is_graph_break(exception) and is_error(frame):
             compiling.notes["broke"] = True
-            self._break(filters.UNSUPPORTED, exception, translator, facts_of_break(exception), ERROR_EFFECT)
+            self._break(UNSUPPORTED, exception, frame, facts_of_break(exception), ERROR_EFFECT)
             if is_raised_by_user(exception):
-                self._raised(compiling, translator, exception, error_being_raised(translator))
+                self._raised(compiling, frame, exception, error_being_raised(frame))
         elif is_error_of_program(exception):
-            self._raised(compiling, translator, exception, error_behind(exception))
+            self._raised(compiling, frame, exception, error_behind(exception))
 
-    def _break(self, name: str, exception: Any, translator: Translator, facts: BreakFacts, effect: str) -> None:
+    def _break(self, name: str, exception: Any, frame: TracedFrame, facts: BreakFacts, effect: str) -> None:
         compiling = HOOKS.current
-        innermost = translator_of_break(exception) or translator
+        innermost = frame_of_break(exception) or frame
         if compiling is None or not self._is_on(name):
             return
         if self._is_new(compiling, (name, *_where(innermost), facts.kind)):
             names: dict[str, object] = {"__reason__": facts.kind, "__id__": facts.identifier}
             names["__explanation__"] = facts.explanation
             compiling.notes["stopped at"] = _where(innermost)
-            error = error_being_raised(translator) if is_raised_by_user(exception) else None
+            error = error_being_raised(frame) if is_raised_by_user(exception) else None
             self._stop_in_trace(name, innermost, graph_break(exception, facts, effect, error), names)
 
     # -- exceptions of the user's ----------------------------------------------------------------------------------
 
-    def exception_met(self, translator: Any, exception: Any) -> None:
+    def exception_met(self, frame: TracedFrame, exception: Any) -> None:
         """Stop where traced code raises what traced code catches: no Python will run that raises it again."""
         compiling = HOOKS.current
         if compiling is None or compiling.notes.get("raised") is exception or self._host.is_holding:
             return
-        if self._host.options.just_my_code and not is_user_file(translator.f_code.co_filename):
+        if self._host.options.just_my_code and not is_user_file(frame.path):
             return
         # The functions that it passes on its way to the handler meet it again.
         compiling.notes["raised"] = exception
-        error = error_being_raised(translator)
-        if error is None or not is_caught_in_trace(chain_of(translator, sys._getframe()), error.kind):
+        error = error_being_raised(frame)
+        if error is None or not is_caught_in_trace(frame.running(sys._getframe()), error.kind):
             return
-        if self._is_new(compiling, (RAISED, *_where(translator))):
-            self._stop_trace(translator, user_error(error, None))
+        if self._is_new(compiling, (RAISED, *_where(frame))):
+            self._stop_trace(frame, user_error(error, None))
 
     def _raised(
-        self, compiling: FrameCompile, translator: Translator, exception: BaseException, error: UserError | None
+        self, compiling: FrameCompile, frame: TracedFrame, exception: BaseException, error: UserError | None
     ) -> None:
         """Stop for an exception that leaves the trace, if debugpy would stop for it."""
-        innermost = translator_of_break(exception) or translator
+        innermost = frame_of_break(exception) or frame
         if error is None or not self._python_filters or self._host.is_holding:
             return
-        chain = list(with_callers(innermost))
-        met = filters_met(chain, frame_below_trace(sys._getframe()), type(exception)) & self._python_filters
+        below = frame_below_trace(sys._getframe())
+        met = filters_met(innermost.with_callers(), below, type(exception)) & self._python_filters
         if not met:
             return
         self._host.eager_debugger.stopped_for(exception)
@@ -186,76 +192,74 @@ class CompileStops(CompileObserver):
         ):
             self._stop_trace(innermost, user_error(error, exception))
 
-    def compile_ended(self, compiling: FrameCompile, result: Any, problem: BaseException | None) -> None:
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Stop for a frame that is skipped as a whole, or an error, if no break was told that says so."""
-        if is_failure_of_dynamo(problem) and compiling.frame is not None and self._is_on(filters.BACKEND_FAILURE):
+        if is_failure_of_dynamo(problem) and compiling.frame is not None and self._is_on(BACKEND_FAILURE):
             names: dict[str, object] = {"__reason__": str(problem), "__step__": "Dynamo"}
-            self._stop_before(filters.BACKEND_FAILURE, compiling, dynamo_failed(compiling.code, problem), names)
-        if not self._is_on(filters.GRAPH_BREAK) or compiling.frame is None or "broke" in compiling.notes:
+            self._stop_before(BACKEND_FAILURE, compiling, dynamo_failed(compiling.code, problem), names)
+        if not self._is_on(GRAPH_BREAK) or compiling.frame is None or "broke" in compiling.notes:
             return
-        reason = getattr(result, "skip_reason", None)
+        reason = result.skip_reason
         if problem is not None and is_graph_break(problem) and not compiling.one_graph:
             reason = facts_of_break(problem).message
         if reason is None or "limit" in compiling.notes or resume_function(compiling.code) is not None:
             return
-        self._stop_before(filters.GRAPH_BREAK, compiling, skipped(compiling.code, str(reason)), {"__reason__": reason})
+        self._stop_before(GRAPH_BREAK, compiling, skipped(compiling.code, str(reason)), {"__reason__": reason})
 
     # -- before a trace --------------------------------------------------------------------------------------------
 
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
         """Stop before the new trace."""
-        if not self._is_on(filters.RECOMPILE) or compiling.frame is None:
+        if not self._is_on(RECOMPILE) or compiling.frame is None:
             return
         failures = failures_of(compiling.code, entries, reasons)
         raised = recompiled(compiling, failures)
         names: dict[str, object] = {"__reason__": "\n".join(reasons), "__count__": len(entries)}
-        self._stop_before(filters.RECOMPILE, compiling, raised, names, list(zip(failures, entries, strict=False)))
+        self._stop_before(RECOMPILE, compiling, raised, names, list(zip(failures, entries, strict=False)))
 
     def limit_checked(self, compiling: FrameCompile, limit: str | None) -> None:
         """Stop when a limit is exceeded: the function will run eagerly."""
         if limit is None or compiling.frame is None:
             return
         compiling.notes["limit"] = limit
-        if self._is_on(filters.LIMIT):
-            self._stop_before(filters.LIMIT, compiling, limit_reached(compiling.code, limit), {"__limit__": limit})
+        if self._is_on(LIMIT):
+            self._stop_before(LIMIT, compiling, limit_reached(compiling.code, limit), {"__limit__": limit})
 
     # -- inside a trace --------------------------------------------------------------------------------------------
 
-    def backend_failed(self, compiling: FrameCompile | None, output: Any, module: Any, problem: BaseException) -> None:
+    def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
         """Stop where the backend was called, with the graph that it was given."""
         failure = failure_of(problem)
-        if failure is None or not self._is_on(filters.BACKEND_FAILURE) or output.root_tx is None:
+        if failure is None or not self._is_on(BACKEND_FAILURE):
             return
         names: dict[str, object] = {"__reason__": str(failure.inner), "__step__": failure.step}
-        raised = backend_failure(failure, len(module.graph.nodes))
-        self._stop_in_trace(filters.BACKEND_FAILURE, output.root_tx, raised, names)
+        raised = backend_failure(failure, len(nodes_of(graph)))
+        self._stop_in_trace(BACKEND_FAILURE, frame, raised, names)
 
-    def specialized(self, shape_env: Any, symbol: Any, value: Any, message: str) -> None:
+    def specialized(self, found: SpecializationFacts, message: str) -> None:
         """Stop when a size that the program gives became a constant."""
         compiling = HOOKS.current
-        translator = running_translator(sys._getframe()) if self._is_on(filters.SPECIALIZE) else None
-        found = specialization_of(shape_env, symbol, value)
-        if compiling is None or translator is None or found is None:
+        frame = running_frame(sys._getframe()) if self._is_on(SPECIALIZE) else None
+        if compiling is None or frame is None:
             return
-        if self._is_new(compiling, (filters.SPECIALIZE, *_where(translator), found.source)):
+        if self._is_new(compiling, (SPECIALIZE, *_where(frame), found.source)):
             names: dict[str, object] = {"__source__": found.source, "__value__": found.value}
-            self._stop_in_trace(filters.SPECIALIZE, translator, specialized(found, message), names)
+            self._stop_in_trace(SPECIALIZE, frame, specialized(found, message), names)
 
-    def guard_added(self, guard: Any) -> None:
+    def guard_added(self, guard: RequestedGuard) -> None:
         """Stop when a guard is asked for."""
         compiling = HOOKS.current
         watched = self._watched(compiling)
-        is_wanted = self._is_on(filters.GUARD) or (watched and not self._host.is_holding)
-        translator = running_translator(sys._getframe()) if is_wanted else None
-        if compiling is None or translator is None:
+        is_wanted = self._is_on(GUARD) or (watched and not self._host.is_holding)
+        frame = running_frame(sys._getframe()) if is_wanted else None
+        if compiling is None or frame is None:
             return
-        found = requested_guard(guard)
-        watching = [one for one in watched if one.variable.is_source(found.readable)]
-        if watching and self._is_new(compiling, ("watched", found.check, found.name)):
-            self._stop_trace(translator, guard_asked_for(found), watching)
-        if self._is_on(filters.GUARD) and self._is_new(compiling, (filters.GUARD, found.check, found.name)):
-            names: dict[str, object] = {"__source__": found.readable, "__type__": found.check}
-            self._stop_in_trace(filters.GUARD, translator, guard_asked_for(found), names)
+        watching = [one for one in watched if one.variable.is_source(guard.readable)]
+        if watching and self._is_new(compiling, ("watched", guard.check, guard.name)):
+            self._stop_trace(frame, guard_asked_for(guard), watching)
+        if self._is_on(GUARD) and self._is_new(compiling, (GUARD, guard.check, guard.name)):
+            names: dict[str, object] = {"__source__": guard.readable, "__type__": guard.check}
+            self._stop_in_trace(GUARD, frame, guard_asked_for(guard), names)
 
     def _watched(self, compiling: FrameCompile | None) -> list[DataEntry]:
         """Return the data breakpoints on guards of variables of the function being compiled."""
@@ -274,11 +278,9 @@ class CompileStops(CompileObserver):
         seen.add(key)
         return True
 
-    def _stop_in_trace(
-        self, name: str, translator: Translator, raised: RaisedException, names: dict[str, object]
-    ) -> None:
-        if self._holds(name, lambda condition: bool(evaluate_to_python(translator, condition, names))):
-            self._stop_trace(translator, raised)
+    def _stop_in_trace(self, name: str, frame: TracedFrame, raised: RaisedException, names: dict[str, object]) -> None:
+        if self._holds(name, lambda condition: bool(evaluate_to_python(frame, condition, names))):
+            self._stop_trace(frame, raised)
 
     def _stop_before(
         self,
@@ -320,5 +322,5 @@ class CompileStops(CompileObserver):
             return True
 
 
-def _where(translator: Translator) -> tuple[int, int]:
-    return id(translator.f_code), instruction_at(translator)
+def _where(frame: TracedFrame) -> tuple[int, int]:
+    return id(frame.code), frame.index

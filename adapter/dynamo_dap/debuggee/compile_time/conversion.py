@@ -1,59 +1,52 @@
 """Trackers as Python values that an expression can compute with.
 
 Constants are themselves; tensors are their FakeTensors; symbols are SymInts; containers are copies. An object of a
-user's class is itself, unless the traced code changed it or something it holds: then a copy with the changes. What
-Dynamo only models (an iterator, a context manager) has a stand-in that cannot be used up. Tracing thread; a converter
-lives as long as one evaluation.
+user's class is itself, unless the traced code changed it or something it holds: calling a method on it would see the
+old values, so it becomes a copy with the changes laid over, as does whatever leads to it. What Dynamo only models (an
+iterator, a context manager) has a stand-in that cannot be used up. Tracing thread; a converter lives as long as one
+evaluation.
 """
 
 from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.overlay import CannotBeCopied, Overlay
-from dynamo_dap.debuggee.compile_time.trackers.stand_ins import stand_in
-from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
-from dynamo_dap.debuggee.torch_internals.trackers import form_of
-from dynamo_dap.debuggee.torch_internals.trackers.containers import constant_of
-from dynamo_dap.debuggee.torch_internals.trackers.forms import (
-    CellForm,
-    Composite,
-    Form,
-    FunctionForm,
-    InstanceForm,
-    Known,
-    MappingForm,
-    NumberForm,
-    SequenceForm,
-    SetForm,
-    TensorForm,
-    Unrealized,
-)
-from dynamo_dap.debuggee.torch_internals.variable_trackers import class_of, field, is_tracker, unwrapped
+from dynamo_dap.debuggee.compile_time.forms import form_family, instance_attributes
+from dynamo_dap.debuggee.compile_time.stand_ins import stand_in
+from dynamo_dap.debuggee.compile_time.traced_view import TracedView
+from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Tracker, mutation_state
 from dynamo_dap.debuggee.values.model import EvaluationError
+from dynamo_dap.debuggee.values.objects import stored_attributes
+from dynamo_dap.debuggee.values.type_facts import instance_dictionary, is_python_class, qualified_name_of
 
 _COPIED: tuple[type, ...] = (list, dict, set, tuple, collections.deque)
+_MOST_ITEMS = 10_000
+"""Items beyond which a real container of the program is used as it is, not copied."""
+_MOST_OBJECTS = 50_000
+"""Objects looked at in search of changed ones; a bigger structure is refused rather than shown with old values."""
 
 
-class EmptyCell(EvaluationError):
-    """A closure's variable has no value yet."""
+class CannotBeCopied(EvaluationError):
+    """An object cannot be made without running code of its class; the text says so."""
 
 
 class Converter:
     """Converts what one paused frame holds; the same tracker always to the same value."""
 
-    def __init__(self, tx: Any, view: TracedView) -> None:
-        """``view`` tells what Dynamo tracks."""
-        self._tx = tx
+    def __init__(self, view: TracedView) -> None:
+        """``view`` shows what cannot be converted."""
+        self._frame = view.frame
         self._view = view
         self._converted: dict[int, Any] = {}
         self._kept: list[Any] = []
         self._origins: dict[int, Any] = {}
-        self._overlay = Overlay(tx, view)
         self._copies: list[tuple[Any, list[int]]] = []
+        self._changed = view.frame.changed_objects()
+        self._leading: dict[int, bool] = {}
 
     def convert(self, value: Any) -> Any:
         """Return the Python value of a tracker, a form, or a real object.
@@ -62,16 +55,17 @@ class Converter:
             EvaluationError: it has none; the text says why.
         """
         if isinstance(value, Form):
-            return self._of_form(value, None)
-        tracker = unwrapped(value) if is_tracker(value) else self._view.tracker_for(value)
+            return form_family(value).converted(value, None, self)
+        tracker = self._frame.tracker_of(value)
         if tracker is None:
-            return self._real(value)
+            return self.real(value)
         if id(tracker) in self._converted:
             return self._converted[id(tracker)]
         self._kept.append(tracker)
-        return self._remember(tracker, self._of_form(form_of(self._tx, tracker), tracker))
+        form = self._frame.form_of(tracker)
+        return self.remember(tracker, form_family(form).converted(form, tracker, self))
 
-    def origin_of(self, value: object) -> Any:
+    def origin_of(self, value: object) -> Tracker | None:
         """Return the tracker that ``value`` was converted from; None for what the expression made."""
         return self._origins.get(id(value))
 
@@ -88,16 +82,15 @@ class Converter:
                     "the program's own objects cannot be changed while tracing"
                 )
 
+    # -- what forms convert themselves with: see ``forms.Conversion`` ----------------------------------------------
+
     def copied(self, container: Any) -> Any:
         """Note that ``container`` is a copy, complete now."""
         self._copies.append((container, _marks(container)))
         return container
 
-    def begin(self, tracker: Any, value: Any) -> Any:
-        """Remember ``value`` for ``tracker`` before its contents are converted: what it holds may hold it."""
-        return self._remember(tracker, value)
-
-    def _remember(self, tracker: Any, value: Any) -> Any:
+    def remember(self, tracker: Tracker | None, value: Any) -> Any:
+        """Note what ``tracker`` becomes."""
         if tracker is not None:
             self._converted[id(tracker)] = value
             if not _is_shared(value):
@@ -105,22 +98,40 @@ class Converter:
                 self._kept.append(value)
         return value
 
-    def _of_form(self, form: Form, tracker: Any) -> Any:
-        return _CONVERSIONS[type(form)](self, form, tracker)
+    def globals_of(self, tracker: Tracker | None) -> dict[str, Any]:
+        """Return the globals of a function that the traced code made."""
+        return self._frame.globals_of_function(tracker)
 
-    def _real(self, value: Any) -> Any:
+    def text(self, form: Form) -> str:
+        """Return a form's text for a message."""
+        return self._view.text(form, 80)
+
+    def stand_in(self, form: Form, cls: type) -> object:
+        """Return what stands for a value that only Dynamo has."""
+        return stand_in(form, cls, self.text(form))
+
+    def real(self, value: Any) -> Any:
+        """Return a real object, or a copy with the changes when something it holds was changed."""
         if type(value) in _COPIED:
             return self._copied(value)
+        if not self._changed or not _can_hold(value) or not self._leads_to_change(value):
+            return value
         try:
-            return self._overlay.laid_over(value, self)
+            return self._copy(self._frame.instance_form(value), None)
         except CannotBeCopied:
-            return self._stand_in(InstanceForm(value, type(value)), type(value))
+            return self.stand_in(InstanceForm(value, type(value)), type(value))
 
-    def _known(self, form: Known | Unrealized, tracker: Any) -> Any:
-        value = form.value
-        if type(value).__name__ == "LazySymNodeFormatString":
-            raise EvaluationError("a string that is formatted when the graph has run has no value yet")
-        return self._real(value)
+    def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+        """Return the object of a form: itself, or a copy when the traced code made or changed it."""
+        made = tracker is not None and mutation_state(tracker) == "new"
+        if not made and not (self._changed and self._leads_to_change(form.value)):
+            return form.value
+        try:
+            return self._copy(form, tracker) if form.contents is None else self._copied_container(form, tracker)
+        except CannotBeCopied:
+            return self.stand_in(form, form.cls)
+
+    # -- copies ----------------------------------------------------------------------------------------------------
 
     def _copied(self, value: Any) -> Any:
         """Return a copy of a builtin container, with what it holds converted."""
@@ -135,124 +146,96 @@ class Converter:
             return tuple(self.convert(item) for item in value)
         if kind is set:
             return self.copied({self.convert(item) for item in value})
-        if kind is dict:
-            copied: Any = {}
-            self._converted[id(value)] = copied
-            copied.update({key: self.convert(item) for key, item in dict.items(value)})
-            return self.copied(copied)
-        copied = kind() if kind is list else kind(maxlen=value.maxlen)
+        copied: Any = kind(maxlen=value.maxlen) if kind is collections.deque else kind()
         self._converted[id(value)] = copied
-        copied.extend(self.convert(item) for item in list(value))
+        if kind is dict:
+            copied.update({key: self.convert(item) for key, item in dict.items(value)})
+        else:
+            copied.extend(self.convert(item) for item in list(value))
         return self.copied(copied)
 
-    def _tensor(self, form: TensorForm, tracker: Any) -> Any:
-        raw = None if tracker is None else field(tracker, "raw_value")
-        if raw is not None:
-            return raw
-        if form.example is None:
-            raise EvaluationError("this tensor has no metadata yet")
-        return form.example
+    def _copy(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+        value = form.value
+        if id(value) in self._converted:
+            return self._converted[id(value)]
+        self._kept.append(value)
+        if type(value) is types.FunctionType:
+            return self._copied_function(value)
+        if type(value) is types.MethodType:
+            return types.MethodType(value.__func__, self.convert(value.__self__))
+        copied = self._converted[id(value)] = _empty_like(value)
+        self.remember(tracker, copied)
+        attributes = instance_attributes(form)
+        registries = _registries(value)
+        for name, registry in registries.items():
+            object.__setattr__(copied, name, {key: self.convert(attributes.get(key)) for key in registry})
+        in_registry = {key for registry in registries.values() for key in registry}
+        left = {name: each for name, each in attributes.items() if name not in in_registry and name not in registries}
+        self._set_attributes(copied, left)
+        return copied
 
-    def _sequence(self, form: SequenceForm, tracker: Any) -> Any:
-        if form.type_name in ("list", "deque"):
-            items: Any = [] if form.type_name == "list" else collections.deque()
-            self.begin(tracker, items)
-            items.extend(self.convert(item) for item in form.items)
-            return self.copied(items)
-        converted = tuple(self.convert(item) for item in form.items)
-        if form.cls is not None:
+    def _copied_container(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+        base: Any = next((base for base in (dict, list, set, frozenset, tuple) if issubclass(form.cls, base)), None)
+        items = self.convert(form.contents)
+        if base in (tuple, frozenset):
+            return base.__new__(form.cls, items)
+        if base is None or form.cls.__new__ not in (dict.__new__, list.__new__, set.__new__, object.__new__):
+            raise CannotBeCopied(f"a {qualified_name_of(form.cls)} cannot be copied to lay its changes over")
+        copied = self.remember(tracker, base.__new__(form.cls))
+        (base.extend if base is list else base.update)(copied, items)
+        self._set_attributes(copied, instance_attributes(form))
+        return copied
+
+    def _set_attributes(self, copied: Any, attributes: dict[str, Any]) -> None:
+        for name, attribute in attributes.items():
             try:
-                return tuple.__new__(form.cls, converted)
-            except TypeError:  # a struct sequence, such as torch.return_types.max
-                return form.cls(converted)
-        make_view = _VIEWS.get(form.type_name)
-        return converted if make_view is None else make_view(converted)
+                value = self.convert(attribute)
+            except EvaluationError as problem:
+                value = _Unavailable(str(problem))
+            object.__setattr__(copied, name, value)
 
-    def _set(self, form: SetForm, tracker: Any) -> Any:
-        items = {self.convert(item) for item in form.items}
-        return frozenset(items) if form.type_name == "frozenset" else self.copied(items)
+    def _copied_function(self, value: types.FunctionType) -> types.FunctionType:
+        cells = tuple(types.CellType() for _ in value.__closure__ or ())
+        copied = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
+        copied.__kwdefaults__ = value.__kwdefaults__
+        copied.__qualname__ = value.__qualname__
+        self._converted[id(value)] = copied
+        for cell, original in zip(cells, value.__closure__ or (), strict=True):
+            try:
+                cell.cell_contents = self.convert(original)
+            except (ValueError, EvaluationError):
+                continue
+        return copied
 
-    def _mapping(self, form: MappingForm, tracker: Any) -> Any:
-        items: dict[Any, Any] = collections.OrderedDict() if form.type_name == "OrderedDict" else {}
-        self.begin(tracker, items)
-        for key, value in form.pairs:
-            known, constant = constant_of(key)
-            items[constant if known else self.convert(key)] = self.convert(value)
-        return self.copied(items)
-
-    def _instance(self, form: InstanceForm, tracker: Any) -> Any:
-        try:
-            return self._overlay.instance(form, tracker, self)
-        except CannotBeCopied:
-            return self._stand_in(form, form.cls)
-
-    def _function(self, form: FunctionForm, tracker: Any) -> Any:
-        if form.bound_to is not None and form.function is not None:
-            return types.MethodType(form.function, self.convert(form.bound_to))
-        if form.function is not None:
-            return form.function
-        return self._made_function(form, tracker)
-
-    def _made_function(self, form: FunctionForm, tracker: Any) -> Any:
-        """Return a real function for one that the traced code made, with what its cells hold now."""
-        cells = tuple(types.CellType() for _ in form.closure)
-        names = field(tracker, "f_globals", self._tx.f_globals) if tracker is not None else self._tx.f_globals
-        defaults = None if form.defaults is None else tuple(self.convert(form.defaults))
-        function = types.FunctionType(form.code, names, form.name.rpartition(".")[2], defaults, cells)
-        self.begin(tracker, function)
-        if form.keyword_defaults is not None:
-            function.__kwdefaults__ = dict(self.convert(form.keyword_defaults))
-        for cell, (_, contents) in zip(cells, form.closure, strict=True):
-            self._fill(cell, contents)
-        return function
-
-    def _fill(self, cell: types.CellType, contents: Any) -> None:
-        try:
-            cell.cell_contents = self.convert(contents)
-        except EvaluationError as problem:
-            if not isinstance(problem, EmptyCell):
-                raise
-
-    def _cell(self, form: CellForm, tracker: Any) -> Any:
-        if form.contents is None:
-            raise EmptyCell("the variable has no value yet")
-        return self.convert(form.contents)
-
-    def _composite(self, form: Composite, tracker: Any) -> Any:
-        if form.rebuild is not None:
-            return form.rebuild(self.convert)
-        cls = form.cls or (None if tracker is None else class_of(tracker))
-        if cls is None:
-            raise EvaluationError(f"{self._view.text(form, 80)} cannot be computed with while tracing")
-        return self._stand_in(form, cls)
-
-    def _stand_in(self, form: Form, cls: type) -> object:
-        return stand_in(form, cls, self._view.text(form, 80))
+    def _leads_to_change(self, value: Any) -> bool:
+        """Whether a changed object can be reached from ``value``: a walk over stored attributes and containers."""
+        if id(value) in self._leading:
+            return self._leading[id(value)]
+        found = False
+        seen: dict[int, Any] = {id(value): value}
+        pending = [value]
+        while pending and not found:
+            each = pending.pop()
+            if id(each) in self._changed:
+                found = True
+            for below in _held_by(each):
+                if id(below) not in seen and (_can_hold(below) or id(below) in self._changed):
+                    seen[id(below)] = below
+                    pending.append(below)
+            if len(seen) > _MOST_OBJECTS:
+                raise EvaluationError(
+                    f"the {qualified_name_of(type(value))} is too big to lay the changes of the traced code over a copy"
+                )
+        self._kept.append(value)
+        self._leading[id(value)] = found
+        return found
 
 
-_MOST_ITEMS = 10_000
-"""Items beyond which a real container of the program is used as it is, not copied."""
+class _Unavailable:
+    """Stands in a copied object for an attribute that has no value while tracing."""
 
-_VIEWS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
-    "dict_keys": lambda items: dict.fromkeys(items).keys(),
-    "dict_values": lambda items: dict(enumerate(items)).values(),
-    "dict_items": lambda items: dict(items).items(),
-}
-"""Make a view of a dictionary of what it shows."""
-
-_CONVERSIONS: dict[type, Callable[[Converter, Any, Any], Any]] = {
-    Known: Converter._known,
-    Unrealized: Converter._known,
-    TensorForm: Converter._tensor,
-    NumberForm: lambda converter, form, tracker: form.number,
-    SequenceForm: Converter._sequence,
-    SetForm: Converter._set,
-    MappingForm: Converter._mapping,
-    InstanceForm: Converter._instance,
-    FunctionForm: Converter._function,
-    CellForm: Converter._cell,
-    Composite: Converter._composite,
-}
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
 
 def _marks(container: Any) -> list[int]:
@@ -265,3 +248,48 @@ def _marks(container: Any) -> list[int]:
 def _is_shared(value: object) -> bool:
     """Whether Python may use one object for many values: its identity says nothing of where it came from."""
     return value is None or type(value) in (int, float, bool, str, bytes, complex, tuple, frozenset)
+
+
+def _can_hold(value: Any) -> bool:
+    """Whether other objects can be stored in ``value`` where the traced code can change them."""
+    kind = type(value)
+    if kind in (list, dict, set, tuple, types.FunctionType, types.MethodType, types.CellType):
+        return True
+    return is_python_class(kind) and not isinstance(value, type | types.ModuleType)
+
+
+def _held_by(value: Any) -> Iterator[Any]:
+    kind = type(value)
+    if kind is types.FunctionType:
+        yield from value.__closure__ or ()
+        return
+    if kind is types.MethodType:
+        yield value.__self__
+        return
+    if isinstance(value, dict):
+        yield from list(dict.values(value))
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from list(value)
+    elif kind is types.CellType:
+        try:
+            yield value.cell_contents
+        except ValueError:
+            return
+    for _, attribute in stored_attributes(value):
+        yield attribute
+
+
+def _empty_like(value: Any) -> Any:
+    try:
+        return object.__new__(type(value))
+    except TypeError:
+        name = qualified_name_of(type(value))
+        raise CannotBeCopied(f"a {name} cannot be copied to lay the changes of the traced code over") from None
+
+
+def _registries(value: Any) -> dict[str, dict[str, Any]]:
+    """Return the registries of an ``nn.Module``; empty for other objects."""
+    stored = instance_dictionary(value)
+    if "_parameters" not in stored or "_modules" not in stored:
+        return {}
+    return {name: dict(stored.get(name) or {}) for name in ("_parameters", "_buffers", "_modules")}

@@ -7,26 +7,16 @@ that it was handed to. Tracing thread only; nothing is kept between traces but w
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import DataEntry
 from dynamo_dap.debuggee.agent.watched_variable import GUARDED, WatchedVariable
-from dynamo_dap.debuggee.compile_time.names import cells_of, locals_of
-from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
+from dynamo_dap.debuggee.compile_time.forms import form_family
+from dynamo_dap.debuggee.compile_time.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_internals.side_effects import cell_contents, pending_attributes
-from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
-from dynamo_dap.debuggee.torch_internals.trackers.forms import (
-    InstanceForm,
-    MappingForm,
-    SequenceForm,
-    SetForm,
-    TensorForm,
-)
-from dynamo_dap.debuggee.torch_internals.trackers.registry import form_of
-from dynamo_dap.debuggee.torch_internals.translator import Translator, is_in_resume_prologue, with_callers
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, is_unrealized, unwrapped
 
 
@@ -55,65 +45,57 @@ class DataWatch:
     def __init__(self) -> None:
         self._states: weakref.WeakKeyDictionary[Any, dict[str, _State | None]] = weakref.WeakKeyDictionary()
 
-    def changes(self, entries: tuple[DataEntry, ...], translator: Translator) -> list[Change]:
-        """Return what has changed since this was last asked in the trace; ``translator`` is the innermost."""
+    def changes(self, entries: tuple[DataEntry, ...], innermost: TracedFrame) -> list[Change]:
+        """Return what has changed since this was last asked in the trace."""
         found: list[Change] = []
-        for tx in with_callers(translator):
-            if is_in_resume_prologue(tx):
+        for frame in innermost.with_callers():
+            if frame.is_in_resume_prologue:
                 continue
-            code = user_function_of(tx.f_code)
+            code = user_function_of(frame.code)
             for entry in entries:
                 if entry.access != GUARDED and entry.variable.belongs_to(code):
-                    found += self._look(entry, tx)
+                    found += self._look(entry, frame)
         return found
 
-    def _look(self, entry: DataEntry, tx: Translator) -> Iterator[Change]:
+    def _look(self, entry: DataEntry, frame: TracedFrame) -> Iterator[Change]:
         name = entry.variable.name
-        states = self._states.setdefault(tx, {})
+        states = self._states.setdefault(frame.interpreter, {})
         key = f"{name} {entry.id}"
         before = states.get(key)
-        now = _state(tx, name, before)
+        now = _state(frame, name, before)
         is_known = key in states
         states[key] = now
         if is_known and (text := _difference(name, before, now)) is not None:
             yield Change(entry, text)
 
 
-def watched_variable(tx: Translator, name: str) -> WatchedVariable | None:
+def watched_variable(frame: TracedFrame, name: str) -> WatchedVariable | None:
     """Return the local variable ``name`` of a traced function for a data breakpoint; None when there is none."""
-    return WatchedVariable.of(name, user_function_of(tx.f_code)) if _tracker(tx, name) is not None else None
+    return WatchedVariable.of(name, user_function_of(frame.code)) if _tracker(frame, name) is not None else None
 
 
-def _tracker(tx: Translator, name: str) -> Any:
-    found = {**dict(locals_of(tx)), **{cell: cell_contents(tx, value) for cell, value in cells_of(tx)}}
+def _tracker(frame: TracedFrame, name: str) -> Any:
+    found = {**dict(frame.locals()), **{cell: frame.cell_contents(value) for cell, value in frame.cells()}}
     return found.get(name)
 
 
-def _state(tx: Translator, name: str, before: _State | None) -> _State | None:
-    tracker = _tracker(tx, name)
+def _state(frame: TracedFrame, name: str, before: _State | None) -> _State | None:
+    tracker = _tracker(frame, name)
     if tracker is None:
         return None
     value = unwrapped(tracker) if is_tracker(tracker) else tracker
     is_touched = is_tracker(value) and not is_unrealized(value)
-    contents = tuple(_contents(tx, value)) if is_touched else None
+    contents = tuple(_contents(frame, value)) if is_touched else None
     if before is not None and before.value is value and _are_same(before.contents, contents):
         # Nearly always: to write a value takes longer than all else here.
         return before
-    return _State(value, contents, TracedView(tx).value(tracker).text)
+    return _State(value, contents, TracedView(frame).value(tracker).text)
 
 
-def _contents(tx: Translator, value: Any) -> Iterator[Any]:
-    """Yield what a value is made of, as far as a mutation changes it."""
-    form = form_of(tx, value)
-    match form:
-        case TensorForm():
-            yield version_of(form.example)
-        case SequenceForm() | SetForm():
-            yield from form.items
-        case MappingForm():
-            yield from (part for pair in form.pairs for part in pair)
-        case InstanceForm():
-            yield from (part for pair in sorted(pending_attributes(tx, value).items()) for part in pair)
+def _contents(frame: TracedFrame, value: Any) -> Iterable[Any]:
+    """Return what a value is made of, as far as a mutation changes it."""
+    form = frame.form_of(value)
+    return form_family(form).contents(form)
 
 
 def _difference(name: str, before: _State | None, now: _State | None) -> str | None:

@@ -1,6 +1,6 @@
 """The DAP ``disassemble`` request over traced code: the instructions as Dynamo interprets them.
 
-Dynamo cleans instructions up before it traces them, so they are listed from the translator, not from ``dis``; a row's
+Dynamo cleans instructions up before it traces them, so they are listed from its interpreter, not from ``dis``; a row's
 address stands for an index. Rows beyond either end are padding, since VS Code's view scrolls on without end. Codes are
 numbered on the tracing thread and listed on the agent's reader thread; they are kept for the life of the process.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_internals.translator import Instruction, Translator
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, TracedInstruction
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import preview
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembledInstruction, DisassembleResponseBody, Source
@@ -34,7 +34,7 @@ class _TracedCode:
     """The instructions of one code object, and where they are listed."""
 
     code: types.CodeType
-    instructions: Sequence[Instruction]
+    instructions: Sequence[TracedInstruction]
     first_address: int
 
 
@@ -45,13 +45,13 @@ class TracedCodes:
         self._codes: list[_TracedCode] = []
         self._numbers: dict[int, int] = {}
 
-    def address_of(self, translator: Translator, index: int) -> int:
-        """Return the address of the instruction at ``index`` of the translator's code."""
-        code = translator.f_code
+    def address_of(self, frame: TracedFrame, index: int) -> int:
+        """Return the address of the instruction at ``index`` of the frame's code."""
+        code = frame.code
         if id(code) not in self._numbers:
             self._numbers[id(code)] = number = len(self._codes)
             first = _BASE + (number << _CODE_SHIFT) + _MIDDLE
-            self._codes.append(_TracedCode(code, tuple(translator.instructions), first))
+            self._codes.append(_TracedCode(code, frame.instructions, first))
         return self._codes[self._numbers[id(code)]].first_address + index * _UNIT
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
@@ -78,22 +78,18 @@ def _row(traced: _TracedCode, index: int) -> DisassembledInstruction:
     hint = None if is_user_file(path) else "deemphasize"
     return DisassembledInstruction(
         address=address,
-        instruction=f"{instruction.opname} {_argument(traced, instruction)}".rstrip(),
+        instruction=f"{instruction.name} {_argument(instruction)}".rstrip(),
         symbol=user_function_name(traced.code) if index == 0 else None,
         location=Source(name=path.rpartition("/")[2], path=path, presentation_hint=hint),
-        line=instruction.starts_line,
+        line=instruction.line,
     )
 
 
-def _argument(traced: _TracedCode, instruction: Instruction) -> str:
-    if instruction.target is not None:
-        return f"to {_index_of(traced, instruction.target)}"
-    if instruction.arg is None:
+def _argument(instruction: TracedInstruction) -> str:
+    if instruction.target >= 0:
+        return f"to {instruction.target}"
+    if instruction.argument is None:
         return ""
-    if instruction.opname in _CONSTANTS:
-        return preview(instruction.argval, _MAXIMUM_ARGUMENT)
-    return bounded_text(str(instruction.argval), _MAXIMUM_ARGUMENT)
-
-
-def _index_of(traced: _TracedCode, target: Instruction) -> int:
-    return next((index for index, one in enumerate(traced.instructions) if one is target), -1)
+    if instruction.name in _CONSTANTS:
+        return preview(instruction.value, _MAXIMUM_ARGUMENT)
+    return bounded_text(str(instruction.value), _MAXIMUM_ARGUMENT)

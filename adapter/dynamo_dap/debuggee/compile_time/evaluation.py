@@ -11,10 +11,13 @@ time.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+import contextlib
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.console import printing_to
 from dynamo_dap.debuggee.compile_time.conversion import Converter
 from dynamo_dap.debuggee.compile_time.expressions import (
     Parsed,
@@ -24,26 +27,20 @@ from dynamo_dap.debuggee.compile_time.expressions import (
     rename_calls,
     take_paths_out,
 )
-from dynamo_dap.debuggee.compile_time.names import MISSING, is_declared, lookup
-from dynamo_dap.debuggee.compile_time.paths import NOT_A_PATH, Paths
-from dynamo_dap.debuggee.compile_time.trackers.stand_ins import has_attribute, type_of
-from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
-from dynamo_dap.debuggee.torch_internals.comptime_access import comptime_context
-from dynamo_dap.debuggee.torch_internals.fake_evaluation import (
-    WouldChangeTensor,
-    data_dependent_reason,
-    evaluating,
-    is_of_dynamo,
-)
+from dynamo_dap.debuggee.compile_time.forms import UNKNOWN
+from dynamo_dap.debuggee.compile_time.paths import INTERPRETER_NAMES, Paths
+from dynamo_dap.debuggee.compile_time.stand_ins import has_attribute, type_of
+from dynamo_dap.debuggee.compile_time.traced_view import TracedView
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import WouldChangeTensor, data_dependent_reason, is_of_dynamo
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor
-from dynamo_dap.debuggee.torch_internals.trace_state import ObjectState, TraceState, counts_of, differences
+from dynamo_dap.debuggee.torch_internals.trace_state import Undo
+from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
 
 _NOTHING = object()
 _NATIVE_FRAMES = "\nException raised from "
 """Where torch appends the C++ frames to an error's text."""
-_INTERPRETER_NAMES = frozenset({"ctx", "tx"})
 _ASKED_OF_STAND_INS: dict[str, tuple[str, Callable[..., Any]]] = {
     "type": ("__type_of__", type_of),
     "hasattr": ("__has_attribute__", has_attribute),
@@ -54,13 +51,13 @@ _CLIPBOARD_ROOM = 100_000
 
 
 def evaluate(
-    tx: Any,
+    frame: TracedFrame,
     expression: str,
     context: str,
     console: Callable[[str], None],
     scratch: dict[str, object] | None = None,
 ) -> Value:
-    """Return the value of ``expression`` in the frame of ``tx``.
+    """Return the value of ``expression`` in a frame.
 
     ``context`` is DAP's; in ``repl`` statements run as well, and the names they assign are kept in ``scratch``. What is
     printed goes to ``console``.
@@ -69,11 +66,11 @@ def evaluate(
         EvaluationError: it has no value; the text says why.
         Exception: the expression's own.
     """
-    evaluation = _Evaluation(tx, scratch if scratch is not None else {}, console, tells=context == "repl")
+    evaluation = _Evaluation(frame, scratch if scratch is not None else {}, console, tells=context == "repl")
     parsed = parse(expression, statements_allowed=context == "repl")
     if parsed.is_bare:
         found = evaluation.paths.follow(parsed.expression)  # type: ignore[arg-type]
-        if found is not NOT_A_PATH:
+        if found is not UNKNOWN:
             return evaluation.shown(found, expression.strip(), context)
     result = evaluation.compute(parsed)
     if result is _NOTHING:
@@ -81,7 +78,7 @@ def evaluate(
     return evaluation.shown_result(result, expression.strip() if parsed.is_bare else None, context)
 
 
-def evaluate_to_python(tx: Any, expression: str, names: dict[str, object] | None = None) -> object:
+def evaluate_to_python(frame: TracedFrame, expression: str, names: dict[str, object] | None = None) -> object:
     """Return the truth of ``expression``, or its value when that is a plain constant: for conditions.
 
     ``names`` can be used besides those of the frame.
@@ -89,7 +86,7 @@ def evaluate_to_python(tx: Any, expression: str, names: dict[str, object] | None
     Raises:
         EvaluationError: it has no value, or no truth while tracing; the text says why.
     """
-    evaluation = _Evaluation(tx, names or {}, lambda text: None)
+    evaluation = _Evaluation(frame, names or {}, lambda text: None)
     return evaluation.compute(parse(expression, statements_allowed=False), finish=_settled)
 
 
@@ -101,51 +98,32 @@ def _settled(value: Any) -> Any:
     return value if plain else bool(value)
 
 
-class _Undo:
-    """Takes back what an evaluation changed in the trace: everything when it was given the interpreter itself."""
+def _take_back(undo: Undo) -> list[str]:
+    """Put the trace back, and return what had changed, for a person.
 
-    def __init__(self, tx: Any, *, whole_trace: bool) -> None:
-        self._tx = tx
-        self._symbols = ObjectState(tx.output.shape_env)
-        self._trace = TraceState(tx) if whole_trace else None
-        self._counts = counts_of(tx)
-
-    def take_back(self) -> list[str]:
-        """Put the trace back, and return what had changed, for a person.
-
-        Raises:
-            EvaluationError: it could not be put back.
-        """
-        changes = self._trace.changes() if self._trace is not None else []
-        if self._trace is not None and changes:
-            self._trace.restore()
-        if self._trace is not None:
-            self._trace.restore_statistics()
-        self._symbols.restore()
-        left = differences(self._counts, counts_of(self._tx)) or (
-            self._trace.changes() if changes and self._trace else []
-        )
-        if left:
-            raise EvaluationError(
-                f"the expression changed the trace, and it could not be taken back: {', '.join(left)}"
-            )
-        return changes
+    Raises:
+        EvaluationError: it could not be put back.
+    """
+    changes, left = undo.take_back()
+    if left:
+        raise EvaluationError(f"the expression changed the trace, and it could not be taken back: {', '.join(left)}")
+    return changes
 
 
 class _Evaluation:
     """One evaluation in one frame."""
 
     def __init__(
-        self, tx: Any, scratch: dict[str, object], console: Callable[[str], None], *, tells: bool = False
+        self, frame: TracedFrame, scratch: dict[str, object], console: Callable[[str], None], *, tells: bool = False
     ) -> None:
         """``tells``: a change that was taken back is told in the console, and the value is shown all the same."""
-        self._tx = tx
+        self._frame = frame
         self._tells = tells
         self._scratch = scratch
         self._console = console
-        self._view = TracedView(tx)
-        self._converter = Converter(tx, self._view)
-        self.paths = Paths(tx, self._view, scratch)
+        self._view = TracedView(frame)
+        self._converter = Converter(self._view)
+        self.paths = Paths(frame, scratch)
 
     def shown(self, found: Any, expression: str | None, context: str) -> Value:
         """Return what a path gave as it is shown."""
@@ -162,20 +140,20 @@ class _Evaluation:
         """Run the code and return its value, ``_NOTHING`` when it has none; ``finish`` runs protected as well."""
         interpreter = self._interpreter_names(parsed)
         check_assignments(parsed, self._is_of_program)
-        take_paths_out(parsed, self.paths.follow, NOT_A_PATH)
+        take_paths_out(parsed, self.paths.follow, UNKNOWN)
         rename_calls(parsed, {name: new for name, (new, _) in _ASKED_OF_STAND_INS.items() if not self._is_known(name)})
         names = _Names(self._name, self._converter.convert, parsed.paths, self._scratch)
-        undo = _Undo(self._tx, whole_trace=bool(interpreter))
+        undo = self._frame.undo(whole_trace=bool(interpreter))
         try:
-            with printing_to(self._console), evaluating(self._tx):
+            with _printing_to(self._console), self._frame.evaluating():
                 result = self._run(parsed, names, finish)
             self._converter.check_unchanged()
         except BaseException as problem:
-            undo.take_back()
+            _take_back(undo)
             if isinstance(problem, FeatureMissing):
                 raise EvaluationError(str(problem)) from None
             raise
-        changes = undo.take_back()
+        changes = _take_back(undo)
         if changes:
             text = f"this would have changed the trace ({', '.join(changes)}); it was taken back"
             if not self._tells:
@@ -208,25 +186,23 @@ class _Evaluation:
             raise
 
     def _interpreter_names(self, parsed: Parsed) -> frozenset[str]:
-        used = names_used(parsed) & _INTERPRETER_NAMES
+        used = names_used(parsed) & INTERPRETER_NAMES.keys()
         return frozenset(name for name in used if not self._is_of_program(name))
 
     def _is_of_program(self, name: str) -> bool:
-        return name not in self._scratch and (is_declared(self._tx, name) or name in self._tx.f_globals)
+        return name not in self._scratch and (self._frame.is_declared(name) or name in self._frame.globals)
 
     def _is_known(self, name: str) -> bool:
         return name in self._scratch or self._is_of_program(name)
 
     def _name(self, name: str) -> Any:
         """Return the converted value of a name, for the running expression."""
-        found = lookup(self._tx, name)
+        found = self._frame.lookup(name)
         if found is not MISSING:
             return self._converter.convert(found)
-        if name == "ctx":
-            return comptime_context(self._tx)
-        if name == "tx":
-            return self._tx
-        if is_declared(self._tx, name):
+        if name in INTERPRETER_NAMES:
+            return INTERPRETER_NAMES[name](self._frame)
+        if self._frame.is_declared(name):
             raise EvaluationError(f"'{name}' has no value here: it is not assigned yet, or not used any more")
         raise NameError(f"name '{name}' is not defined")
 
@@ -258,3 +234,45 @@ class _Names(dict[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         self.assigned[name] = value
         super().__setitem__(name, value)
+
+
+class _OfThisThread(io.TextIOBase):
+    """A text stream that takes one thread's output, and passes everything else on to the stream it stands for."""
+
+    def __init__(self, original: Any, write: Callable[[str], None]) -> None:
+        self._original = original
+        self._write = write
+        self._thread = threading.get_ident()
+        self._passing_on = False
+
+    def write(self, text: str) -> int:
+        if threading.get_ident() != self._thread or self._passing_on:
+            return int(self._original.write(text))
+        self._passing_on = True
+        try:
+            self._write(text)
+        finally:
+            self._passing_on = False
+        return len(text)
+
+    def flush(self) -> None:
+        if self._original is not None:
+            self._original.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+@contextlib.contextmanager
+def _printing_to(console: Callable[[str], None]) -> Iterator[None]:
+    """Send what this thread prints, to stdout or stderr, to ``console``."""
+    before = sys.stdout, sys.stderr
+    sys.stdout = _OfThisThread(before[0], console)
+    sys.stderr = _OfThisThread(before[1], console)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.handlers import is_caught
-from dynamo_dap.debuggee.torch_internals.translator import Translator
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.user_errors import is_machinery
 
 RAISED, USER_UNHANDLED, UNCAUGHT = "raised", "userUnhandled", "uncaught"
@@ -41,12 +41,12 @@ class _Running:
 
 
 def filters_met(
-    chain: Sequence[Translator], below: types.FrameType | None, kind: type[BaseException]
+    chain: Sequence[TracedFrame], below: types.FrameType | None, kind: type[BaseException]
 ) -> frozenset[str]:
     """Return the filters that stop for an exception of ``kind`` that leaves the trace.
 
-    ``chain`` are the translators from the innermost out, none of which catches it; ``below`` is the Python frame that
-    called what is compiled.
+    ``chain`` are the traced functions from the innermost out, none of which catches it; ``below`` is the Python frame
+    that called what is compiled.
     """
     if issubclass(kind, _IGNORED):
         return frozenset()
@@ -65,14 +65,14 @@ def filters_met(
     return frozenset(met)
 
 
-def is_caught_in_trace(chain: Sequence[Translator], kind: type[BaseException]) -> bool:
-    """Whether a traced function catches an exception of ``kind`` that the innermost translator has raised."""
+def is_caught_in_trace(chain: Sequence[TracedFrame], kind: type[BaseException]) -> bool:
+    """Whether a traced function catches an exception of ``kind`` that the innermost has raised."""
     return not issubclass(kind, _IGNORED) and any(one.catches(kind) for one in _traced(chain))
 
 
-def _traced(chain: Sequence[Translator]) -> Iterator[_Running]:
+def _traced(chain: Sequence[TracedFrame]) -> Iterator[_Running]:
     for one in chain:
-        yield _Running(one.f_code, int(one.lineno), (one.f_globals,))
+        yield _Running(one.code, one.line, (one.globals,))
 
 
 def _running(frame: types.FrameType | None) -> Iterator[_Running]:

@@ -5,56 +5,52 @@ Tracing thread.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.trackers.real_objects import UNKNOWN, resolve
-from dynamo_dap.debuggee.compile_time.trackers.tracker_facts import place_variable
-from dynamo_dap.debuggee.torch_internals.guards import (
-    GuardFacts,
-    ShapeGuardFacts,
-    example_of_input,
-    guards_of,
-    shape_guards_of,
-)
-from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
+from dynamo_dap.debuggee.compile_time.graph_view import place_variable
+from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
+from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote, steps_of
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, is_source, source_name
 from dynamo_dap.debuggee.values.families import preview
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, bounded_text
+from dynamo_dap.debuggee.values.objects import stored_attribute
 from dynamo_dap.debuggee.values.paging import in_pages
-from dynamo_dap.debuggee.values.type_facts import qualified_name_of
+from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
 
 _ROOM = 80
 
 
-def guard_children(tx: Any) -> Children:
+def guard_children(frame: TracedFrame) -> Children:
     """Return the guards as children, numbered in the order in which the trace asked for them."""
-    entries = _entries(tx)
+    entries = _entries(frame)
 
     def page(start: int, stop: int) -> list[Variable]:
-        return [_variable(tx, start + at, entry) for at, entry in enumerate(entries[start:stop])]
+        return [_variable(frame, start + at, entry) for at, entry in enumerate(entries[start:stop])]
 
     return in_pages(len(entries), page)
 
 
-def _entries(tx: Any) -> list[GuardFacts | ShapeGuardFacts]:
-    return [*guards_of(tx), *shape_guards_of(tx)]
+def _entries(frame: TracedFrame) -> list[GuardFacts | ShapeGuardFacts]:
+    return [*frame.guards(), *frame.shape_guards()]
 
 
-def guard_texts(tx: Any) -> list[tuple[str, GuardFacts | ShapeGuardFacts]]:
+def guard_texts(frame: TracedFrame) -> list[tuple[str, GuardFacts | ShapeGuardFacts]]:
     """Return the guards asked for so far, each with its expression."""
     return [
-        (guard_expression(tx, entry) if isinstance(entry, GuardFacts) else entry.expression, entry)
-        for entry in _entries(tx)
+        (guard_expression(frame, entry) if isinstance(entry, GuardFacts) else entry.expression, entry)
+        for entry in _entries(frame)
     ]
 
 
-def _variable(tx: Any, number: int, entry: GuardFacts | ShapeGuardFacts) -> Variable:
-    value = _guard(tx, entry) if isinstance(entry, GuardFacts) else _shape_guard(entry)
+def _variable(frame: TracedFrame, number: int, entry: GuardFacts | ShapeGuardFacts) -> Variable:
+    value = _guard(frame, entry) if isinstance(entry, GuardFacts) else _shape_guard(entry)
     return Variable(str(number), value, declaration=value.location)
 
 
-def _guard(tx: Any, guard: GuardFacts) -> Value:
+def _guard(frame: TracedFrame, guard: GuardFacts) -> Value:
     def facts() -> list[Variable]:
         readable = as_the_user_wrote(guard.name)
         parts = [Variable("type", Value(guard.check))]
@@ -65,7 +61,7 @@ def _guard(tx: Any, guard: GuardFacts) -> Value:
         return [*parts, *_place(guard.place), *inside]
 
     return Value(
-        bounded_text(guard_expression(tx, guard)),
+        bounded_text(guard_expression(frame, guard)),
         guard.check,
         Deferred(facts),
         location=_location(guard.place),
@@ -88,7 +84,7 @@ def _location(place: Place | None) -> Location | None:
     return None if place is None else Location(place.path, place.line, place.column)
 
 
-def guard_expression(tx: Any, guard: GuardFacts) -> str:
+def guard_expression(frame: TracedFrame, guard: GuardFacts) -> str:
     """Return a guard as readable Python: ``type(L['x']) is list``; its name and source where nothing more is known."""
     if guard.check in _GLOBAL_STATE:
         return _GLOBAL_STATE[guard.check]
@@ -96,8 +92,39 @@ def guard_expression(tx: Any, guard: GuardFacts) -> str:
     if write is None:
         return f"{guard.check} {guard.name}".rstrip()
     if guard.check == "TENSOR_MATCH":
-        return _tensor(tx, guard)
-    return write(guard, resolve(guard.source, tx.output.local_scope, tx.output.global_scope))
+        return _tensor(frame, guard)
+    return write(guard, resolved(frame, guard.source))
+
+
+UNKNOWN = object()
+"""What resolving gives when only the user's code could tell."""
+
+
+def resolved(frame: TracedFrame, source: Any) -> Any:
+    """Return the real object behind a source of Dynamo's; ``UNKNOWN`` when only the user's code could tell."""
+    local_scope, global_scope = frame.scopes_of_sources
+    value: Any = UNKNOWN
+    for step, argument in steps_of(source) or ():
+        if step in ("local", "global"):
+            value = (local_scope if step == "local" else global_scope).get(argument, UNKNOWN)
+        else:
+            value = _step(value, step, argument)
+        if value is UNKNOWN:
+            break
+    return value
+
+
+def _step(value: Any, step: str, argument: Any) -> Any:
+    if step == "attribute":
+        return instance_dictionary(value) if argument == "__dict__" else stored_attribute(value, argument, UNKNOWN)
+    if step == "item" and type(value) in (list, tuple, dict) and type(argument) in (int, str, bool):
+        try:
+            return value[argument]
+        except LookupError:
+            return UNKNOWN
+    if step == "type":
+        return type(value)
+    return value.__code__ if step == "code" and type(value) is types.FunctionType else UNKNOWN
 
 
 _GLOBAL_STATE = {
@@ -156,9 +183,9 @@ def _keys(guard: GuardFacts, value: Any) -> str:
     return f"list({guard.name}.keys()) == {preview(list(dict.keys(value)), _ROOM)}"
 
 
-def _tensor(tx: Any, guard: GuardFacts) -> str:
+def _tensor(frame: TracedFrame, guard: GuardFacts) -> str:
     """Return what is checked of a tensor, with the sizes that may vary as symbols."""
-    example = example_of_input(tx, guard.source)
+    example = frame.example_of_input(guard.source)
     return (
         f"TENSOR_MATCH {guard.name}" if example is None else f"TENSOR_MATCH {guard.name} as {preview(example, _ROOM)}"
     )

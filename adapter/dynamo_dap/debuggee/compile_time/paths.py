@@ -1,164 +1,159 @@
-"""Paths (``x``, ``d["k"].weight``, ``xs[0]``) followed over trackers and real objects, nothing realized, nothing run.
+"""Paths (``x``, ``d["k"].weight``, ``xs[0]``) followed over trackers and real objects, and completed as they are typed.
 
-What a path cannot be followed through (a property, a method's result, a slice) is left to real evaluation. Tracing
-thread.
+Nothing is realized and nothing of the user's runs: what a path cannot be followed through (a property, a method's
+result, a slice) is left to real evaluation. Tracing thread.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import keyword
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.names import MISSING, lookup
-from dynamo_dap.debuggee.compile_time.trackers.form_children import instance_attributes
-from dynamo_dap.debuggee.compile_time.trackers.real_objects import UNKNOWN, stored_attribute
-from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
-from dynamo_dap.debuggee.torch_internals.side_effects import is_deleted, pending_attributes
-from dynamo_dap.debuggee.torch_internals.trackers import form_of
-from dynamo_dap.debuggee.torch_internals.trackers.containers import constant_of
-from dynamo_dap.debuggee.torch_internals.trackers.forms import (
-    CellForm,
-    Composite,
-    Form,
-    InstanceForm,
-    Known,
-    MappingForm,
-    SequenceForm,
-    TensorForm,
-    Unrealized,
-)
-from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, unwrapped
+from dynamo_dap.debuggee.compile_time.forms import UNKNOWN, form_family
+from dynamo_dap.debuggee.torch_internals.side_effects import is_deleted
+from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_internals.trackers.forms import CellForm, Form, Known
+from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker
+from dynamo_dap.debuggee.values.type_facts import class_dictionary, instance_dictionary, mro_of
+from dynamo_dap.protocol.types import CompletionItem
 
-NOT_A_PATH = object()
-"""What following returns when only evaluating can tell."""
+_PATH = re.compile(r"(?P<owner>[A-Za-z_][\w.\[\]'\"-]*\.)?(?P<prefix>\w*)$")
+_MOST = 500
+"""Completions returned at most: a person types on rather than read more."""
+_CELLS = 4
+"""Cells in cells that are entered at most."""
 
 
 class Paths:
     """Follows paths in one paused frame."""
 
-    def __init__(self, tx: Any, view: TracedView, scratch: dict[str, object]) -> None:
+    def __init__(self, frame: TracedFrame, scratch: dict[str, object]) -> None:
         """``scratch`` holds the debugger's own names."""
-        self._tx = tx
-        self._view = view
+        self._frame = frame
         self._scratch = scratch
 
     def follow(self, node: ast.AST) -> Any:
-        """Return the tracker or object that an expression names; ``NOT_A_PATH`` when it is more than a path."""
+        """Return the tracker or object that an expression names; ``UNKNOWN`` when it is more than a path."""
         if isinstance(node, ast.Name):
-            return self.name(node.id)
+            found = MISSING if node.id in self._scratch else self._frame.lookup(node.id)
+            return UNKNOWN if found is MISSING else self._entered(found)
         if isinstance(node, ast.Attribute):
             owner = self.follow(node.value)
-            return NOT_A_PATH if owner is NOT_A_PATH else self.attribute(owner, node.attr)
+            return UNKNOWN if owner is UNKNOWN else self._entered(self._attribute(owner, node.attr))
         if isinstance(node, ast.Subscript):
             key = _constant_key(node.slice)
-            owner = NOT_A_PATH if key is NOT_A_PATH else self.follow(node.value)
-            return NOT_A_PATH if owner is NOT_A_PATH else self.item(owner, key)
-        return NOT_A_PATH
+            owner = UNKNOWN if key is UNKNOWN else self.follow(node.value)
+            if owner is not UNKNOWN:
+                form = self.form_of(owner)
+                return self._entered(form_family(form).item(form, key))
+        return UNKNOWN
 
-    def name(self, name: str) -> Any:
-        """Return what a name stands for; ``NOT_A_PATH`` for one that the frame does not have."""
-        if name in self._scratch:
-            return NOT_A_PATH
-        found = lookup(self._tx, name)
-        return NOT_A_PATH if found is MISSING else self._entered(found)
+    def _attribute(self, owner: Any, name: str) -> Any:
+        stored = self._stored(owner)
+        if name in stored:
+            return UNKNOWN if is_deleted(stored[name]) else stored[name]
+        form = self.form_of(owner)
+        return form_family(form).attribute(form, name)
 
-    def attribute(self, owner: Any, name: str) -> Any:
-        """Return an attribute that is stored, on the object or by the traced code."""
-        tracker = self._tracker(owner)
-        if tracker is None:
-            return self._stored(owner, name)
-        pending = pending_attributes(self._tx, tracker)
-        if name in pending:
-            return NOT_A_PATH if is_deleted(pending[name]) else self._entered(pending[name])
-        form = owner if isinstance(owner, Form) else form_of(self._tx, tracker)
-        return self._attribute_of_form(form, name)
+    def _stored(self, owner: Any) -> dict[str, Any]:
+        """Return what the traced code stored on an object of any kind: a class, a function."""
+        tracker = self._frame.tracker_of(owner)
+        return {} if tracker is None else self._frame.stored_attributes(tracker)
 
-    def _attribute_of_form(self, form: Form, name: str) -> Any:
-        if isinstance(form, Known | Unrealized):
-            return self._stored(form.value, name)
-        if isinstance(form, InstanceForm):
-            attributes = dict(instance_attributes(form, self._view))
-            return self._entered(attributes[name]) if name in attributes else self._stored(form.value, name)
-        if isinstance(form, SequenceForm) and name in form.names:
-            return self._entered(form.items[form.names.index(name)])
-        if isinstance(form, Composite) and name in dict(form.parts):
-            return self._entered(dict(form.parts)[name])
-        return NOT_A_PATH
+    def attribute_names(self, owner: Any) -> list[str]:
+        """Return the names of stored attributes of what a path gives, those of its class not included."""
+        form, stored = self.form_of(owner), self._stored(owner)
+        names = dict.fromkeys((*form_family(form).attribute_names(form), *stored))
+        return [name for name in names if name not in stored or not is_deleted(stored[name])]
 
-    def item(self, owner: Any, key: Any) -> Any:
-        """Return an item of a list, tuple or dictionary by its constant key."""
-        if isinstance(owner, Form):
-            form: Form = owner
-        else:
-            tracker = self._tracker(owner)
-            form = Known(owner) if tracker is None else form_of(self._tx, tracker)
-        if isinstance(form, InstanceForm) and form.contents is not None:
-            form = form.contents
-        if isinstance(form, SequenceForm) and type(key) is int:
-            return self._entered(form.items[key]) if -len(form.items) <= key < len(form.items) else NOT_A_PATH
-        if isinstance(form, MappingForm):
-            return self._in_mapping(form, key)
-        if isinstance(form, Known | Unrealized) and type(form.value) in (list, tuple, dict):
-            try:
-                return self._entered(form.value[key])
-            except (LookupError, TypeError):
-                return NOT_A_PATH
-        return NOT_A_PATH
-
-    def _in_mapping(self, form: MappingForm, key: Any) -> Any:
-        for each, value in form.pairs:
-            known, constant = constant_of(each)
-            if known and type(constant) is type(key) and constant == key:
-                return self._entered(value)
-        return NOT_A_PATH
-
-    def _stored(self, value: Any, name: str) -> Any:
-        if _is_tensor_like(value):
-            return NOT_A_PATH
-        found = stored_attribute(value, name)
-        return NOT_A_PATH if found is UNKNOWN else self._entered(found)
-
-    def _tracker(self, value: Any) -> Any:
-        return unwrapped(value) if is_tracker(value) else self._view.tracker_for(value)
+    def form_of(self, value: Any) -> Form:
+        """Return the form of what a path gives."""
+        if isinstance(value, Form):
+            return value
+        tracker = self._frame.tracker_of(value)
+        return Known(value) if tracker is None else self._frame.form_of(tracker)
 
     def _entered(self, value: Any) -> Any:
         """Return what a cell holds in place of the cell."""
         for _ in range(_CELLS):
-            if not is_tracker(value):
-                return value
-            form = form_of(self._tx, value)
+            form = self._frame.form_of(value) if is_tracker(value) else None
             if not isinstance(form, CellForm):
                 return value
             if form.contents is None:
-                return NOT_A_PATH
+                return UNKNOWN
             value = form.contents
-        return NOT_A_PATH
-
-    def attribute_names(self, owner: Any) -> list[str]:
-        """Return the names of stored attributes of what a path gives, those of its class not included."""
-        tracker = self._tracker(owner)
-        form = Known(owner) if tracker is None else form_of(self._tx, tracker)
-        if isinstance(form, SequenceForm):
-            return list(form.names)
-        if isinstance(form, Composite):
-            return [name for name, _ in form.parts if name.isidentifier()]
-        if isinstance(form, TensorForm):
-            return []
-        if isinstance(form, Known | Unrealized):
-            form = InstanceForm(form.value, type(form.value))
-        return [name for name, _ in instance_attributes(form, self._view)] if isinstance(form, InstanceForm) else []
-
-
-_CELLS = 4
+        return UNKNOWN
 
 
 def _constant_key(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant) and not isinstance(node.value, type(...)):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return -node.operand.value if type(node.operand.value) is int else NOT_A_PATH
-    return NOT_A_PATH
+        return -node.operand.value if type(node.operand.value) is int else UNKNOWN
+    return UNKNOWN
 
 
-def _is_tensor_like(value: Any) -> bool:
-    return any(base.__name__ == "Tensor" and base.__module__ == "torch" for base in type(value).__mro__)
+def completions(
+    frame: TracedFrame, text: str, column: int, scratch: dict[str, object] | None = None
+) -> list[CompletionItem]:
+    """Return completions for ``text`` with the cursor before the 1-based ``column``."""
+    match = _PATH.search(text[: max(column - 1, 0)])
+    if match is None:
+        return []
+    prefix, owner = match["prefix"], match["owner"]
+    if owner is None:
+        candidates = _names(frame, scratch or {})
+    else:
+        candidates = [(name, "property") for name in _attributes(frame, owner[:-1], scratch or {})]
+    start = column - 1 - len(prefix)
+    found = [(name, kind) for name, kind in candidates if _fits(name, prefix)]
+    return [
+        CompletionItem(label=name, text=name, start=start, length=len(prefix), type=kind, sort_text=f"{rank:04}{name}")
+        for rank, (name, kind) in enumerate(found[:_MOST])
+    ]
+
+
+def _fits(name: str, prefix: str) -> bool:
+    return name.lower().startswith(prefix.lower()) and (prefix.startswith("_") or not name.startswith("_"))
+
+
+def _names(frame: TracedFrame, scratch: dict[str, object]) -> list[tuple[str, str]]:
+    """Return the names an expression can use, the frame's own first."""
+    own = (*(name for name, _ in frame.locals()), *frame.cell_names, *scratch)
+    variables = (*own, *frame.stored_globals(), *frame.globals, *INTERPRETER_NAMES)
+    kinds = dict.fromkeys(map(str, variables), "variable")
+    for name in vars(builtins):
+        kinds.setdefault(name, "function")
+    return list({**kinds, **{name: kinds.get(name, "keyword") for name in keyword.kwlist}}.items())
+
+
+def _attributes(frame: TracedFrame, path: str, scratch: dict[str, object]) -> list[str]:
+    try:
+        node = ast.parse(path, mode="eval").body
+    except SyntaxError:
+        return []
+    if path in INTERPRETER_NAMES and frame.lookup(path) is MISSING and path not in scratch:
+        return _ordered(type(INTERPRETER_NAMES[path](frame)), ())
+    paths = Paths(frame, scratch)
+    found = paths.follow(node)
+    if found is UNKNOWN:
+        return _ordered(type(scratch[path]), instance_dictionary(scratch[path])) if path in scratch else []
+    form = paths.form_of(found)
+    return _ordered(form_family(form).python_class(form), paths.attribute_names(found))
+
+
+def _ordered(cls: type, own: Iterable[str]) -> list[str]:
+    inherited = [str(name) for base in mro_of(cls) for name in class_dictionary(base)]
+    sorted_names = sorted(inherited, key=lambda name: (name.startswith("_"), name))
+    return list(dict.fromkeys([*map(str, own), *sorted_names]))
+
+
+INTERPRETER_NAMES: dict[str, Callable[[TracedFrame], object]] = {
+    "ctx": lambda frame: frame.comptime_context(),
+    "tx": lambda frame: frame.interpreter,
+}
+"""What give the interpreter itself, where the program has no such names. ``ctx`` raises ``FeatureMissing``."""

@@ -8,22 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.trackers.real_objects import UNKNOWN, resolve
-from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
-from dynamo_dap.debuggee.torch_internals.side_effects import (
-    attribute_changes,
-    is_deleted,
-    last_change,
-    modified_containers,
-    saved_for_backward,
-    tensor_hooks,
-)
+from dynamo_dap.debuggee.compile_time.guards_view import resolved
+from dynamo_dap.debuggee.compile_time.traced_view import TracedView
+from dynamo_dap.debuggee.torch_internals.side_effects import changed_variable, is_deleted
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote, user_expression
-from dynamo_dap.debuggee.torch_internals.trackers import form_of
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.containers import constant_of, original_pairs
 from dynamo_dap.debuggee.torch_internals.trackers.forms import InstanceForm, MappingForm, SequenceForm, tuple_form
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
-    fields_of,
     is_unrealized,
     mutation_state,
     source_name,
@@ -48,11 +40,11 @@ def _changes(view: TracedView) -> Iterator[Variable]:
 
 
 def _attributes(view: TracedView) -> Iterator[Variable]:
-    for tracker, name, value in attribute_changes(view.tx):
+    for tracker, name, value in view.frame.attribute_changes():
         if mutation_state(tracker) == "new":
             continue  # made by the traced code: nobody outside has seen it
         target = _target(tracker, name)
-        place = _last_change(view.tx, tracker)
+        place = _last_change(view.frame, tracker)
         if is_deleted(value):
             yield Variable(f"del {target}", Value("deleted", location=place), declaration=place)
         else:
@@ -60,27 +52,22 @@ def _attributes(view: TracedView) -> Iterator[Variable]:
 
 
 def _target(tracker: Any, name: str) -> str:
-    kind = type(tracker).__name__
-    if kind == "CellVariable":
-        cell = fields_of(tracker).get("local_name") or user_expression(source_of(tracker)) or "?"
-        return f"nonlocal {cell}"
-    if kind == "NewGlobalVariable":
-        return f"global {name}"
-    return f"{user_expression(source_of(tracker)) or '?'}.{name}"
+    source = user_expression(source_of(tracker)) or "?"
+    return changed_variable(tracker, name, source) or f"{source}.{name}"
 
 
-def _last_change(tx: Any, tracker: Any) -> Location | None:
-    place = last_change(tx, tracker)
+def _last_change(frame: TracedFrame, tracker: Any) -> Location | None:
+    place = frame.last_change(tracker)
     return None if place is None else Location(place.path, place.line, place.column)
 
 
 def _containers(view: TracedView) -> Iterator[Variable]:
-    for tracker in modified_containers(view.tx):
+    for tracker in view.frame.modified_containers():
         name = user_expression(source_of(tracker)) or "?"
-        form = form_of(view.tx, tracker)
+        form = view.frame.form_of(tracker)
         if isinstance(form, InstanceForm) and form.contents is not None:
             form = form.contents
-        place = _last_change(view.tx, tracker)
+        place = _last_change(view.frame, tracker)
         if isinstance(form, MappingForm):
             yield from _dictionary(view, tracker, name, form, place)
         elif isinstance(form, SequenceForm):
@@ -112,10 +99,10 @@ def _key(view: TracedView, key: Any) -> str:
 def _sequence(
     view: TracedView, tracker: Any, name: str, form: SequenceForm, place: Location | None
 ) -> Iterator[Variable]:
-    before = resolve(source_of(tracker), view.tx.output.local_scope, view.tx.output.global_scope)
+    before = resolved(view.frame, source_of(tracker))
     items = list(form.items)
     count = len(before) if type(before) in (list, tuple) else None
-    if before is not UNKNOWN and count is not None and len(items) > count and _unchanged(before, items[:count]):
+    if count is not None and len(items) > count and _unchanged(before, items[:count]):
         for number, item in enumerate(items[count:], start=count):
             yield Variable(f"{name}.append → [{number}]", view.value(item), declaration=place)
         return
@@ -141,9 +128,9 @@ def is_scalar(value: object) -> bool:
 
 
 def _others(view: TracedView) -> Iterator[Variable]:
-    for tensor, hook, name in tensor_hooks(view.tx):
+    for tensor, hook, name in view.frame.tensor_hooks():
         yield Variable(f"{_written(tensor)}.{name}", view.value(hook))
-    for context, tensors in saved_for_backward(view.tx):
+    for context, tensors in view.frame.saved_for_backward():
         yield Variable(f"{_written(context)}.save_for_backward", view.value(tuple_form(tensors)))
 
 

@@ -1,6 +1,6 @@
-"""The rules by which a step ends while Dynamo traces.
+"""The rules by which a step ends while Dynamo traces, and how far each attempt of a trace has come.
 
-Pure decisions over a translator and where the step began. Tracing thread only. In short:
+Tracing thread only, under Dynamo's compile lock. In short:
 
 - over: the next line of the same function; the caller, once the function has returned; the next trace, once this one
   has ended (Dynamo traces frame by frame: a resume function, another compiled function).
@@ -8,34 +8,111 @@ Pure decisions over a translator and where the step began. Tracing thread only. 
 - out: the caller, just after the call; past the outermost frame, the next trace that does not go on with the same
 function.
 
-With granularity ``statement``, DAP's default, lines that merely go on with a statement are not stopped at. When the
-analysis is restarted under a step, it ends where it began, in the new attempt: the interpreter is there again, and the
-stop says so.
+With granularity ``statement``, DAP's default, lines that merely go on with a statement are not stopped at.
+
+Dynamo restarts the analysis of a frame from the top (a graph break, a size that has to be specialized): the same
+instructions are traced again, in the same order, up to where the attempts part. Positions are counted from the start of
+an attempt, so that an attempt can be fast-forwarded to where the one before it was, and breakpoints that were reached
+before are recognised. A step under which the analysis is restarted ends where it began, in the new attempt: the
+interpreter is there again, and the stop says so.
 """
 
 from __future__ import annotations
 
+import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFacts
-from dynamo_dap.debuggee.compile_time.progress import TraceProgress
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
-from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, Translator, outermost
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, compile_identity
 from dynamo_dap.protocol.contract import RUN_TIME
+
+Visit = tuple[int, int, int]
+"""A breakpoint reached at an instruction: breakpoint id, ``id`` of the code object, instruction index."""
+
+
+@dataclass
+class TraceProgress:
+    """One attempt of one frame's trace."""
+
+    identity: CompileIdentity
+    began_at_start: bool
+    """Whether counting began with the attempt; not when the hook was installed in the middle of it."""
+    last: tuple[int, int] = (0, -1)
+    """The instruction looked at last: ``id`` of its frame's interpreter, index."""
+    position: int = 0
+    """How many instructions with a line were traced, inlined functions included."""
+    visits: Counter[Visit] = field(default_factory=Counter)
+    earlier_visits: Counter[Visit] = field(default_factory=Counter)
+    entered: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    """Interpreters that were seen on the first line of their function, by identity."""
+
+    def is_first_visit(self, visit: Visit) -> bool:
+        """Count a visit; False when an earlier attempt of this frame made the same one."""
+        self.visits[visit] += 1
+        return self.visits[visit] > self.earlier_visits[visit]
+
+    def comes_from(self, frame: TracedFrame, index: int) -> int:
+        """Note that ``index`` is looked at; return the index looked at before it in the same frame, else -1."""
+        (before, came_from), self.last = self.last, (id(frame.interpreter), index)
+        return came_from if before == id(frame.interpreter) else -1
+
+    def enters(self, frame: TracedFrame) -> bool:
+        """Whether the frame is on its function's first line for the first time."""
+        interpreter = frame.interpreter
+        known = self.entered.get(id(interpreter))
+        if known is not None and known() is interpreter:
+            return False
+        self.entered[id(interpreter)] = weakref.ref(interpreter)
+        return True
+
+
+class ProgressOfTraces:
+    """The progress of the trace that is running, and of those it may return to."""
+
+    def __init__(self) -> None:
+        # By identity: what Dynamo keeps of an attempt compares by value and cannot be hashed.
+        self._by_attempt: dict[int, tuple[weakref.ref[Any], TraceProgress]] = {}
+        self._latest_of_compile: dict[str, TraceProgress] = {}
+
+    def of(self, frame: TracedFrame) -> TraceProgress:
+        """Return the progress of the attempt that the frame belongs to."""
+        attempt = frame.attempt
+        known = self._by_attempt.get(id(attempt))
+        if known is not None and known[0]() is attempt:
+            return known[1]
+        progress = self._begin(frame)
+        self._by_attempt = {key: entry for key, entry in self._by_attempt.items() if entry[0]() is not None}
+        self._by_attempt[id(attempt)] = (weakref.ref(attempt), progress)
+        return progress
+
+    def _begin(self, frame: TracedFrame) -> TraceProgress:
+        identity = compile_identity()
+        progress = TraceProgress(identity, not frame.has_begun)
+        before = self._latest_of_compile.get(identity.compile_id)
+        if before is not None and identity.attempt > before.identity.attempt:
+            progress.earlier_visits = before.earlier_visits | before.visits
+        if identity.attempt == 0:
+            self._latest_of_compile.clear()
+        self._latest_of_compile[identity.compile_id] = progress
+        return progress
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a step began."""
 
-    translator: Translator
+    frame: TracedFrame
     index: int
     """Of the instruction that was about to be executed."""
     line: int
-    callers: tuple[Translator, ...]
+    callers: tuple[TracedFrame, ...]
     """The functions that it was inlined into, innermost first."""
     identity: CompileIdentity
     position: int
@@ -43,18 +120,18 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TracePoint:
     """Where the interpreter is now."""
 
-    translator: Translator
+    frame: TracedFrame
     index: int
     line: int
     facts: CodeFacts
     progress: TraceProgress
     begins_line: bool
     """Whether a line of the user's begins here."""
-    chain: Callable[[], Sequence[Translator]]
-    """The translator and those that run it, innermost first."""
+    chain: Callable[[], Sequence[TracedFrame]]
+    """The function and those that run it, innermost first."""
     is_user_code: bool
     """Whether steps may end here: ``justMyCode`` leaves installed packages out."""
 
@@ -64,80 +141,80 @@ class Place:
         return (
             self.begins_line
             and self.facts.begins_statement(self.line)
-            and not self.facts.continues_statement(self.translator, self.index, self.line)
+            and not self.facts.continues_statement(self.frame.depth, self.index, self.line)
         )
 
 
 class Outcome(Enum):
-    """What a step does at a place."""
+    """What a step does at a point."""
 
     GO_ON = "go on"
     STOP = "stop"
     STOP_AFTER_RESTART = "stop where the step began, in a new attempt"
 
 
-def outcome(step: Step, place: Place) -> Outcome:
-    """Decide whether ``step`` ends at ``place``."""
+def outcome(step: Step, point: TracePoint) -> Outcome:
+    """Decide whether ``step`` ends at ``point``."""
     origin = step.origin
     if not isinstance(origin, Origin):
-        return _outcome_of_foreign_step(step, place)
-    if _is_restarted(origin, place):
-        return Outcome.STOP_AFTER_RESTART if _is_where_it_began(origin, place) else Outcome.GO_ON
-    if not place.is_user_code:
+        return _outcome_of_foreign_step(step, point)
+    if _is_restarted(origin, point):
+        return Outcome.STOP_AFTER_RESTART if _is_where_it_began(origin, point) else Outcome.GO_ON
+    if not point.is_user_code:
         return Outcome.GO_ON
-    return Outcome.STOP if _ends(step, origin, place) else Outcome.GO_ON
+    return Outcome.STOP if _ends(step, origin, point) else Outcome.GO_ON
 
 
-def _outcome_of_foreign_step(step: Step, place: Place) -> Outcome:
+def _outcome_of_foreign_step(step: Step, point: TracePoint) -> Outcome:
     """Decide on a step that began outside any trace.
 
     From ordinary Python any step ends in the next trace, since the agent cannot step there; from generated code only
     stepping in does.
     """
     enters = step.engine != RUN_TIME or step.kind is StepKind.IN
-    return Outcome.STOP if enters and place.is_user_code and place.begins_line else Outcome.GO_ON
+    return Outcome.STOP if enters and point.is_user_code and point.begins_line else Outcome.GO_ON
 
 
-def _is_restarted(origin: Origin, place: Place) -> bool:
-    identity = place.progress.identity
+def _is_restarted(origin: Origin, point: TracePoint) -> bool:
+    identity = point.progress.identity
     return identity.compile_id == origin.identity.compile_id and identity.attempt > origin.identity.attempt
 
 
-def _is_where_it_began(origin: Origin, place: Place) -> bool:
-    if place.index != origin.index or place.translator.f_code is not origin.translator.f_code:
+def _is_where_it_began(origin: Origin, point: TracePoint) -> bool:
+    if point.index != origin.index or point.frame.code is not origin.frame.code:
         return False
-    return place.progress.position >= origin.position
+    return point.progress.position >= origin.position
 
 
-def _ends(step: Step, origin: Origin, place: Place) -> bool:
-    if place.translator.output is not origin.translator.output:
-        return _ends_in_other_trace(step, origin, place)
-    if place.translator is origin.translator:
-        return step.kind is not StepKind.OUT and _ends_in_same_frame(step, origin, place)
-    if place.translator in origin.callers:
-        return origin.translator not in place.chain()
+def _ends(step: Step, origin: Origin, point: TracePoint) -> bool:
+    if point.frame.attempt is not origin.frame.attempt:
+        return _ends_in_other_trace(step, origin, point)
+    if point.frame == origin.frame:
+        return step.kind is not StepKind.OUT and _ends_in_same_frame(step, origin, point)
+    if point.frame in origin.callers:
+        return origin.frame not in point.chain()
     # A function that it called, or that its caller called next.
-    return step.kind is StepKind.IN and _enters(step, place)
+    return step.kind is StepKind.IN and _enters(step, point)
 
 
-def _ends_in_other_trace(step: Step, origin: Origin, place: Place) -> bool:
-    if not _enters(step, place):
+def _ends_in_other_trace(step: Step, origin: Origin, point: TracePoint) -> bool:
+    if not _enters(step, point):
         return False
     if step.kind is not StepKind.OUT:
         return True
-    resumed = resume_function(outermost(place.translator).f_code)
-    compiled = outermost(origin.translator).f_code
+    resumed = resume_function(point.frame.compiled_code)
+    compiled = origin.frame.compiled_code
     before = resume_function(compiled)
     return resumed is None or resumed.function != (before.function if before else compiled.co_name)
 
 
-def _enters(step: Step, place: Place) -> bool:
-    return step.granularity == "instruction" or place.begins_line
+def _enters(step: Step, point: TracePoint) -> bool:
+    return step.granularity == "instruction" or point.begins_line
 
 
-def _ends_in_same_frame(step: Step, origin: Origin, place: Place) -> bool:
+def _ends_in_same_frame(step: Step, origin: Origin, point: TracePoint) -> bool:
     if step.granularity == "instruction":
         return True
-    if place.line == origin.line and place.index > origin.index:
+    if point.line == origin.line and point.index > origin.index:
         return False
-    return place.begins_line if step.granularity == "line" else place.begins_statement
+    return point.begins_line if step.granularity == "line" else point.begins_statement

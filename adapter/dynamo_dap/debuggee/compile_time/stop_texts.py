@@ -1,4 +1,4 @@
-"""What stops at graph breaks, recompiles and the like tell: DAP's ``exceptionInfo``, in sentences. Compiling thread."""
+"""What stops in a compile tell the user: headlines, and DAP's ``exceptionInfo``, in sentences. Compiling thread."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from dynamo_dap.debuggee.torch_internals.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, restart_reasons
 from dynamo_dap.debuggee.torch_internals.user_errors import UserError
 from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.protocol.types import ExceptionDetails
 
 _ROOM = 4000
+_MAXIMUM_REASON = 120
 
 
 def _raised(headline: str, lines: Sequence[str | None], kind: str = "", message: str | None = None) -> RaisedException:
@@ -141,3 +144,32 @@ def _kind_of(exception: object) -> str:
 
 def _name_of(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
+    """Return what fits into the headline of a call stack: ``Tracing fn [0/0]``, ``Tracing fn [0/0], attempt 2``."""
+    text = f"Tracing {_name(frame)} [{identity.compile_id}]"
+    return text if identity.attempt == 0 else f"{text}, attempt {identity.attempt + 1}"
+
+
+def explain(
+    reason: str, frame: TracedFrame, identity: CompileIdentity, top: types.FrameType, *, restarted: bool
+) -> str:
+    """Return the whole story: ``Paused on breakpoint while Dynamo traces fn [0/0], attempt 2 (restarted: ...)``."""
+    text = f"Paused on {reason} while Dynamo traces {_name(frame)} [{identity.compile_id}]"
+    if identity.attempt == 0:
+        return text
+    text += f", attempt {identity.attempt + 1}"
+    if restarted:
+        text += ": the analysis was restarted, and is back where the step began"
+    reasons = [_one_line(each) for each in restart_reasons(top)]
+    return f"{text} (restarted: {'; '.join(reasons)})" if reasons else text
+
+
+def _name(frame: TracedFrame) -> str:
+    return user_function_name(frame.compiled_code)
+
+
+def _one_line(reason: str) -> str:
+    first = next((line.strip() for line in reason.splitlines() if line.strip()), "")
+    return bounded_text(first, _MAXIMUM_REASON)

@@ -1,50 +1,79 @@
-"""The scopes of a frame that Dynamo is tracing. Made on the held tracing thread; children are computed when opened."""
+"""The scopes of a function that Dynamo is tracing. Made on the held tracing thread; computed when they are opened."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.watched_variable import WatchedVariable
-from dynamo_dap.debuggee.compile_time.compile_view import ListingOf, compile_children
 from dynamo_dap.debuggee.compile_time.data_watch import watched_variable
 from dynamo_dap.debuggee.compile_time.graph_view import graph_children, graph_source
 from dynamo_dap.debuggee.compile_time.guards_view import guard_children
-from dynamo_dap.debuggee.compile_time.names import cell_names, cells_of, globals_used, locals_of
 from dynamo_dap.debuggee.compile_time.side_effects_view import side_effect_children
-from dynamo_dap.debuggee.compile_time.trackers.traced_view import TracedView
-from dynamo_dap.debuggee.torch_internals.dynamo_names import dynamos_locals, is_dynamos_global
+from dynamo_dap.debuggee.compile_time.traced_view import TracedView
+from dynamo_dap.debuggee.torch_internals.compilation import cache_entries
+from dynamo_dap.debuggee.torch_internals.dynamo_names import (
+    dynamos_locals,
+    is_dynamos_global,
+    parted,
+    user_function_name,
+)
+from dynamo_dap.debuggee.torch_internals.graph import nodes_of
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.translator import restart_reasons
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Tracker
+from dynamo_dap.debuggee.values.callables import location_of_code
 from dynamo_dap.debuggee.values.eager_frames import with_group
-from dynamo_dap.debuggee.values.model import Children, Deferred, ScopeOfFrame, Value, Variable
+from dynamo_dap.debuggee.values.model import (
+    Deferred,
+    Fixed,
+    Location,
+    ScopeOfFrame,
+    Value,
+    Variable,
+    VirtualSource,
+    bounded_text,
+)
 
 __all__ = ["graph_source", "scopes_of"]
 
+ListingOf = Callable[[CodeType], VirtualSource | None]
+"""Shows code that Dynamo generated."""
 
-def _no_listing(code: CodeType) -> None:  # noqa: ARG001
-    return None
 
-
-def scopes_of(tx: Any, listing_of: ListingOf = _no_listing) -> list[ScopeOfFrame]:
-    """Return the scopes of ``tx``, a paused ``InstructionTranslatorBase``, most interesting first.
-
-    ``listing_of`` shows code that Dynamo generated.
+def scopes_of(frame: TracedFrame, listing_of: ListingOf = lambda code: None) -> list[ScopeOfFrame]:
+    """Return the scopes of a function that is being traced, most interesting first.
 
     An inlined function shows ``Graph``, ``Guards``, ``Side Effects`` and ``Compile`` of the frame being compiled.
     """
-    view = TracedView(tx)
+    view = TracedView(frame)
+    found = frame.locals()
+    is_dynamos = dynamos_locals(frame.code)
+    users, dynamos = parted(found, lambda each: is_dynamos(each[0]))
+    stack = frame.value_stack()
     scopes = [
-        ScopeOfFrame("Locals", _Variables(tx, lambda: _locals(tx, view)), "locals"),
-        ScopeOfFrame("Value Stack", Deferred(lambda: _stack(tx, view)), "registers"),
+        ScopeOfFrame(
+            "Locals",
+            _Variables(frame, lambda: with_group(_variables(found, view), is_dynamos), len(users) + bool(dynamos)),
+            "locals",
+        ),
+        ScopeOfFrame("Value Stack", Deferred(lambda: _stack(stack, view), max(len(stack), 1)), "registers"),
     ]
-    if cell_names(tx):
-        scopes.append(ScopeOfFrame("Cells", _Variables(tx, lambda: _variables(cells_of(tx), view))))
-    scopes.append(ScopeOfFrame("Globals", Deferred(lambda: _globals(tx, view)), expensive=True))
+    if frame.cell_names:
+        cells = frame.cells()
+        scopes.append(ScopeOfFrame("Cells", _Variables(frame, lambda: _variables(cells, view), len(cells))))
+    opened_on_demand: list[tuple[str, Callable[[], Sequence[Variable]]]] = [
+        ("Globals", lambda: with_group(_variables(frame.globals_used(), view), is_dynamos_global)),
+        ("Graph", lambda: graph_children(frame, view).named()),
+        ("Guards", lambda: guard_children(frame).named()),
+        ("Side Effects", lambda: side_effect_children(view).named()),
+        ("Compile", lambda: _compile_facts(frame, listing_of)),
+    ]
+    sources = {"Graph": graph_source(frame)}
     scopes += [
-        ScopeOfFrame("Graph", _when_opened(lambda: graph_children(tx, view)), expensive=True, source=graph_source(tx)),
-        ScopeOfFrame("Guards", _when_opened(lambda: guard_children(tx)), expensive=True),
-        ScopeOfFrame("Side Effects", _when_opened(lambda: side_effect_children(view)), expensive=True),
-        ScopeOfFrame("Compile", _when_opened(lambda: compile_children(tx, listing_of)), expensive=True),
+        ScopeOfFrame(name, Deferred(make), expensive=True, source=sources.get(name)) for name, make in opened_on_demand
     ]
     return scopes
 
@@ -52,36 +81,63 @@ def scopes_of(tx: Any, listing_of: ListingOf = _no_listing) -> list[ScopeOfFrame
 class _Variables(Deferred):
     """Variables on which there may be data breakpoints."""
 
-    def __init__(self, tx: Any, make: Callable[[], Sequence[Variable]]) -> None:
-        super().__init__(make)
-        self._tx = tx
+    def __init__(self, frame: TracedFrame, make: Callable[[], Sequence[Variable]], count: int) -> None:
+        super().__init__(make, count)
+        self._frame = frame
 
     def watched(self, name: str) -> WatchedVariable | None:
-        return watched_variable(self._tx, name)
-
-
-def _when_opened(make: Callable[[], Children]) -> Children:
-    return Deferred(lambda: make().named())
-
-
-def _locals(tx: Any, view: TracedView) -> list[Variable]:
-    """Return the user's variables, and in a resume function those that only Dynamo knows, in a group at the end."""
-    return with_group(_variables(locals_of(tx), view), dynamos_locals(tx.f_code))
-
-
-def _globals(tx: Any, view: TracedView) -> list[Variable]:
-    return with_group(_variables(globals_used(tx), view), is_dynamos_global)
+        return watched_variable(self._frame, name)
 
 
 def _variables(named: Sequence[tuple[str, Any]], view: TracedView) -> list[Variable]:
     return [Variable(name, view.value(value, name), name) for name, value in named]
 
 
-def _stack(tx: Any, view: TracedView) -> list[Variable]:
-    top = len(tx.stack) - 1
-    variables: list[Variable] = []
-    for number, tracker in enumerate(list(tx.stack)):
-        variables.append(Variable(f"{number} (top)" if number == top else str(number), view.value(tracker)))
-    if not variables:
-        variables.append(Variable("(empty)", Value("", kind="virtual")))
-    return variables
+def _stack(stack: Sequence[Tracker], view: TracedView) -> list[Variable]:
+    top = len(stack) - 1
+    found = [
+        Variable(f"{number} (top)" if number == top else str(number), view.value(tracker))
+        for number, tracker in enumerate(stack)
+    ]
+    return found or [Variable("(empty)", Value("", kind="virtual"))]
+
+
+def _compile_facts(frame: TracedFrame, listing_of: ListingOf) -> list[Variable]:
+    facts = frame.compile_facts()
+    seconds = "unknown" if facts.seconds is None else f"{facts.seconds:.1f} s, pauses included"
+    texts = {
+        "compile id": facts.compile_id,
+        "attempt": str(facts.attempt + 1),
+        "backend": facts.backend,
+        "fullgraph": str(facts.is_full_graph),
+        "dynamic": facts.dynamic,
+        "elapsed": seconds,
+        "inline depth": str(facts.inlined),
+        "graph nodes": str(sum(len(nodes_of(graph)) for graph in frame.graphs())),
+        "guards": str(facts.guard_count),
+    }
+    first, second, *others = [Variable(name, Value(text)) for name, text in texts.items()]
+    compiled = Variable("frame", Value(user_function_name(facts.code), location=location_of_code(facts.code)))
+    return [first, second, *_restarts(), compiled, *others, _generated(facts.code, listing_of)]
+
+
+def _restarts() -> list[Variable]:
+    reasons = restart_reasons(sys._getframe())
+    if not reasons:
+        return []
+    lines = tuple(Variable(str(number), Value(bounded_text(reason))) for number, reason in enumerate(reasons))
+    return [Variable("restarted because", Value(bounded_text(reasons[-1]), children=Fixed(lines)))]
+
+
+def _generated(code: CodeType, listing_of: ListingOf) -> Variable:
+    """Code that earlier compiles generated, each with its listing; this compile generates its own at its end."""
+    entries = cache_entries(code)
+    below = tuple(Variable(f"[{entry.compile_id}]", _listing(listing_of(entry.code))) for entry in entries)
+    text = f"{len(entries)} from earlier compiles" if entries else "none yet: this is the first compile of this code"
+    return Variable("generated code", Value(text, children=Fixed(below) if below else None))
+
+
+def _listing(listing: VirtualSource | None) -> Value:
+    if listing is None:
+        return Value("without a listing: this session does not show generated code")
+    return Value(listing.name.removesuffix(".dynamo"), location=Location(listing, 1))

@@ -14,21 +14,21 @@ from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
-from dynamo_dap.debuggee.torch_internals.compiled_frames import built_guards
+from dynamo_dap.debuggee.torch_internals.compiled_frames import BuiltGuard
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_place
 from dynamo_dap.debuggee.torch_internals.graph_breaks import (
     facts_of_break,
+    frame_of_break,
     place_of_break,
     stack_of_break,
-    translator_of_break,
 )
 from dynamo_dap.debuggee.torch_internals.guard_places import remember_places
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
-from dynamo_dap.debuggee.torch_internals.translator import with_callers
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text
@@ -42,8 +42,8 @@ _MESSAGE = 4000
 
 NodeTexts = Callable[[Any], tuple[str, str]]
 """Writes a node: the expression it computes, and what its result is."""
-GuardTexts = Callable[[Any], Sequence[tuple[str, GuardFacts | ShapeGuardFacts]]]
-"""Writes the guards that a translator has asked for so far: the expression of each, and what is known of it."""
+GuardTexts = Callable[[TracedFrame], Sequence[tuple[str, GuardFacts | ShapeGuardFacts]]]
+"""Writes the guards that a trace has asked for so far: the expression of each, and what is known of it."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,10 @@ def graph_break(exception: Any, effect: str | None) -> GraphBreak:
 
 def place_of_problem(problem: BaseException) -> Place | None:
     """Return the user's innermost line that was traced when ``problem`` was raised; None when none was."""
-    translator = translator_of_break(problem)
-    chain = [] if translator is None else list(with_callers(translator))
-    found = next((one for one in chain if is_user_file(one.f_code.co_filename)), None)
-    return None if found is None else Place(str(found.f_code.co_filename), max(1, int(found.lineno)))
+    frame = frame_of_break(problem)
+    chain = [] if frame is None else frame.with_callers()
+    found = next((one for one in chain if is_user_file(one.path)), None)
+    return None if found is None else Place(found.path, max(1, found.line))
 
 
 def graph(index: int, name: str, fx_graph: Any, texts: NodeTexts) -> Graph:
@@ -162,12 +162,12 @@ def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
     )
 
 
-def guards(compiling: FrameCompile, output: Any, checks: Sequence[str]) -> tuple[int, list[Guard]]:
+def guards(compiling: FrameCompile, built: Sequence[BuiltGuard]) -> tuple[int, list[Guard]]:
     """Return how many guards there are, and as many as are kept; their lines are remembered for when one fails."""
     count = 0
     places: dict[str, TorchPlace] = {}
     found: list[Guard] = []
-    for one in built_guards(output, checks):
+    for one in built:
         at = place(one.place)
         if one.source and one.place and (one.check == "TENSOR_MATCH" or one.source not in places):
             places[one.source] = one.place
@@ -181,9 +181,9 @@ def guards(compiling: FrameCompile, output: Any, checks: Sequence[str]) -> tuple
     return count, found
 
 
-def guards_so_far(translator: Any, texts: GuardTexts) -> tuple[int, list[Guard]]:
+def guards_so_far(frame: TracedFrame, texts: GuardTexts) -> tuple[int, list[Guard]]:
     """Return how many guards a trace has asked for so far, and as many as are kept."""
-    asked_for = texts(translator)
+    asked_for = texts(frame)
     return len(asked_for), [_guard_so_far(*one) for one in asked_for[:MAXIMUM_GUARDS]]
 
 

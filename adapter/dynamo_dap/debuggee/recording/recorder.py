@@ -30,16 +30,22 @@ from dynamo_dap.debuggee.recording.answers import (
 from dynamo_dap.debuggee.recording.sources import digests_of
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
 from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
-from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
-from dynamo_dap.debuggee.torch_internals.compiled_frames import disassembled, output_files, phases_of, resume_codes
+from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_internals.compiled_frames import (
+    BuiltGuard,
+    disassembled,
+    output_files,
+    phases_of,
+    resume_codes,
+)
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_internals.graph import graphs_of
-from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break
+from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break, was_logged
 from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
-from dynamo_dap.debuggee.torch_internals.symbols import specialization_of
+from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_internals.traces import Trace, TraceNotes
-from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace, running_translator
+from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace
 from dynamo_dap.debuggee.torch_internals.user_errors import error_behind
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
@@ -164,20 +170,20 @@ class Recorder(CompileObserver):
 
     def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
         """See ``CompileReader``."""
-        translator = _translator_of(compile_id)
+        frame = _traced_in(compile_id)
         made = self.session.read(lambda session: session.find(compile_id))
-        if translator is None or made is None or index != len(made.graphs):
+        if frame is None or made is None or index != len(made.graphs):
             return None
-        graph = facts.graph(index, "graph so far", graphs_of(translator)[-1], self._texts.node)
+        graph = facts.graph(index, "graph so far", frame.graphs()[-1], self._texts.node)
         return graph_answer(graph, made, compile_id, is_final=False)
 
     def guards_so_far(self, compile_id: str) -> GuardsBody | None:
         """See ``CompileReader``."""
-        translator = _translator_of(compile_id)
+        frame = _traced_in(compile_id)
         made = self.session.read(lambda session: session.find(compile_id))
-        if translator is None or made is None or made.guards:
+        if frame is None or made is None or made.guards:
             return None
-        return guards_answer(*facts.guards_so_far(translator, self._texts.guards))
+        return guards_answer(*facts.guards_so_far(frame, self._texts.guards))
 
     # -- what is told: compiling threads ---------------------------------------------------------------------------
 
@@ -259,44 +265,41 @@ class Recorder(CompileObserver):
             text = facts.text_of(reason.strip(), _ROOM)
             self._take(AttemptRestarted(compiling.notes["id"], compiling.attempt, text))
 
-    def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
+    def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
         """See ``CompileObserver``."""
         compiling = HOOKS.current
-        if compiling is None or "id" not in compiling.notes or getattr(exception, "logged", False):
+        if compiling is None or "id" not in compiling.notes:
             return
         self._take_break(compiling.notes["id"], facts.graph_break(exception, _effect_of(reason)))
-        compiling.notes["told"] = exception
 
     def _take_break(self, identifier: str, found: GraphBreak) -> None:
         self._see(found.place, *(one.place for one in found.stack))
         self._take(BreakFound(identifier, found))
 
-    def graph_made(self, compiling: FrameCompile | None, output: Any, module: Any) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
         """See ``CompileObserver``."""
         if compiling is None or "id" not in compiling.notes:
             return
         found = self.session.read(lambda session: session.find(compiling.notes["id"]))
         index = 0 if found is None else len(found.graphs)
         name = f"graph {index}" if index else "graph"
-        graph = facts.graph(index, name, module.graph, self._texts.node)
-        self._take(GraphMade(compiling.notes["id"], graph))
+        made = facts.graph(index, name, graph, self._texts.node)
+        self._take(GraphMade(compiling.notes["id"], made))
         # Torch forgets what the nodes stand for when the trace is over.
         compiling.notes["values"] = values_of(compiling.notes["trace"])
 
-    def guards_made(self, compiling: FrameCompile | None, output: Any, checks: list[str]) -> None:
+    def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard]) -> None:
         """See ``CompileObserver``."""
         if compiling is not None and "id" in compiling.notes:
-            count, guards = facts.guards(compiling, output, checks)
-            self._take(GuardsMade(compiling.notes["id"], count, guards))
+            self._take(GuardsMade(compiling.notes["id"], *facts.guards(compiling, guards)))
 
-    def specialized(self, shape_env: Any, symbol: Any, value: Any, message: str) -> None:
+    def specialized(self, found: SpecializationFacts, message: str) -> None:
         """See ``CompileObserver``."""
         compiling = HOOKS.current
-        found = specialization_of(shape_env, symbol, value)
-        if compiling is None or found is None or "id" not in compiling.notes:
+        if compiling is None or "id" not in compiling.notes:
             return
-        translator = running_translator(sys._getframe())
-        at = None if translator is None else Place(str(translator.f_code.co_filename), int(translator.lineno))
+        frame = running_frame(sys._getframe())
+        at = None if frame is None else Place(frame.path, frame.line)
         specialization = Specialization(f"{found.source} == {found.value}", at)
         self._take(SizeSpecialized(compiling.notes["id"], specialization))
 
@@ -311,7 +314,7 @@ class Recorder(CompileObserver):
             name, at = facts.function_of(code)
             self._take(FrameSkipped(SkippedFrame(name, facts.text_of(reason, _ROOM), at)))
 
-    def compile_ended(self, compiling: FrameCompile, result: Any, problem: BaseException | None) -> None:
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """See ``CompileObserver``."""
         identifier = compiling.notes.get("id")
         if identifier is None:
@@ -319,12 +322,11 @@ class Recorder(CompileObserver):
         self._threads.pop(identifier, None)
         # Torch raises the same exception for the limit, and does not count it as a graph break.
         is_break = problem is not None and "limit" not in compiling.notes and is_graph_break(problem)
-        if is_break and not getattr(problem, "logged", False):
+        if is_break and not was_logged(problem):
             effect = "an error: fullgraph=True" if compiling.one_graph else "the function is skipped: it runs eagerly"
             self._take_break(identifier, facts.graph_break(problem, effect))
         self._take_trace(compiling, identifier)
-        code = getattr(getattr(result, "guarded_code", None), "code", None)
-        skip_reason = getattr(result, "skip_reason", None)
+        code = result.code
         resumes = resume_codes(code, getattr(compiling.frame, "f_globals", {}))
         at = None if problem is None else facts.place_of_problem(problem)
         self._see(at)
@@ -333,7 +335,7 @@ class Recorder(CompileObserver):
                 id=identifier,
                 state=_state_of(code, problem, is_error=compiling.one_graph),
                 seconds=self._clock() - compiling.notes["began"],
-                problem=_problem_text(skip_reason, problem),
+                problem=_problem_text(result.skip_reason, problem),
                 problem_place=at,
                 resumes=[facts.place_of_code(one) for one in resumes],
                 phases=phases_of(compiling.compile_id),
@@ -366,11 +368,11 @@ def _caller() -> Place | None:
     return None if frame is None else Place(frame.f_code.co_filename, frame.f_lineno or 1)
 
 
-def _translator_of(compile_id: str) -> Any | None:
-    """Return the translator that runs on this thread, when it works for that compile."""
+def _traced_in(compile_id: str) -> TracedFrame | None:
+    """Return the function that is being traced on this thread, when that is for this compile."""
     compiling = HOOKS.current
     is_its_trace = compiling is not None and compiling.notes.get("id") == compile_id
-    return running_translator(sys._getframe()) if is_its_trace else None
+    return running_frame(sys._getframe()) if is_its_trace else None
 
 
 def _effect_of(reason: str) -> str | None:

@@ -12,7 +12,8 @@ from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.sources import user_expression
 from dynamo_dap.debuggee.torch_internals.symbols import size_text
-from dynamo_dap.debuggee.torch_internals.tensor_facts import abbreviated, facts_of
+from dynamo_dap.debuggee.torch_internals.tensor_facts import abbreviated, facts_of, is_tensor
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.traces import Trace, TracedCode
 from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     CellForm,
@@ -27,7 +28,6 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     TensorForm,
     Unrealized,
 )
-from dynamo_dap.debuggee.torch_internals.trackers.registry import form_of
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, source_of
 from dynamo_dap.record.model import Place, TracedFunction, Value
 
@@ -53,30 +53,30 @@ def traced_functions(trace: Trace) -> list[TracedFunction]:
 
 def values_of(trace: Trace) -> list[Value]:
     """Return what names were assigned, as far as it is known."""
-    if trace.translator is None:
+    if trace.frame is None:
         return []
     found: dict[Value, None] = {}
     for traced in trace.codes:
-        for value in _values_of_code(trace.translator, traced):
+        for value in _values_of_code(trace.frame, traced):
             if len(found) >= MAXIMUM_VALUES:
                 break
             found[value] = None
     return list(found)
 
 
-def _values_of_code(tx: Any, traced: TracedCode) -> Iterable[Value]:
+def _values_of_code(frame: TracedFrame, traced: TracedCode) -> Iterable[Value]:
     begin = facts.place_of_code(traced.code)
     for name, tracker in traced.parameters.items():
         # What Dynamo hands to the functions that it makes has names of its own.
         if name.isidentifier() and not name.startswith("__"):
-            yield _value(tx, name, tracker, begin, is_parameter=True)
+            yield _value(frame, name, tracker, begin, is_parameter=True)
     for (name, place), trackers in traced.stored.items():
         for tracker in trackers:
-            yield _value(tx, name, tracker, Place(place.path, place.line, place.column), is_parameter=False)
+            yield _value(frame, name, tracker, Place(place.path, place.line, place.column), is_parameter=False)
 
 
-def _value(tx: Any, name: str, tracker: Any, place: Place, *, is_parameter: bool) -> Value:
-    writer = _Writer(tx)
+def _value(frame: TracedFrame, name: str, tracker: Any, place: Place, *, is_parameter: bool) -> Value:
+    writer = _Writer(frame)
     text = writer.text(tracker, _DEPTH)
     source = user_expression(source_of(tracker))
     return Value(name, text[:_ROOM], place, source, writer.has_tensor, is_parameter)
@@ -85,14 +85,14 @@ def _value(tx: Any, name: str, tracker: Any, place: Place, *, is_parameter: bool
 class _Writer:
     """Writes one value."""
 
-    def __init__(self, tx: Any) -> None:
-        self._tx = tx
+    def __init__(self, frame: TracedFrame) -> None:
+        self._frame = frame
         self.has_tensor = False
 
     def text(self, value: Any, depth: int) -> str:
         if not is_tracker(value):
             return self._object(value)
-        form = form_of(self._tx, value)
+        form = self._frame.form_of(value)
         match form:
             case TensorForm():
                 return self._tensor(form.example)
@@ -119,7 +119,7 @@ class _Writer:
 
     def _tensor(self, tensor: Any) -> str:
         self.has_tensor = True
-        if not _is_tensor(tensor):
+        if not is_tensor(tensor):
             return "Tensor"
         found = facts_of(tensor)
         return f"{abbreviated(found.dtype)}[{', '.join(found.shape)}]"
@@ -127,7 +127,7 @@ class _Writer:
     def _object(self, value: Any) -> str:
         if type(value) in _PLAIN:
             return repr(value) if len(str(value)) <= _ROOM else type(value).__name__
-        return self._tensor(value) if _is_tensor(value) else f"{type(value).__name__}"
+        return self._tensor(value) if is_tensor(value) else f"{type(value).__name__}"
 
     def _items(self, items: Any, depth: int) -> str:
         if depth == 0:
@@ -151,7 +151,3 @@ def _name(form: FunctionForm | InstanceForm | Composite) -> str:
             return str(type.__dict__["__name__"].__get__(form.cls))
         case Composite():
             return form.title
-
-
-def _is_tensor(value: object) -> bool:
-    return any(base.__name__ == "Tensor" and base.__module__ == "torch" for base in type(value).__mro__)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 import time
 import types
+from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.translator import compile_identity
 
 _CACHE_ENTRIES = "torch._dynamo.eval_frame:_debug_get_cache_entry_list"
 _METRICS = "torch._dynamo.utils:get_metrics_context"
@@ -17,9 +19,42 @@ CACHE_ENTRIES = Feature("cache entries of a code object", _CACHE_ENTRIES)
 ELAPSED = Feature("how long a compile has taken", _METRICS)
 
 
-def backend_name(tx: Any) -> str:
-    """Return the backend's name as given to ``torch.compile``."""
-    return name_of_backend(tx.output.compiler_fn)
+@dataclass(frozen=True, slots=True)
+class CompileFacts:
+    """A compile that is tracing, from the place of one of its functions."""
+
+    compile_id: str
+    """``0/1`` is the second compile of the first frame."""
+    attempt: int
+    """Counted from 0."""
+    code: types.CodeType
+    """What is being compiled."""
+    backend: str
+    """Its name as given to ``torch.compile``."""
+    is_full_graph: bool
+    """Whether a graph break is an error (``fullgraph=True``)."""
+    dynamic: str
+    seconds: float | None
+    """Since it began, pauses included; None when this torch does not note it."""
+    inlined: int
+    """How many functions the place is inlined into."""
+    guard_count: int
+
+
+def facts_of(tx: Any) -> CompileFacts:
+    """Return the facts of the compile that a translator works for."""
+    output = tx.output
+    return CompileFacts(
+        compile_id=str(getattr(output, "dynamo_compile_id", None) or "?"),
+        attempt=compile_identity().attempt,
+        code=output.root_tx.f_code,
+        backend=name_of_backend(output.compiler_fn),
+        is_full_graph=bool(getattr(output.root_tx, "one_graph", False)),
+        dynamic=_dynamic_option(),
+        seconds=_elapsed_seconds(),
+        inlined=int(tx.inline_depth),
+        guard_count=len(output.guards),
+    )
 
 
 def name_of_backend(function: Any) -> str:
@@ -40,12 +75,7 @@ _WRAPPERS = 16
 """Wrappers around a backend followed at most."""
 
 
-def is_full_graph(tx: Any) -> bool:
-    """Whether a graph break is an error (``fullgraph=True``)."""
-    return bool(getattr(tx.output.root_tx, "one_graph", False))
-
-
-def dynamic_option() -> str:
+def _dynamic_option() -> str:
     """Return what ``torch.compile(dynamic=...)`` was set to, told from the configuration in force."""
     config: Any = sys.modules["torch._dynamo.config"]
     if not getattr(config, "assume_static_by_default", True):
@@ -62,17 +92,12 @@ def cache_entries(code: types.CodeType) -> list[Any]:
     return list(CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(code))
 
 
-def elapsed_seconds() -> float | None:
+def _elapsed_seconds() -> float | None:
     """Return the seconds since this compile began, pauses included; None when this torch does not note it."""
     if ELAPSED.problem is not None:
         return None
     start = getattr(ELAPSED.resolve(_METRICS)(), "_start_time_ns", None)
     return None if not start else (time.time_ns() - start) / 1e9
-
-
-def compile_identifier(tx: Any) -> str:
-    """Return the compile's id: ``0/1`` is the second compile of the first frame."""
-    return str(getattr(tx.output, "dynamo_compile_id", None) or "?")
 
 
 def guard_expressions(entry: Any) -> list[str]:

@@ -17,7 +17,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.compiled_frames import BuiltGuard, built_guards
 from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.graph_breaks import was_logged
+from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard, requested_guard
+from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts, specialization_of
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 
 _COMPILE = "torch._dynamo.convert_frame:_compile"
 _TRANSFORM = "torch._dynamo.convert_frame:transform_code_object"
@@ -67,14 +72,23 @@ class FrameCompile:
     """For observers."""
 
 
+@dataclass(frozen=True, slots=True)
+class CompileResult:
+    """What a compile has given; nothing, when it ended by an exception."""
+
+    code: types.CodeType | None = None
+    """What was generated; None for a function that is skipped."""
+    skip_reason: str | None = None
+
+
 class CompileObserver:
     """What can be told; observers override what they list in ``CompileHooks.want``."""
 
     def compile_began(self, compiling: FrameCompile) -> None:
         """A compile begins, or is about to be given up for the recompile limit."""
 
-    def compile_ended(self, compiling: FrameCompile, result: Any, problem: BaseException | None) -> None:
-        """It is over: ``result`` is torch's ``ConvertFrameReturn``, None with ``problem``."""
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """It is over."""
 
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
         """No cache entry serves this call: torch's entries, and for each why it does not."""
@@ -85,31 +99,31 @@ class CompileObserver:
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
         """The analysis is given up to be started again."""
 
-    def graph_broke(self, translator: Any, reason: str, exception: Any) -> None:
-        """A graph break is certain. Told before torch logs it; ``exception.logged`` when it was told before."""
+    def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
+        """A graph break is certain. Told once, before torch logs it."""
 
-    def exception_met(self, translator: Any, exception: Any) -> None:
+    def exception_met(self, frame: TracedFrame, exception: Any) -> None:
         """An instruction of traced code raised, or a function that it called did: its handler is about to be found."""
 
-    def trace_failed(self, translator: Any, exception: Exception) -> None:
-        """An exception has come out of a trace; ``translator`` is its outermost one, and its state is still there."""
+    def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
+        """An exception has come out of a trace; ``frame`` is its outermost function, and its state is still there."""
 
-    def graph_made(self, compiling: FrameCompile | None, output: Any, module: Any) -> None:
-        """A graph is about to be given to the backend."""
+    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+        """An FX graph is about to be given to the backend."""
 
-    def backend_failed(self, compiling: FrameCompile | None, output: Any, module: Any, problem: BaseException) -> None:
-        """The backend raised."""
+    def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
+        """The backend raised; ``frame`` is the function being compiled."""
 
-    def guards_made(self, compiling: FrameCompile | None, output: Any, checks: list[str]) -> None:
-        """The guards are complete, and have their expressions; ``checks`` is all that will be checked."""
+    def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard]) -> None:
+        """The guards are complete, and have their expressions."""
 
     def frame_skipped(self, frame: Any, reason: str) -> None:
         """Dynamo will not compile a function."""
 
-    def specialized(self, shape_env: Any, symbol: Any, value: Any, message: str) -> None:
-        """A symbol was found to be equal to something."""
+    def specialized(self, found: SpecializationFacts, message: str) -> None:
+        """A size or number that the program gives became a constant."""
 
-    def guard_added(self, guard: Any) -> None:
+    def guard_added(self, guard: RequestedGuard) -> None:
         """A guard that was not there yet was asked for."""
 
 
@@ -216,10 +230,12 @@ def _wrap_compile(hooks: CompileHooks, original: Any) -> Any:
             hooks.tell("compile_began", compiling)
             result = original(*arguments, **keywords)
         except BaseException as problem:
-            hooks.tell("compile_ended", compiling, None, problem)
+            hooks.tell("compile_ended", compiling, CompileResult(), problem)
             raise
         else:
-            hooks.tell("compile_ended", compiling, result, None)
+            code = getattr(getattr(result, "guarded_code", None), "code", None)
+            made = CompileResult(code, getattr(result, "skip_reason", None))
+            hooks.tell("compile_ended", compiling, made, None)
             return result
         finally:
             hooks.leave()
@@ -294,7 +310,7 @@ def _wrap_reasons_of_stance(hooks: CompileHooks, original: Any) -> Any:
             hooks.tell("compile_began", compiling)
             _tell_recompiles(hooks, entries, reasons)
             refused = RuntimeError("Detected recompile when torch.compile stance is 'fail_on_recompile'.")
-            hooks.tell("compile_ended", compiling, None, refused)
+            hooks.tell("compile_ended", compiling, CompileResult(), refused)
         finally:
             hooks.leave()
         return reasons
@@ -315,7 +331,8 @@ def _wrap_limit(hooks: CompileHooks, original: Any) -> Any:
 
 def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
     def log_graph_break(self: Any, code_options: Any, reason: str = "", exc: Any = None) -> Any:
-        hooks.tell("graph_broke", self, reason, exc)
+        if not was_logged(exc):
+            hooks.tell("graph_broke", TracedFrame(self), reason, exc)
         return original(self, code_options, reason=reason, exc=exc)
 
     return log_graph_break
@@ -323,7 +340,7 @@ def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
 
 def _wrap_exception_handler(hooks: CompileHooks, original: Any) -> Any:
     def exception_handler(self: Any, raised_exception: Any) -> Any:
-        hooks.tell("exception_met", self, raised_exception)
+        hooks.tell("exception_met", TracedFrame(self), raised_exception)
         return original(self, raised_exception)
 
     return exception_handler
@@ -334,7 +351,7 @@ def _wrap_cleanup(hooks: CompileHooks, original: Any) -> Any:
         # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
         exception, translator = sys.exc_info()[1], getattr(self, "root_tx", None)
         if isinstance(exception, Exception) and translator is not None and _passes(exception, sys._getframe(1)):
-            hooks.tell("trace_failed", translator, exception)
+            hooks.tell("trace_failed", TracedFrame(translator), exception)
         return original(self, *arguments, **keywords)
 
     return cleanup
@@ -349,11 +366,12 @@ def _passes(exception: BaseException, frame: types.FrameType) -> bool:
 
 def _wrap_backend(hooks: CompileHooks, original: Any) -> Any:
     def call_user_compiler(self: Any, gm: Any, *arguments: Any, **keywords: Any) -> Any:
-        hooks.tell("graph_made", hooks.current, self, gm)
+        hooks.tell("graph_made", hooks.current, gm.graph)
         try:
             return original(self, gm, *arguments, **keywords)
         except Exception as problem:
-            hooks.tell("backend_failed", hooks.current, self, gm, problem)
+            if self.root_tx is not None:
+                hooks.tell("backend_failed", TracedFrame(self.root_tx), gm.graph, problem)
             raise
 
     return call_user_compiler
@@ -363,9 +381,10 @@ def _wrap_build_guards(hooks: CompileHooks, original: Any) -> Any:
     def build_guards(self: Any, *arguments: Any, **keywords: Any) -> Any:
         built = original(self, *arguments, **keywords)
         output = getattr(getattr(self, "tracer_output", None), "output_graph", None)
-        if output is not None:
+        if output is not None and hooks.is_told("guards_made"):
             checks = getattr(getattr(built, "guard_manager", None), "code_parts", None) or ()
-            hooks.tell("guards_made", hooks.current, output, [str(one) for one in checks])
+            made = list(built_guards(output, [str(one) for one in checks]))
+            hooks.tell("guards_made", hooks.current, made)
         return built
 
     return build_guards
@@ -387,7 +406,9 @@ def _wrap_replacement(hooks: CompileHooks, original: Any) -> Any:
         answer = original(self, a, tgt, msg)
         now = self.replacements.get(a)
         if now is not None and now is not before:
-            hooks.tell("specialized", self, a, now, msg)
+            found = specialization_of(self, a, now)
+            if found is not None:
+                hooks.tell("specialized", found, msg)
         return answer
 
     return _set_replacement
@@ -398,7 +419,7 @@ def _wrap_add_guard(hooks: CompileHooks, original: Any) -> Any:
         before = len(self.inner)
         answer = original(self, guard, skip=skip + 1, **keywords)
         if len(self.inner) != before:
-            hooks.tell("guard_added", guard)
+            hooks.tell("guard_added", requested_guard(guard))
         return answer
 
     return add

@@ -13,7 +13,8 @@ from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.torch_internals.dynamo_names import without_resumes
-from dynamo_dap.debuggee.torch_internals.translator import Translator, outermost, translator_of_traceback
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.translator import translator_of_traceback, with_callers
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, users_frame
 
 _ANOTHER = "\n\n*** While handling this graph break, another graph break occurred: ***\n\n"
@@ -91,6 +92,11 @@ def is_graph_break(problem: object) -> bool:
     return any(kind.__name__ in _BREAKS and kind.__module__.startswith("torch.") for kind in kinds)
 
 
+def was_logged(problem: object) -> bool:
+    """Whether torch has logged a graph break: it handles the same one in each function that was inlined."""
+    return bool(getattr(problem, "logged", False))
+
+
 def is_control_flow(problem: BaseException) -> bool:
     """Whether Dynamo raises the exception to go another way: it begins again, or leaves the function alone."""
     return any(
@@ -99,8 +105,8 @@ def is_control_flow(problem: BaseException) -> bool:
     )
 
 
-def translator_of_break(exception: BaseException) -> Translator | None:
-    """Return the innermost translator that was running where it all began; None for none but who handles it.
+def frame_of_break(exception: BaseException) -> TracedFrame | None:
+    """Return the innermost function that was being traced where it all began; None for none but who handles it.
 
     A break that another one led to, or an exception that the traced code raised, has that one as its context.
     """
@@ -108,7 +114,7 @@ def translator_of_break(exception: BaseException) -> Translator | None:
     while (earlier := _led_to(exception)) is not None:
         exception = earlier
         found = translator_of_traceback(exception.__traceback__) or found
-    return found
+    return None if found is None else TracedFrame(found)
 
 
 def _led_to(exception: BaseException) -> BaseException | None:
@@ -120,30 +126,31 @@ def _led_to(exception: BaseException) -> BaseException | None:
     return earlier if became_this else None
 
 
-def is_error(translator: Translator) -> bool:
-    """Whether graph breaks are errors in a translator's trace: ``fullgraph=True``, or ``error_on_graph_break``."""
-    return bool(outermost(translator).one_graph or translator.error_on_graph_break)
+def is_error(frame: TracedFrame) -> bool:
+    """Whether graph breaks are errors in a function's trace: ``fullgraph=True``, or ``error_on_graph_break``."""
+    *_, outermost = with_callers(frame.translator)
+    return bool(outermost.one_graph or frame.translator.error_on_graph_break)
 
 
 ERROR_EFFECT = "graph breaks are errors here (fullgraph=True): the program gets an exception"
 
 
-def effect_of_break(translator: Translator, reason: str, facts: BreakFacts) -> str:
-    """Tell what becomes of the function when ``translator`` handles a break, for the ``reason`` that torch logs."""
+def effect_of_break(frame: TracedFrame, reason: str, facts: BreakFacts) -> str:
+    """Tell what becomes of a function whose trace handles a break, for the ``reason`` that torch logs."""
     if reason.startswith("Failed to handle graph break gracefully"):
         if _LOOP in (facts.kind, facts.consequence):
             return "a graph break in a loop: the function is skipped and runs eagerly as a whole"
         return "the function cannot resume from here and is skipped: it runs eagerly as a whole"
-    speculation = getattr(translator, "current_speculation", None)
+    speculation = getattr(frame.translator, "current_speculation", None)
     if reason.startswith("Encountered graph break that we cannot resume from") and speculation is not None:
         return f"compiled up to line {int(speculation.lineno)}; from there on the function runs eagerly"
-    return f"the rest is compiled by itself: it resumes at line {_line_after(translator)}"
+    return f"the rest is compiled by itself: it resumes at line {_line_after(frame.translator)}"
 
 
 _LOOP = "graph break in loop"
 
 
-def _line_after(translator: Translator) -> int:
+def _line_after(translator: Any) -> int:
     """Return the line of the instruction that a resume function begins with."""
     index = translator.instruction_pointer
     following = translator.instructions[index] if index < len(translator.instructions) else None

@@ -51,6 +51,14 @@ def attribute_changes(tx: Any) -> Iterator[tuple[Any, str, Any]]:
             yield tracker, name, value
 
 
+def changed_variable(tracker: Any, name: str, source: str) -> str | None:
+    """Return which variable a pending store changes: ``nonlocal total``, ``global counter``; None for an attribute."""
+    kind = type(tracker).__name__
+    if kind == "CellVariable":
+        return f"nonlocal {fields_of(tracker).get('local_name') or source}"
+    return f"global {name}" if kind == "NewGlobalVariable" else None
+
+
 def modified_containers(tx: Any) -> Iterator[Any]:
     """Yield the trackers of containers that existed before and were modified."""
     for tracker in list(tx.output.side_effects.id_to_variable.values()):

@@ -68,10 +68,22 @@ def kind_of(tensor: Any) -> str:
     return name
 
 
+def is_tensor(value: object) -> bool:
+    """Whether ``value`` is a tensor, fake or real, told by its class."""
+    kinds = type.__dict__["__mro__"].__get__(type(value))
+    return any(kind.__name__ == "Tensor" and kind.__module__ == "torch" for kind in kinds)
+
+
 def is_fake_tensor(value: object) -> bool:
     """Whether ``value`` is a FakeTensor, told by its class: a tensor subclass may redefine what an instance is."""
     fake: Any = sys.modules.get("torch._subclasses.fake_tensor")
     return fake is not None and issubclass(type(value), fake.FakeTensor)
+
+
+FAKE_ATTRIBUTES = frozenset(
+    {"fake_mode", "fake_device", "constant", "real_tensor", "pytype", "dispatch_keys", "_is_param"}
+)
+"""What a FakeTensor stores for torch's own use."""
 
 
 def is_fake(tensor: Any) -> bool:

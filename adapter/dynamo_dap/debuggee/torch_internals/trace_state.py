@@ -14,17 +14,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.translator import with_callers
 from dynamo_dap.debuggee.torch_internals.variable_trackers import fields_of, is_tracker
 
 _PLAIN = (int, float, str, bool, bytes, type(None), tuple, frozenset)
-
-
-def chain_of(tx: Any) -> Iterator[Any]:
-    """Yield the translator, the one that inlines it, and so on out to the frame being compiled."""
-    current = tx
-    while current is not None:
-        yield current
-        current = getattr(current, "parent", None)
 
 
 def counts_of(tx: Any) -> dict[str, Any]:
@@ -44,8 +37,8 @@ def counts_of(tx: Any) -> dict[str, Any]:
         "tracked objects": len(effects.id_to_variable),
         "changed objects": len(effects.store_attr_mutations),
         "tensor hooks": len(effects.tensor_hooks),
-        "local variables": sum(len(each.symbolic_locals) for each in chain_of(tx)),
-        "values on the stack": sum(len(each.stack) for each in chain_of(tx)),
+        "local variables": sum(len(each.symbolic_locals) for each in with_callers(tx)),
+        "values on the stack": sum(len(each.stack) for each in with_callers(tx)),
     }
 
 
@@ -96,6 +89,30 @@ class TraceState:
             each.restore()
 
 
+class Undo:
+    """Takes back what an evaluation changed in a trace: everything when it was given the interpreter itself."""
+
+    def __init__(self, tx: Any, *, whole_trace: bool) -> None:
+        """Note the state of ``tx``'s trace."""
+        self._tx = tx
+        self._symbols = ObjectState(tx.output.shape_env)
+        self._trace = TraceState(tx) if whole_trace else None
+        self._counts = counts_of(tx)
+
+    def take_back(self) -> tuple[list[str], list[str]]:
+        """Put the trace back; return what had changed, and what still is different, for a person."""
+        changes = self._trace.changes() if self._trace is not None else []
+        if self._trace is not None:
+            if changes:
+                self._trace.restore()
+            self._trace.restore_statistics()
+        self._symbols.restore()
+        left = differences(self._counts, counts_of(self._tx)) or (
+            self._trace.changes() if changes and self._trace else []
+        )
+        return changes, left
+
+
 def _statistics() -> dict[str, Any]:
     module: Any = sys.modules.get("torch._dynamo.utils")
     return dict(getattr(module, "counters", {}))
@@ -103,7 +120,7 @@ def _statistics() -> dict[str, Any]:
 
 def _state_objects(tx: Any) -> Iterator[Any]:
     output = tx.output
-    yield from chain_of(tx)
+    yield from with_callers(tx)
     yield output
     yield output.side_effects
     if hasattr(output, "bytecode_tracing_timings"):
@@ -132,7 +149,7 @@ def _code_states() -> Iterator[Any]:
 def reachable_trackers(tx: Any) -> Iterator[Any]:
     """Yield every tracker that the trace can reach, and the caches of lazy ones."""
     pending: list[Any] = []
-    for each in chain_of(tx):
+    for each in with_callers(tx):
         pending += [each.symbolic_locals, each.stack, each.post_prune_cell_and_freevars]
     effects = tx.output.side_effects
     pending += [effects.id_to_variable, effects.store_attr_mutations]

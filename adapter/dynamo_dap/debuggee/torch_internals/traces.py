@@ -15,7 +15,9 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.side_effects import cell_contents
-from dynamo_dap.debuggee.torch_internals.translator import LINE_HOOKS, Instruction, Translator, is_in_resume_prologue
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS
+from dynamo_dap.debuggee.torch_internals.translator import Translator, is_in_resume_prologue
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 
 _BASE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase"
@@ -47,13 +49,13 @@ class Trace:
         self._is_wanted = is_wanted
         self._unwanted = TracedCode((lambda: None).__code__)
         self._by_id: dict[int, TracedCode] = {}
-        self.translator: Translator | None = None
-        """One of the compile's, to read trackers with."""
+        self.frame: TracedFrame | None = None
+        """One of the compile's functions, to read trackers with."""
 
     def clear(self) -> None:
         """The analysis starts again."""
         self._by_id.clear()
-        self.translator = None
+        self.frame = None
 
     def line(self, translator: Translator) -> None:
         """Note the line that the translator is at."""
@@ -64,7 +66,7 @@ class Trace:
 
     def _begin(self, translator: Translator) -> TracedCode:
         code = translator.f_code
-        self.translator = translator
+        self.frame = TracedFrame(translator)
         if not self._is_wanted(code.co_filename):
             # It is not the user's: the lines of all such functions go to one place, and are forgotten.
             traced = self._unwanted
@@ -75,7 +77,7 @@ class Trace:
         self._by_id[id(code)] = traced
         return traced
 
-    def store(self, translator: Translator, instruction: Instruction) -> None:
+    def store(self, translator: Translator, instruction: Any) -> None:
         """Note what was just assigned."""
         traced = self._by_id.get(id(translator.f_code))
         if traced is None or traced is self._unwanted or is_in_resume_prologue(translator):
@@ -150,7 +152,7 @@ class TraceNotes:
             trace.line(translator)
 
     def _wrapper(self, original: Any) -> Any:
-        def store(self_: Translator, instruction: Instruction) -> Any:
+        def store(self_: Translator, instruction: Any) -> Any:
             answer = original(self_, instruction)
             trace = self._trace
             if trace is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_control_flow, is_graph_break
-from dynamo_dap.debuggee.torch_internals.translator import Translator
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 
 _STEPS = 20
 """Exceptions followed at most, from the outermost to what began it."""
@@ -69,9 +69,9 @@ def is_raised_by_user(exception: BaseException) -> bool:
     return is_graph_break(exception) and str(getattr(exception, "gb_type", "")).startswith("Observed exception")
 
 
-def error_being_raised(translator: Translator) -> UserError | None:
+def error_being_raised(frame: TracedFrame) -> UserError | None:
     """Return the exception that is on its way through traced code."""
-    tracker = getattr(getattr(translator, "exn_vt_stack", None), "_current_exception", None)
+    tracker = getattr(getattr(frame.translator, "exn_vt_stack", None), "_current_exception", None)
     kind = _field(tracker, "exc_type")
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
         return None

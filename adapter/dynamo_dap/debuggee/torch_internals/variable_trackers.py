@@ -10,6 +10,9 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+Tracker = Any
+"""A ``VariableTracker``, or a real object or form where Dynamo keeps those in place of one; opaque to other rooms."""
+
 _dictionary = object.__getattribute__
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-import sys
 import types
 from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.torch_internals.compiled_functions import compiled_original, is_disabled
+from dynamo_dap.debuggee.values.eager_frames import locals_of
 from dynamo_dap.debuggee.values.families import Family, View, family_for, family_of
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable
 from dynamo_dap.debuggee.values.objects import attribute_variable, attributes_of
 from dynamo_dap.debuggee.values.paging import in_pages, unique_names
-from dynamo_dap.debuggee.values.type_facts import class_dictionary, instance_dictionary, module_of, qualified_name_of
+from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
 
 _VARIABLE_POSITIONAL, _VARIABLE_KEYWORDS = 0x04, 0x08
 
@@ -40,20 +40,6 @@ def parameters_of(code: types.CodeType) -> str:
     if code.co_flags & _VARIABLE_KEYWORDS:
         parts.append(f"**{names[following]}")
     return ", ".join(parts)
-
-
-def location_of_class(cls: type) -> Location | None:
-    """Return the place of a class: its first line where Python keeps it (3.13), else its first method's."""
-    dictionary = class_dictionary(cls)
-    methods = [item.__code__ for item in dictionary.values() if type(item) is types.FunctionType]
-    module = sys.modules.get(module_of(cls))
-    path = None if module is None else instance_dictionary(module).get("__file__")
-    own = [code for code in methods if code.co_filename == path]  # dataclasses put methods of their own file in
-    if not own:
-        return None
-    first = min(own, key=lambda code: code.co_firstlineno)
-    line = dictionary.get("__firstlineno__", first.co_firstlineno)
-    return Location(first.co_filename, max(line, 1)) if type(line) is int else None
 
 
 def location_of_callable(value: object) -> Location | None:
@@ -327,8 +313,6 @@ class Generators(Family):
         _, frame = _code_and_frame(value)
         if frame is None:
             return None
-        from dynamo_dap.debuggee.values.eager_frames import locals_of
-
         return locals_of(frame, with_expressions=False)
 
     def location(self, value: Any) -> Location | None:

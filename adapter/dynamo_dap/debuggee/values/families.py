@@ -49,7 +49,7 @@ class Family:
         """Return where the value itself is defined."""
         return None
 
-    def type_name(self, value: Any) -> str:
+    def type_name(self, value: Any) -> str | None:
         """Return the name of the value's type, for the type column."""
         return qualified_name_of(type(value))
 
@@ -117,7 +117,7 @@ class View:
     def value(self, value: object, expression: str | None = None) -> Value:
         """Return any Python object as it is shown; ``expression`` gives it again in a watch."""
         try:
-            return family_of(value).present(value, expression, self)
+            return self.shown(value, expression)
         except Interrupted:
             raise
         except BaseException as problem:  # noqa: BLE001 - an object may be broken in any way; its neighbours still show
@@ -126,11 +126,21 @@ class View:
     def text(self, value: object, room: int = MAXIMUM_TEXT, depth: int = DEPTH_OF_PREVIEW) -> str:
         """Return the object's text alone, bounded to ``room`` characters."""
         try:
-            return bounded_text(family_of(value).text(value, room, depth, self), max(room, 1))
+            seen = self.seen(value)
+            return bounded_text(family_of(seen).text(seen, room, depth, self), max(room, 1))
         except Interrupted:
             raise
         except BaseException as problem:  # noqa: BLE001 - as in value
             return f"<{qualified_name_of(type(value))}: {type(problem).__name__}>"
+
+    def shown(self, value: object, expression: str | None) -> Value:
+        """As ``value``, for objects that are not broken."""
+        seen = self.seen(value)
+        return family_of(seen).present(seen, expression, self)
+
+    def seen(self, value: object) -> object:
+        """Return what is shown in the place of ``value``."""
+        return value
 
 
 PLAIN = View()

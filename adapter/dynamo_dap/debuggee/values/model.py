@@ -177,6 +177,28 @@ class Deferred(Children):
         return self._made
 
 
+class Followed(Children):
+    """Children, and behind the named ones others that are computed when they are asked for."""
+
+    def __init__(self, children: Children | None, others: Callable[[], Sequence[Variable]]) -> None:
+        """``children`` come first."""
+        self._children = children
+        self._others = Deferred(others)
+
+    @property
+    def indexed_count(self) -> int:
+        """How many indexed children there are."""
+        return self._children.indexed_count if self._children else 0
+
+    def named(self) -> Sequence[Variable]:
+        """Return the named children, then the others."""
+        return [*(self._children.named() if self._children else ()), *self._others.named()]
+
+    def indexed(self, start: int, count: int) -> Sequence[Variable]:
+        """Return one page of indexed children."""
+        return self._children.indexed(start, count) if self._children else ()
+
+
 @dataclass(frozen=True, slots=True)
 class ScopeOfFrame:
     """A named group of variables of a frame, as DAP ``Scope``."""

@@ -7,11 +7,13 @@ held thread.
 from __future__ import annotations
 
 import dataclasses
+import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, View, family_for
-from dynamo_dap.debuggee.values.model import Children, Deferred, Variable
+from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Variable
 from dynamo_dap.debuggee.values.paging import PAGE, in_pages, unique_names
 from dynamo_dap.debuggee.values.type_facts import (
     class_dictionary,
@@ -19,6 +21,7 @@ from dynamo_dap.debuggee.values.type_facts import (
     full_name_of,
     instance_dictionary,
     is_python_class,
+    module_of,
     mro_of,
     qualified_name_of,
     slots_of,
@@ -31,6 +34,35 @@ def stored_attributes(value: object) -> Iterator[tuple[str, Any]]:
     for name, attribute in list(instance_dictionary(value).items()):
         if type(name) is str:
             yield name, attribute
+
+
+def stored_attribute(value: Any, name: str, missing: object) -> Any:
+    """Return what ``value`` or its class stores, methods bound; ``missing`` for a property or nothing at all."""
+    for stored_name, stored in stored_attributes(value):
+        if stored_name == name:
+            return stored
+    for registry in ("_parameters", "_buffers", "_modules"):
+        entries = instance_dictionary(value).get(registry)
+        if type(entries) is dict and name in entries:
+            return entries[name]
+    if isinstance(value, types.ModuleType):
+        return instance_dictionary(value).get(name, missing)
+    cls, instance = (value, None) if isinstance(value, type) else (type(value), value)
+    for base in mro_of(cls):
+        if name in class_dictionary(base):
+            return _bound(class_dictionary(base)[name], instance, cls, missing)
+    return missing
+
+
+def _bound(found: Any, instance: Any, cls: type, missing: object) -> Any:
+    kind = type(found)
+    if kind is types.FunctionType:
+        return found if instance is None else types.MethodType(found, instance)
+    if kind is staticmethod:
+        return found.__func__
+    if kind is classmethod and type(found.__func__) is types.FunctionType:
+        return types.MethodType(found.__func__, cls)
+    return found if find_in_type(found, "__get__") is None else missing
 
 
 def attributes_of(value: object, expression: str | None, view: View) -> list[Variable]:
@@ -138,11 +170,23 @@ class Classes(Family):
 
         return Deferred(lambda: [*bases(), *in_pages(len(entries()), page).named()])
 
-    def location(self, value: type) -> Any:
+    def location(self, value: type) -> Location | None:
         """Return the first line of the class, as far as its methods tell."""
-        from dynamo_dap.debuggee.values.callables import location_of_class
-
         return location_of_class(value)
+
+
+def location_of_class(cls: type) -> Location | None:
+    """Return the place of a class: its first line where Python keeps it (3.13), else its first method's."""
+    dictionary = class_dictionary(cls)
+    methods = [item.__code__ for item in dictionary.values() if type(item) is types.FunctionType]
+    module = sys.modules.get(module_of(cls))
+    path = None if module is None else instance_dictionary(module).get("__file__")
+    own = [code for code in methods if code.co_filename == path]  # dataclasses put methods of their own file in
+    if not own:
+        return None
+    first = min(own, key=lambda code: code.co_firstlineno)
+    line = dictionary.get("__firstlineno__", first.co_firstlineno)
+    return Location(first.co_filename, max(line, 1)) if type(line) is int else None
 
 
 _UNINTERESTING = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__dataclass_fields__"})

@@ -15,7 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata_reading
 from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of
-from dynamo_dap.debuggee.torch_internals.tensor_facts import TensorFacts, facts_of, is_fake
+from dynamo_dap.debuggee.torch_internals.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
 from dynamo_dap.debuggee.values.families import Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
 from dynamo_dap.debuggee.values.objects import attributes_of
@@ -91,7 +91,7 @@ class TensorChildren(Children):
         attributes = attributes_of(self._tensor, self._expression, self._view)
         if not self._fake:
             return attributes
-        return [each for each in attributes if each.name not in _FAKE_ATTRIBUTES and "_memo" not in each.name]
+        return [each for each in attributes if each.name not in FAKE_ATTRIBUTES and "_memo" not in each.name]
 
     def indexed(self, start: int, count: int) -> Sequence[Variable]:
         """Return one page of rows: numbers of a vector, else smaller tensors."""
@@ -137,12 +137,6 @@ class TensorChildren(Children):
 
     def _statistic(self, name: str) -> Callable[[], Value]:
         return lambda: statistic(self._tensor, name)
-
-
-_FAKE_ATTRIBUTES = frozenset(
-    {"fake_mode", "fake_device", "constant", "real_tensor", "pytype", "dispatch_keys", "_is_param"}
-)
-"""What a FakeTensor stores for torch's own use."""
 
 
 def lazy_variable(name: str, compute: Callable[[], Value]) -> Variable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.side_effects import cell_contents
+from dynamo_dap.debuggee.torch_internals.side_effects import cell_contents, pending_attributes
 from dynamo_dap.debuggee.torch_internals.trackers.forms import CellForm, Composite, Form, InstanceForm
 from dynamo_dap.debuggee.torch_internals.trackers.registry import in_words, reads
 from dynamo_dap.debuggee.torch_internals.variable_trackers import field, fields_of, held_trackers
@@ -55,9 +55,9 @@ def _context(_tx: Any, tracker: Any) -> Form:
 
 
 @reads("GenericContextWrappingVariable")
-def _generic_context(_tx: Any, tracker: Any) -> Form:
+def _generic_context(tx: Any, tracker: Any) -> Form:
     value = fields_of(tracker)["cm_obj"]
-    return InstanceForm(value, type(value))
+    return InstanceForm(value, type(value), stored=pending_attributes(tx, tracker))
 
 
 @reads("RepararametrizeModuleContextVariable")

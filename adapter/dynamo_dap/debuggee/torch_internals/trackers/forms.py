@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -35,6 +35,8 @@ class TensorForm:
     node: Any
     """The FX node that computes it."""
     kind: str = "Tensor"
+    number: Any = None
+    """The number, where the graph takes one of the program's as a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class InstanceForm:
     cls: type
     contents: Any = None
     """The form of what it contains, for a subclass of a builtin container."""
+    stored: dict[str, Any] = field(default_factory=dict)
+    """What the traced code stored on it, as trackers."""
 
 
 @dataclass(frozen=True, slots=True)

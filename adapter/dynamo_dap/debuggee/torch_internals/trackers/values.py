@@ -96,7 +96,7 @@ def _number_as_tensor(_tx: Any, tracker: Any) -> Form:
     node = node_of(tracker)
     raw = field(tracker, "raw_value")
     kind = f"{type(raw).__name__} as Tensor" if raw is not None else "number as Tensor"
-    return TensorForm(None if node is None else node.meta.get("example_value"), node, kind)
+    return TensorForm(None if node is None else node.meta.get("example_value"), node, kind, raw)
 
 
 @reads("SymNodeVariable")
@@ -109,7 +109,7 @@ def _symbolic_number(_tx: Any, tracker: Any) -> Form:
 def _instance(tx: Any, tracker: Any) -> Form:
     fields = fields_of(tracker)
     cls = fields.get("value_type") or type(fields["value"])
-    return InstanceForm(fields["value"], cls, contents_of(tx, tracker))
+    return InstanceForm(fields["value"], cls, contents_of(tx, tracker), pending_attributes(tx, tracker))
 
 
 @reads("UserDefinedExceptionObjectVariable")
@@ -123,9 +123,9 @@ def _user_exception(tx: Any, tracker: Any) -> Form:
 
 
 @reads("UnspecializedNNModuleVariable", "OptimizerVariable", "TorchScriptObjectVariable")
-def _module(_tx: Any, tracker: Any) -> Form:
+def _module(tx: Any, tracker: Any) -> Form:
     value = fields_of(tracker)["value"]
-    return InstanceForm(value, type(value))
+    return InstanceForm(value, type(value), stored=pending_attributes(tx, tracker))
 
 
 @reads("NNModuleVariable")
@@ -134,7 +134,7 @@ def _specialized_module(tx: Any, tracker: Any) -> Form:
     value = fields.get("value")
     if value is None:
         value = tx.output.get_submodule(fields["module_key"])
-    return InstanceForm(value, type(value))
+    return InstanceForm(value, type(value), stored=pending_attributes(tx, tracker))
 
 
 @reads("ExceptionVariable")

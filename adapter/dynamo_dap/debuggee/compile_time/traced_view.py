@@ -1,0 +1,104 @@
+"""How values look inside a trace: a tracker as what it stands for, a real object with its pending changes laid over.
+
+Behind a value's own children stands what Dynamo knows about it: FX node, source, mutation, where it was made. Made for
+one pause; runs on the tracing thread. Nothing here realizes a lazy tracker, adds a guard or a node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dynamo_dap.debuggee.compile_time.forms import form_family
+from dynamo_dap.debuggee.compile_time.graph_view import node_text, place_variable, user_location
+from dynamo_dap.debuggee.compile_time.stand_ins import form_behind, is_stand_in
+from dynamo_dap.debuggee.torch_internals.graph import user_place
+from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic
+from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor, kind_of
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, Known, NumberForm, TensorForm
+from dynamo_dap.debuggee.torch_internals.variable_trackers import (
+    Place,
+    Tracker,
+    created_at,
+    is_unrealized,
+    mutation_state,
+    source_name,
+    source_of,
+)
+from dynamo_dap.debuggee.values.model import Fixed, Followed, Value, Variable, bounded_text
+from dynamo_dap.debuggee.values.python_values import View
+
+_SUMMARY = 160
+"""Characters of the summary: a source deep inside a library runs long."""
+
+
+class TracedView(View):
+    """Values as a traced function sees them."""
+
+    def __init__(self, frame: TracedFrame) -> None:
+        """``frame`` is the function."""
+        self.frame = frame
+
+    def shown(self, value: object, expression: str | None) -> Value:
+        """Return a tracker, a form, or a real object as it is shown."""
+        tracker = self.frame.tracker_of(value)
+        if tracker is None:
+            return super().shown(value, expression)
+        form = self.frame.form_of(tracker)
+        shown = form_family(form).present(form, expression, self)
+        if isinstance(form, Known) and type(form.value) in _SCALARS and source_of(tracker) is None:
+            return shown
+        return replace(shown, children=Followed(shown.children, lambda: self._facts(tracker, form)))
+
+    def seen(self, value: object) -> object:
+        """Return the form of what Dynamo tracks, of a SymInt or FakeTensor that was computed, of a stand-in."""
+        if isinstance(value, Form):
+            return value
+        tracker = self.frame.tracker_of(value)
+        if tracker is not None:
+            return self.frame.form_of(tracker)
+        if is_symbolic(value):
+            return NumberForm(value, None)
+        if is_stand_in(value):
+            return form_behind(value)
+        return TensorForm(value, None, kind_of(value)) if is_fake_tensor(value) else value
+
+    def _facts(self, tracker: Tracker, form: Form) -> list[Variable]:
+        """Return what is known, on its own level for tensors and symbols, else in one group called ``Dynamo``."""
+        node = form.node if isinstance(form, TensorForm | NumberForm) else None
+        found = None if node is None else user_place(node)
+        # Of a graph's value the line of the user's, not that of a library that it called.
+        place = created_at(tracker) if found is None else found[0]
+        facts = _facts(tracker, None if place is None or place.path.startswith("<") else place)
+        if isinstance(form, TensorForm | NumberForm):
+            return facts if node is None else [_node(node), *facts]
+        source, summary = source_name(source_of(tracker)), type(tracker).__name__
+        if source is not None:
+            summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
+        return [Variable("Dynamo", Value(summary, children=Fixed(tuple(facts)), kind="virtual"))]
+
+
+_SCALARS = (int, float, bool, str, complex, bytes, type(None))
+
+
+def _facts(tracker: Tracker, place: Place | None) -> list[Variable]:
+    facts = [Variable("tracker", Value(type(tracker).__name__, kind="virtual"))]
+    source = source_name(source_of(tracker))
+    if source is not None:
+        readable = as_the_user_wrote(source)
+        text = source if readable == source else f"{readable}, for guards {source}"
+        facts.append(Variable("source", Value(bounded_text(text), kind="virtual")))
+    if place is not None:
+        facts.append(place_variable("created at", place))
+    if is_unrealized(tracker):
+        facts.append(Variable("state", Value("unrealized: the traced code has not used it yet", kind="virtual")))
+    else:
+        facts.append(Variable("mutation", Value(mutation_state(tracker), kind="virtual")))
+    return facts
+
+
+def _node(node: Any) -> Variable:
+    location = user_location(node)
+    return Variable("FX node", Value(node_text(node), kind="virtual", location=location), declaration=location)

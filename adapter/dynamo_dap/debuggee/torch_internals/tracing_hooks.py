@@ -1,0 +1,119 @@
+"""Hooks into Dynamo's symbolic interpreter: before every line, and before every instruction.
+
+torch/_dynamo/symbolic_convert.py: ``InstructionTranslatorBase.starts_line`` is called for every instruction that has a
+line, ``step`` runs one instruction; both are looked up on the class at each call, so wrappers can come and go while a
+trace runs. Hooks are called on the tracing thread, which holds Dynamo's global compile lock: only one thread at a time
+is inside a trace. Installing and removing may happen on any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+
+_BASE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase"
+_STARTS_LINE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.starts_line"
+_STEP = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.step"
+
+LINES = Feature("stopping while Dynamo traces", _BASE, _STARTS_LINE)
+INSTRUCTIONS = Feature("stepping by instruction while Dynamo traces", _BASE, _STEP)
+
+Hook = Callable[[Any], None]
+"""Gets torch's ``InstructionTranslatorBase``."""
+
+
+class LineHooks:
+    """Wraps ``starts_line`` for whoever wants to hear of lines. One per process, as the method is."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hooks: dict[object, Hook] = {}
+        self._original: Any = None
+
+    def want(self, owner: object, hook: Hook | None) -> None:
+        """Call ``hook`` at every instruction that has a line, from now on; None to have none of ``owner`` any more.
+
+        ``lineno`` and ``instruction_pointer`` of the translator tell of the instruction by then.
+        """
+        with self._lock:
+            if hook is self._hooks.get(owner) or LINES.problem is not None:
+                return
+            base = LINES.resolve(_BASE)
+            if self._original is None:
+                self._original = base.__dict__["starts_line"]
+            if hook is None:
+                del self._hooks[owner]
+            else:
+                self._hooks[owner] = hook
+            wrapper = self._original
+            for one in self._hooks.values():
+                wrapper = _with_hook(wrapper, one)
+            base.starts_line = wrapper
+            if not self._hooks:
+                self._original = None
+
+
+def _with_hook(original: Any, hook: Hook) -> Any:
+    def starts_line(self: Any, lineno: int) -> None:
+        original(self, lineno)
+        hook(self)
+
+    return starts_line
+
+
+LINE_HOOKS = LineHooks()
+
+
+class TranslatorHooks:
+    """Wrappers around two methods of the interpreter. One per process, as the methods are."""
+
+    def __init__(
+        self, on_line_instruction: Callable[[TracedFrame], None], on_instruction: Callable[[TracedFrame], None]
+    ) -> None:
+        """Keep the hooks to be called.
+
+        ``on_line_instruction`` is called at every instruction that has a line, once the frame tells of it;
+        ``on_instruction`` before every instruction is fetched.
+        """
+        self._on_line_instruction: Hook = lambda translator: on_line_instruction(TracedFrame(translator))
+        self._on_instruction = on_instruction
+        self._lock = threading.Lock()
+        self._original_step: Any = None
+        self._has_lines = False
+
+    def want(self, *, lines: bool, instructions: bool) -> None:
+        """Have exactly these hooks in."""
+        with self._lock:
+            LINE_HOOKS.want(self, self._on_line_instruction if lines else None)
+            self._has_lines = lines and LINES.problem is None
+            self._want_steps(instructions)
+
+    @property
+    def installed(self) -> tuple[str, ...]:
+        """The names of the methods that are wrapped now."""
+        names = {"starts_line": self._has_lines, "step": self._original_step is not None}
+        return tuple(name for name, is_in in names.items() if is_in)
+
+    def _want_steps(self, wanted: bool) -> None:
+        if wanted == (self._original_step is not None) or INSTRUCTIONS.problem is not None:
+            return
+        base = INSTRUCTIONS.resolve(_BASE)
+        if wanted:
+            self._original_step = base.__dict__["step"]
+            base.step = self._step_wrapper(self._original_step)
+        else:
+            base.step = self._original_step
+            self._original_step = None
+
+    def _step_wrapper(self, original: Any) -> Any:
+        hook = self._on_instruction
+
+        def step(self: Any) -> Any:
+            hook(TracedFrame(self))
+            return original(self)
+
+        return step
