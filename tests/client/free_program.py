@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.client import processes, zygote
@@ -27,9 +27,17 @@ _COMPLAINT = (
 class FreeProgram:
     """A running program; one that imports torch is forked (``zygote``), and ``process`` stands in for it."""
 
-    def __init__(self, path: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        python: Sequence[str] | None = None,
+    ) -> None:
+        """``python`` is the command that starts Python, where it is to be another one."""
         self._mark = uuid.uuid4().hex
-        python = zygote.python() if Fixture(path).imports_torch else [sys.executable]
+        if python is None:
+            python = zygote.python() if Fixture(path).imports_torch else [sys.executable]
         self.process = subprocess.Popen(
             [*python, "-u", str(path), *arguments],
             stdout=subprocess.PIPE,

@@ -13,7 +13,9 @@ import queue
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -111,16 +113,12 @@ class Peer:
         peer.timeline.expect_event("initialized")
         return peer
 
-    def finish(self, *, in_order: bool = True) -> None:
-        """Wait for the end of the program, and write down what it printed and its exit code.
-
-        ``in_order``: whether all of it takes the same way, so that the order of the lines is certain.
-        """
+    def finish(self) -> None:
+        """Wait for the end of the program, and write down what it printed and its exit code."""
         exited = self.timeline.expect_event("exited", unless=("stopped",))
         self.transcript.append(("exited", exited["exitCode"]))
         self.timeline.expect_event("terminated")
-        printed = self.output("stdout")
-        self.transcript.append(("stdout", printed if in_order else sorted(printed.splitlines())))
+        self.transcript.append(("stdout", self.output("stdout")))
 
     def close(self) -> None:
         """End the adapter."""
@@ -145,9 +143,10 @@ class Peer:
         except RequestFailed:
             return {"refused": command}
 
-    def breakpoints(self, *places: str, **options: Any) -> None:
-        """Set line breakpoints at markers."""
+    def breakpoints(self, *places: str, logged: Mapping[str, str] = MappingProxyType({}), **options: Any) -> None:
+        """Set line breakpoints at markers; those in ``logged`` print a message and do not stop."""
         lines = [{"line": self.fixture.line(place), **options} for place in places]
+        lines += [{"line": self.fixture.line(place), "logMessage": text} for place, text in logged.items()]
         body = self.ask("setBreakpoints", {"source": {"path": str(self.fixture.path)}, "breakpoints": lines})
         self.transcript.append(("breakpoints", [(one["verified"], one.get("line")) for one in body["breakpoints"]]))
 

@@ -73,8 +73,11 @@ def hit_condition(peer: Peer) -> None:
 @scenario
 def log_point(peer: Peer) -> None:
     with peer.launching(args=["loop", "3"]):
-        peer.breakpoints("loop", logMessage="i is {i}")
-    peer.finish(in_order=False)
+        peer.breakpoints("end", logged={"loop": "i is {i}"})
+    # What the program prints takes another way, and could come in between: it prints when all is logged.
+    peer.stop()
+    peer.note("logged", peer.output("stdout"))
+    _to_end(peer)
 
 
 @scenario

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import socket
 import threading
@@ -22,7 +23,7 @@ from dynamo_dap.protocol.messages import (
     parse,
     to_builtins,
 )
-from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.streams import PipeStream, SocketStream
 
 
 class Recorder:
@@ -190,3 +191,19 @@ def test_numbers_may_be_zero_and_those_that_nobody_answers_may_be_left_out(pair:
     assert response.request_seq == 0
     pair.raw.sendall(frame(b'{"type": "request", "command": "next"}'))
     assert "'seq'" in pair.far_side.problems.get(timeout=5)
+
+
+def test_a_pipe_that_has_ended_holds_no_descriptor() -> None:
+    reading, others = os.pipe()
+    their_reading, writing = os.pipe()
+    stream = PipeStream(reading, writing)
+    os.write(others, b"last words")
+    os.close(others)
+    assert stream.read() == b"last words"
+    assert stream.read() == stream.read() == b""
+    stream.close()
+    stream.close()
+    for descriptor in (reading, writing):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+    os.close(their_reading)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from dynamo_dap.debuggee.agent import handlers as _agent_handlers  # noqa: F401  (registers them)
 from dynamo_dap.debuggee.agent import requests as agent
+from dynamo_dap.debuggee.agent.interruption import Interruptible
+from dynamo_dap.debuggee.values.model import Interrupted
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
 from dynamo_dap.protocol.messages import ErrorBody, decode
@@ -112,6 +115,25 @@ def test_cancel_reaches_an_evaluation(session: Session, tmp_path: Path) -> None:
     assert failed.value.response.message == "cancelled"
     assert time.monotonic() - started < 20
     assert session.run_to_end() == 0
+
+
+def test_work_that_is_cancelled_before_it_begins_is_not_begun() -> None:
+    """Such as by a ``cancel`` right behind the request, while the first evaluation of all starts a watchdog."""
+    cancelled = Interruptible(60)
+    cancelled.interrupt()
+    with pytest.raises(Interrupted), cancelled.running():
+        raise AssertionError("it was begun")
+    assert not cancelled.timed_out
+    over = Interruptible(60)
+    with over.running():
+        pass
+    over.interrupt()
+    late = Interruptible(0.0)
+    deadline = time.monotonic() + 20
+    with contextlib.suppress(Interrupted), late.running():
+        while time.monotonic() < deadline:
+            pass
+    assert late.timed_out
 
 
 def test_cancelling_what_has_been_answered_is_no_error(session: Session) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,12 +22,12 @@ from tests.server.programs import RUNNING_ON, write
 class TcpServer:
     """A server process that listens."""
 
-    def __init__(self, *arguments: str, token: str | None = None) -> None:
+    def __init__(self, *arguments: str, token: str | None = None, python: Sequence[str] = (sys.executable,)) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "DYNAMO_DAP_ACCESS_TOKEN"}
         if token is not None:
             environment["DYNAMO_DAP_ACCESS_TOKEN"] = token
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "dynamo_dap", *arguments],
+            [*python, "-m", "dynamo_dap", *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

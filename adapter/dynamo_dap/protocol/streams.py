@@ -12,6 +12,8 @@ import socket
 from typing import Protocol
 
 _CHUNK_BYTES = 64 * 1024
+_CLOSED = -1
+"""In place of a descriptor."""
 _QUICK_ACKNOWLEDGEMENT: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
@@ -74,11 +76,14 @@ class PipeStream:
         self._closed = False
 
     def read(self) -> bytes:
-        """Return the next bytes; ``b""`` also when the pipe broke."""
+        """Return the next bytes; ``b""`` also when the pipe broke, and then for good."""
         try:
-            return os.read(self._read_descriptor, _CHUNK_BYTES)
+            data = os.read(self._read_descriptor, _CHUNK_BYTES)
         except OSError:
-            return b""
+            data = b""
+        if not data:
+            self._close_reading()
+        return data
 
     def write(self, data: bytes) -> None:
         """Write all of ``data``."""
@@ -88,11 +93,18 @@ class PipeStream:
             view = view[written:]
 
     def abandon(self) -> None:
-        """Close this process's descriptors."""
+        """Close this process's descriptors. Nobody reads here: the reader is in the process that it was forked from."""
+        self._close_reading()
         self.close()
 
+    def _close_reading(self) -> None:
+        descriptor, self._read_descriptor = self._read_descriptor, _CLOSED
+        if descriptor != _CLOSED:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
     def close(self) -> None:
-        """Close the writing end. The reading end is left to its blocked reader, which sees the end of the stream."""
+        """Close the writing end. The reading end is left to its blocked reader, which sees the end and closes it."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(OSError):

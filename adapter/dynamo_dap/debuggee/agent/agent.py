@@ -168,8 +168,6 @@ class Agent:
 
         def run() -> None:
             with self._answering_failures(reply, request, work.interruptible):
-                if work.cancelled:
-                    raise Interrupted
                 with work.interruptible.running():
                     body = handler.run(self, pause, arguments)
                 reply.respond(body)

@@ -33,10 +33,14 @@ class Interruptible:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._ident: int | None = None
+        self._is_over = False
         self._raised = False
 
     def running(self) -> Interruptible:
-        """Do the work inside this context. ``Interrupted`` comes out of it when the work was interrupted."""
+        """Do the work inside this context, once. ``Interrupted`` comes out of it when the work was interrupted.
+
+        Work that was interrupted before is not begun.
+        """
         return self
 
     def __enter__(self) -> None:
@@ -45,20 +49,27 @@ class Interruptible:
         if self._seconds is not None:
             _watchdog.watch(self, time.monotonic() + self._seconds)
         with self._lock:
-            self._ident = threading.get_ident()
+            if not self._raised:
+                self._ident = threading.get_ident()
+                return
+            self._is_over = True
+        _watchdog.forget(self)
+        raise Interrupted
 
     def interrupt(self) -> None:
-        """Raise ``Interrupted`` in the working thread, if it is inside the work."""
+        """Raise ``Interrupted`` in the working thread, now or when it begins the work; not when it is over."""
         with self._lock:
-            if self._ident is not None and not self._raised:
-                self._raised = True
+            if self._raised or self._is_over:
+                return
+            self._raised = True
+            if self._ident is not None:
                 raise_in_thread(self._ident, Interrupted)
 
     def time_out(self) -> None:
         """Interrupt because the time is up, or tell that this was in vain. The watchdog's thread."""
         with self._lock:
-            is_first = self._ident is not None and not self.timed_out
-            is_stuck = self._ident is not None and self.timed_out
+            is_first = not self._is_over and not self.timed_out
+            is_stuck = not self._is_over and self.timed_out
             self.timed_out = self.timed_out or is_first
         if is_first:
             self.interrupt()
@@ -69,11 +80,11 @@ class Interruptible:
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
-            ident, self._ident = self._ident, None
+            self._is_over = True
             raised = self._raised
         if self._seconds is not None:
             _watchdog.forget(self)
-        if raised and ident is not None:
+        if raised:
             # The exception may still be on its way: the work could have ended by itself just before. It must not
             # arrive in the user's program.
             _let_it_arrive()

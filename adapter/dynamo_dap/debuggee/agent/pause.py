@@ -57,14 +57,12 @@ class Work:
         self.on_stuck: Callable[[], None] = lambda: None
         """The work goes on though its time is up, in C code. The watchdog's thread."""
         self.interruptible = Interruptible(seconds, self._tell_stuck)
-        self.cancelled = False
 
     def _tell_stuck(self) -> None:
         self.on_stuck()
 
     def cancel(self) -> None:
         """Give the work up: it is not begun, or interrupted if it has. Any thread."""
-        self.cancelled = True
         self.interruptible.interrupt()
 
 
