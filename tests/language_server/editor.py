@@ -38,8 +38,11 @@ def run(program: Path, records: Path) -> None:
 class Editor:
     """One workspace in one editor; use as a context manager."""
 
-    def __init__(self, folder: Path, records: Path, *, options: Any = None, settings: Any = None) -> None:
-        """``settings`` are what the client answers to ``workspace/configuration``; None for one that cannot."""
+    def __init__(self, folder: Path | None, records: Path, *, options: Any = None, settings: Any = None) -> None:
+        """``folder`` is what is open, None for files alone.
+
+        ``settings`` are what the client answers to ``workspace/configuration``; None for one that cannot.
+        """
         self.folder = folder
         self.settings = settings
         self.diagnostics: dict[Path, list[types.Diagnostic]] = {}
@@ -121,7 +124,7 @@ class Editor:
                             code_action=types.CodeActionClientCapabilities(disabled_support=True)
                         ),
                     ),
-                    workspace_folders=[types.WorkspaceFolder(self.folder.as_uri(), self.folder.name)],
+                    workspace_folders=[types.WorkspaceFolder(one.as_uri(), one.name) for one in (self.folder,) if one],
                     initialization_options=options,
                 )
             )
@@ -182,9 +185,9 @@ class Editor:
             )
         )
 
-    def hints(self, path: Path) -> dict[tuple[int, int], str]:
-        """Return the inlay hints of a file: by line, from 1, and column."""
-        at = types.Range(types.Position(0, 0), types.Position(10_000, 0))
+    def hints(self, path: Path, lines: int = 10_000) -> dict[tuple[int, int], str]:
+        """Return the inlay hints of a file's first lines: by line, from 1, and column."""
+        at = types.Range(types.Position(0, 0), types.Position(lines, 0))
         params = types.InlayHintParams(types.TextDocumentIdentifier(path.as_uri()), at)
         found = self._await(self._client.text_document_inlay_hint_async(params)) or []
         return {(one.position.line + 1, one.position.character): str(one.label) for one in found}

@@ -108,6 +108,14 @@ def test_an_open_file_of_a_library_shows_what_was_found_in_it(editor: Editor, wo
     assert [lens.command.title for lens in editor.lenses(library) if lens.command]
 
 
+def test_a_file_of_a_library_that_is_opened_alone_is_enough(workspace: tuple[Path, Path]) -> None:
+    """It lies nowhere near the program that used it."""
+    program, library = workspace
+    with Editor(None, program.parent.parent / "records") as editor:
+        editor.open(library)
+        editor.wait("the break", lambda: bool(editor.at(library, Fixture(library).line("breaks"), "GB0059")))
+
+
 def test_a_folder_below_the_working_directory_is_enough(tmp_path: Path) -> None:
     """The program ran above what is opened: a package of its own, with the model in it."""
     package = tmp_path / "work" / "package"

@@ -69,6 +69,16 @@ def empty(x):  #@empty
     return 3
 
 
+@torch.compile(backend="eager")
+def named(x):
+    \N{MATHEMATICAL BOLD SMALL Z} = x + 1  #@bold
+    \N{LATIN SMALL LIGATURE FI}t = z[1:] * 2; fit = fit[1:]  #@twice
+    for n in range(2):
+        row = fit[n:]  #@loop
+    left = right = row + 1  #@chain
+    return left + right, \N{MATHEMATICAL BOLD SMALL Z}
+
+
 def main():
     fn(torch.ones(3), "a")  #@first
     fn(torch.ones(5), "a")  #@second
@@ -78,6 +88,7 @@ def main():
     skipped(torch.ones(3))
     empty(torch.ones(3))
     asking(torch.ones(3))
+    named(torch.ones(7))
     print("done", flush=True)
 
 
@@ -177,6 +188,40 @@ def test_shapes_are_shown_at_assignments(editor: Editor, program: Path, lines: F
     wide = PROGRAM.splitlines()[lines.line("wide") - 1]
     assert hints[lines.line("wide"), wide.index("u =") + 2] == f": f32[{symbol}]"
     assert not [at for at in hints if at[0] == lines.line("never")]
+
+
+def test_a_name_has_one_hint_in_a_line_wherever_it_is_written(editor: Editor, program: Path, lines: Fixture) -> None:
+    """Python takes letters that look different for the same name; positions are counted in UTF-16."""
+    hints = editor.hints(program)
+    of_line = {
+        marker: {column: text for (line, column), text in hints.items() if line == lines.line(marker)}
+        for marker in ("bold", "twice", "loop", "chain")
+    }
+    assert of_line["bold"] == {4 + 2: ": f32[7]"}
+    twice = PROGRAM.splitlines()[lines.line("twice") - 1]
+    assert of_line["twice"] == {twice.index("fit =") + 3: ": f32[5]"}
+    assert of_line["loop"] == {8 + 3: ": f32[5] | f32[4]"}
+    assert of_line["chain"] == {4 + 4: ": f32[4]", 4 + 4 + 8: ": f32[4]"}
+
+
+def test_a_name_is_hovered_however_it_is_written(editor: Editor, program: Path, lines: Fixture) -> None:
+    bold = editor.hover(program, lines.line("bold"), 5)
+    assert bold is not None
+    assert bold.startswith("**`z`**")
+    plain = PROGRAM.splitlines()[lines.line("twice") - 1]
+    assert editor.hover(program, lines.line("twice"), plain.index("z[")) == bold
+    assert f"`f32[7]` at line {lines.line('bold')} in named [" in bold
+
+
+def test_a_hover_answers_while_the_text_has_errors(editor: Editor, program: Path, lines: Fixture) -> None:
+    """As it has with most keystrokes; a new line in a function is one of it."""
+    changed = PROGRAM.replace("    return left + right", "    if left.\n    return left + right")
+    editor.change(program, changed)
+    line = next(number for number, text in enumerate(changed.splitlines(), 1) if text == "    if left.")
+    found = editor.hover(program, line, 8)
+    assert found is not None
+    assert f"`f32[4]` at line {lines.line('chain')} in named [" in found
+    editor.change(program, PROGRAM)
 
 
 def test_hints_go_with_a_setting(editor: Editor, program: Path) -> None:
@@ -284,6 +329,16 @@ def test_a_newer_record_takes_over_and_a_running_program_is_followed(tmp_path: P
         )
         run(program, records)
         editor.wait("the break to go", lambda: not editor.at(program, line))
+
+
+def test_a_file_that_is_opened_alone_is_enough(recorded: tuple[Path, Path]) -> None:
+    """An editor without a folder, such as one that was started with the file's name."""
+    program, records = recorded
+    line = Fixture(program).line("broken")
+    with Editor(None, records) as editor:
+        editor.open(program)
+        editor.wait("the graph break", lambda: bool(editor.at(program, line, "GB0025")))
+        assert editor.hints(program)
 
 
 def test_settings_may_come_with_the_beginning(recorded: tuple[Path, Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 
 from dynamo_dap.language_server.server import make_server
 
@@ -18,6 +19,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stdio", action="store_true", help="the only way to speak; given or not")
     parser.parse_args(arguments)
     server = make_server()
+    # What was imported stays for good: looking through it for garbage would only keep a hover waiting.
+    gc.freeze()
     try:
         server.start_io()
     finally:

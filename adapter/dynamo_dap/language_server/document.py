@@ -9,7 +9,7 @@ import ast
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 
 from dynamo_dap.language_server.line_map import LineMap
@@ -38,6 +38,14 @@ class Document:
     def now(self, line: int) -> int | None:
         """Return where a recorded line is; None when it was changed or removed."""
         return self._map.now(line)
+
+    def recorded(self, line: int) -> int | None:
+        """Return which recorded line a line is; None when it is a new or changed one."""
+        return self._map.recorded(line)
+
+    def recorded_in(self, lines: Iterable[int]) -> dict[int, int]:
+        """Return the lines that are among some now, by the lines that they were when they were recorded."""
+        return {recorded: line for line in lines if (recorded := self._map.recorded(line)) is not None}
 
     def line_of(self, place: Place | None) -> int | None:
         """Return the line of a place in this file as it is now."""
@@ -90,20 +98,26 @@ class Document:
         """What tells texts apart that Python does not take for the same: comments and empty lines may differ."""
         return ast.dump(self.tree) if self.tree is not None else "\n".join(self.lines)
 
-    def functions(self) -> Iterator[Function]:
-        """Yield every function."""
-        for node in ast.walk(self.tree) if self.tree else ():
-            if isinstance(node, Function):
-                yield node
+    @cached_property
+    def functions(self) -> list[Function]:
+        """Every function that is made by a ``def``."""
+        found: list[Function] = []
+        left: list[ast.AST] = [self.tree] if self.tree else []
+        while left:
+            for statement in _statements_in(left.pop()):
+                left.append(statement)
+                if isinstance(statement, Function):
+                    found.append(statement)
+        return found
 
     def function_at(self, place: Place | None) -> Function | None:
         """Return the function whose code begins at a recorded place: at its first decorator, or its ``def``."""
         line = self.line_of(place)
-        return next((one for one in self.functions() if line in (one.lineno, first_line(one))), None)
+        return next((one for one in self.functions if line in (one.lineno, first_line(one))), None)
 
     def function_around(self, line: int) -> Function | None:
         """Return the innermost function that a line is in."""
-        around = [one for one in self.functions() if first_line(one) <= line <= (one.end_lineno or one.lineno)]
+        around = [one for one in self.functions if first_line(one) <= line <= (one.end_lineno or one.lineno)]
         return max(around, key=lambda one: one.lineno, default=None)
 
     def statement_at(self, line: int) -> ast.stmt | None:
@@ -122,6 +136,14 @@ class Document:
     def column(self, line: int, column_in_bytes: int) -> int:
         """Return a column of the syntax tree, which counts bytes, in characters."""
         return len(self.text(line).encode()[:column_in_bytes].decode(errors="ignore"))
+
+
+def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is right below a node, but for expressions: in these there is no ``def``."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        below = getattr(node, name, None)
+        if isinstance(below, list):
+            yield from below
 
 
 @lru_cache(maxsize=4096)

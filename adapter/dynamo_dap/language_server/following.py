@@ -23,7 +23,7 @@ class RecordFollower:
     """Finds and reads records. ``poll`` is to be called again and again."""
 
     def __init__(self, roots: Callable[[], Sequence[Path]]) -> None:
-        """``roots`` are the folders of the workspace."""
+        """``roots`` are the folders of the workspace, or files that are open alone."""
         self._roots = roots
         self._reader: RecordReader | None = None
         self._programs: dict[Path, Started | None] = {}
@@ -74,7 +74,7 @@ class RecordFollower:
                 continue
             if path == self.path and self._shows_something():
                 return path
-            if self._scan(path).has_finished:
+            if self._scan(path).has_finished():
                 return path
             newest = newest or path
         return newest
@@ -84,11 +84,7 @@ class RecordFollower:
         return session is not None and any(one.state != TRACING for _, one in session.compiles())
 
     def _scan(self, path: Path) -> RecordScan:
-        scan = self._scans.get(path)
-        if scan is None:
-            scan = self._scans[path] = RecordScan(path)
-        scan.go_on()
-        return scan
+        return self._scans.setdefault(path, RecordScan(path))
 
     def _belongs(self, path: Path, program: Started, root: str) -> bool:
         """Whether a program ran in a folder, or lies there, or compiled what is in it."""
@@ -96,8 +92,9 @@ class RecordFollower:
         places = [program.cwd, *([str(Path(program.cwd, script))] if script.endswith(".py") else [])]
         if any(_is_inside(os.path.realpath(place), root) for place in places):
             return True
-        is_above = _is_inside(root, os.path.realpath(program.cwd))
-        return is_above and any(_is_inside(os.path.realpath(source), root) for source in self._scan(path).sources)
+        # A library's file lies anywhere; in a folder, the record of another program is nobody's.
+        may_be_its = _is_inside(root, os.path.realpath(program.cwd)) or Path(root).is_file()
+        return may_be_its and any(_is_inside(os.path.realpath(source), root) for source in self._scan(path).sources())
 
     def _look_at(self, path: Path) -> None:
         try:

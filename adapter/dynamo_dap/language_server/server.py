@@ -37,6 +37,7 @@ from dynamo_dap.record.session import Session
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.3
+_TYPING_SECONDS = 0.15
 _TRIAL_SECONDS = 600.0
 _WARNING = types.MessageType.Warning
 SECTION = "dynamo"
@@ -55,6 +56,7 @@ class RecordServer(LanguageServer):
         """By URI."""
         self._settings: dict[str, bool] = {}
         self._watching: asyncio.Task[None] | None = None
+        self._publishing: asyncio.TimerHandle | None = None
         self._trials = Trials(self)
         self._reports: tempfile.TemporaryDirectory[str] | None = None
         """Texts that the client was asked to show."""
@@ -105,6 +107,12 @@ class RecordServer(LanguageServer):
                 await self.workspace_code_lens_refresh_async(None)
 
     # -- diagnostics -----------------------------------------------------------------------------------------------
+
+    def publish_soon(self) -> None:
+        """Publish when the user stops typing for a moment: what is asked for in between is answered at once."""
+        if self._publishing is not None:
+            self._publishing.cancel()
+        self._publishing = asyncio.get_running_loop().call_later(_TYPING_SECONDS, self.publish)
 
     def publish(self) -> None:
         """Tell the client of every finding, and of those that are gone."""
@@ -303,8 +311,8 @@ def make_server() -> RecordServer:
         server.publish()
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    def did_change(_: types.DidChangeTextDocumentParams) -> None:
-        server.publish()
+    async def did_change(_: types.DidChangeTextDocumentParams) -> None:
+        server.publish_soon()
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def did_close(_: types.DidCloseTextDocumentParams) -> None:

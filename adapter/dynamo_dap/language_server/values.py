@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from lsprotocol.types import Hover, InlayHint, InlayHintKind, MarkupContent, MarkupKind, Range
 
-from dynamo_dap.language_server.document import Document, first_line, real_path
+from dynamo_dap.language_server.document import Document, real_path
 from dynamo_dap.language_server.positions import Positions
 from dynamo_dap.record.model import Compile, Guard, Value
 from dynamo_dap.record.session import Session
@@ -20,21 +20,51 @@ _GUARDS = 8
 
 
 class _Index:
-    """What one version of a session holds, by file and by name: a record has a hundred thousand values."""
+    """What one version of a session holds, by file: a record has a hundred thousand values."""
 
     def __init__(self, session: Session) -> None:
         self.version = session.version
-        self.values: dict[str, list[tuple[Compile, Value]]] = {}
-        """By the real path of the file."""
-        self.named: dict[tuple[str, str], list[tuple[Compile, Value]]] = {}
-        """By that and the name."""
+        self._values: dict[str, list[tuple[Compile, list[Value]]]] = {}
+        """By the path of the file, as it was recorded."""
+        self._functions: dict[str, set[tuple[int, int]]] = {}
+        """First and last lines of those that were traced, by the path of the file."""
         self._guards: dict[int, dict[str, list[Guard]]] = {}
         """By the identity of the compile, and the name that they begin with."""
         for _, compiled in session.compiles():
+            for one in compiled.traced:
+                lines = one.place.line, max(one.lines, default=one.place.line)
+                self._functions.setdefault(one.place.path, set()).add(lines)
+            by_path: dict[str, list[Value]] = {}
             for value in compiled.values:
-                path = real_path(value.place.path)
-                self.values.setdefault(path, []).append((compiled, value))
-                self.named.setdefault((path, value.name), []).append((compiled, value))
+                found = by_path.get(value.place.path)
+                if found is None:
+                    found = by_path[value.place.path] = []
+                found.append(value)
+            for path, values in by_path.items():
+                self._values.setdefault(path, []).append((compiled, values))
+
+    def values(self, path: str) -> Iterator[tuple[Compile, list[Value]]]:
+        """Yield what each compile knows of a file, by its real path."""
+        for recorded, found in self._values.items():
+            if real_path(recorded) == path:
+                yield from found
+
+    def function_around(self, document: Document, line: int) -> range:
+        """Return the lines, as they are now, of the innermost function that was traced around a line; none for none.
+
+        As they were recorded: the text may have errors of syntax, and is not parsed with each keystroke.
+        """
+        recorded = next((one for at in range(line, 0, -1) if (one := document.recorded(at)) is not None), None)
+        around = [
+            (first, last)
+            for path, found in self._functions.items()
+            if real_path(path) == document.path
+            for first, last in found
+            if recorded is not None and first <= recorded <= last
+        ]
+        now = [] if not around else [document.now(one) for one in range(*_inclusive(max(around)))]
+        known = [one for one in now if one is not None]
+        return range(*_inclusive((known[0], max(line, known[-1])))) if known else range(0)
 
     def guards(self, compiled: Compile, name: str) -> list[Guard]:
         """Return the guards on what a name's first part stands for."""
@@ -45,6 +75,10 @@ class _Index:
                 if guard.source:
                     known.setdefault(_first_name(guard.source), []).append(guard)
         return known.get(_first_name(name), [])
+
+
+def _inclusive(lines: tuple[int, int]) -> tuple[int, int]:
+    return lines[0], lines[1] + 1
 
 
 _indices: WeakKeyDictionary[Session, _Index] = WeakKeyDictionary()
@@ -70,47 +104,50 @@ def _first_name(source: str) -> str:
 _NAME = re.compile(r"\w+")
 
 
-def _values_in(session: Session, document: Document, name: str | None = None) -> Iterator[tuple[Compile, Value, int]]:
-    """Yield every value in a document, or those of one name: the compile, the value, and its line now."""
-    index = _index_of(session)
-    found = index.values.get(document.path) if name is None else index.named.get((document.path, name))
-    for compiled, value in found or ():
-        line = document.now(value.place.line)
-        if line is not None:
-            yield compiled, value, line
-
-
 def inlay_hints(session: Session, document: Document, positions: Positions, lines: range) -> list[InlayHint]:
     """Return shapes and dtypes at the assignments of some lines, as the last compile had them."""
-    found: dict[tuple[int, int], dict[Compile | int, list[tuple[Compile, Value]]]] = {}
-    columns: dict[tuple[int, str], int] = {}
+    found: dict[tuple[int, int], list[list[tuple[Compile, Value]]]] = {}
+    """By line and column, for each compile."""
+    last: dict[tuple[int, str], int] = {}
     """Where each name is assigned last in a line: one hint is enough."""
-    for compiled, value, line in _values_in(session, document):
-        if line not in lines or value.is_parameter or not value.has_tensor:
-            continue
-        column = document.column_after(line, value.name, value.place.column)
-        if column is not None:
-            columns[line, value.name] = max(column, columns.get((line, value.name), 0))
-            found.setdefault((line, column), {}).setdefault(id(compiled), []).append((compiled, value))
-    shown = {(line, column) for (line, _), column in columns.items()}
-    return [
-        _hint(document, positions, line, column, list(by_compile.values()))
-        for (line, column), by_compile in sorted(found.items())
-        if (line, column) in shown
-    ]
+    places: dict[tuple[int, str, int | None], tuple[int, int | None]] = {}
+    now = document.recorded_in(lines)
+    for compiled, values in _index_of(session).values(document.path):
+        for value in values:
+            place = value.place
+            if place.line not in now or value.is_parameter or not value.has_tensor:
+                continue
+            key = place.line, value.name, place.column
+            at = places.get(key)
+            if at is None:
+                line = now[place.line]
+                at = places[key] = line, document.column_after(line, value.name, place.column)
+            line, column = at
+            if column is not None:
+                last[line, value.name] = max(column, last.get((line, value.name), 0))
+                of_compiles = found.setdefault((line, column), [])
+                if not of_compiles or of_compiles[-1][0][0] is not compiled:
+                    of_compiles.append([])
+                of_compiles[-1].append((compiled, value))
+    shown = {(line, column) for (line, _), column in last.items()}
+    return [_hint(document, positions, at, of_compiles) for at, of_compiles in sorted(found.items()) if at in shown]
 
 
 def _hint(
-    document: Document, positions: Positions, line: int, column: int, compiles: list[list[tuple[Compile, Value]]]
+    document: Document, positions: Positions, at: tuple[int, int], compiles: list[list[tuple[Compile, Value]]]
 ) -> InlayHint:
     texts = list(dict.fromkeys(value.text for _, value in compiles[-1]))
     label = " | ".join(texts[:_SHOWN]) + (" | …" if len(texts) > _SHOWN else "")
-    rows = [f"- {_code(value.text)} in {_of(one)}" for known in compiles for one, value in known]
+    rows: dict[str, None] = {}
+    for compiled, value in (one for known in reversed(compiles) for one in reversed(known)):
+        rows[f"- {_code(value.text)} in {_of(compiled)}"] = None
+        if len(rows) == _ROWS:
+            break
     return InlayHint(
-        position=positions.position(document, line, column),
+        position=positions.position(document, *at),
         label=f": {label}",
         kind=InlayHintKind.Type,
-        tooltip=MarkupContent(MarkupKind.Markdown, "\n".join(list(dict.fromkeys(rows))[-_ROWS:])),
+        tooltip=MarkupContent(MarkupKind.Markdown, "\n".join(reversed(rows))),
     )
 
 
@@ -120,11 +157,16 @@ def hover(session: Session, document: Document, positions: Positions, line: int,
     if found is None:
         return None
     name, start, end = found
-    function = document.function_around(line)
-    inside = range(first_line(function), (function.end_lineno or line) + 1) if function else range(0)
+    inside = _index_of(session).function_around(document, line)
     # Python normalizes names, and the record has them as Python does.
     name = unicodedata.normalize("NFKC", name)
-    values = [(one, value, at) for one, value, at in _values_in(session, document, name) if at in inside]
+    now = document.recorded_in(inside)
+    values = [
+        (compiled, value, now[value.place.line])
+        for compiled, known in _index_of(session).values(document.path)
+        for value in known
+        if value.name == name and value.place.line in now
+    ]
     guards = list(_guards(session, document, name, inside))
     if not values and not guards:
         return None
@@ -134,13 +176,13 @@ def hover(session: Session, document: Document, positions: Positions, line: int,
 
 
 def _value_text(values: list[tuple[Compile, Value, int]]) -> Iterator[str]:
+    known = {(one.text, one.is_parameter, line, id(compiled)): compiled for compiled, one, line in values}
     rows = [
-        f"- {_code(value.text)} {'given to' if value.is_parameter else f'at line {line} in'} {_of(compiled)}"
-        for compiled, value, line in values
+        f"- {_code(text)} {'given to' if is_parameter else f'at line {line} in'} {_of(compiled)}"
+        for (text, is_parameter, line, _), compiled in list(known.items())[-_ROWS:]
     ]
-    rows = list(dict.fromkeys(rows))
-    if len(rows) > _ROWS:
-        rows = [f"- … {len(rows) - _ROWS} earlier ones", *rows[-_ROWS:]]
+    if len(known) > _ROWS:
+        rows.insert(0, f"- … {len(known) - _ROWS} earlier ones")
     if rows:
         yield "\n".join(rows)
     sources = list(dict.fromkeys(value.source for _, value, _ in values if value.source))

@@ -93,8 +93,8 @@ def uri_of(workspace: Workspace, path: str) -> str:
 
 
 def roots_of(workspace: Workspace) -> list[Path]:
-    """Return the folders of the workspace; without any, those of the files that are open."""
+    """Return the folders of the workspace; without any, the files that are open, and their folders."""
     uris = [folder.uri for folder in workspace.folders.values()] or [uri for uri in (workspace.root_uri,) if uri]
     paths = [Path(path) for path in map(to_fs_path, uris) if path]
-    opened = [Path(path).parent for path in map(path_of, workspace.text_documents) if path]
-    return paths or list(dict.fromkeys(opened))
+    opened = [Path(path) for path in map(path_of, workspace.text_documents) if path]
+    return paths or [*opened, *dict.fromkeys(path.parent for path in opened)]

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -29,7 +30,7 @@ from dynamo_dap.record.events import (
     Truncated,
 )
 from dynamo_dap.record.session import Session
-from dynamo_dap.record.texts import without_controls
+from dynamo_dap.record.texts import may_have_controls, without_controls
 
 DETAILS_BOUND = 32 * 1024 * 1024
 BOUND = 48 * 1024 * 1024
@@ -110,10 +111,11 @@ class RecordReader:
             raise UnreadableRecord(f"cannot read {self.path}: {error.strerror or error}") from None
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
+        is_suspicious = may_have_controls(whole)
         with _without_collections():
             for line in whole.split(b"\n")[:-1]:
                 self._lines += 1
-                self._take(line)
+                self._take(without_controls(line) if is_suspicious else line)
         return bool(whole)
 
     def _take(self, line: bytes) -> None:
@@ -121,7 +123,7 @@ class RecordReader:
             self.session.apply(_first(self.path, line))
         elif line:
             try:
-                event = self._decoder.decode(without_controls(line))
+                event = self._decoder.decode(line)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 self.session.unreadable_lines += 1
             else:
@@ -166,39 +168,58 @@ def program_of(path: Path) -> Started:
 
 
 class RecordScan:
-    """What there is to know of a record before it is worth reading, found without decoding it. One thread."""
+    """What there is to know of a record before it is worth reading, found without decoding it. One thread.
+
+    A record may be of many megabytes: it is looked at from its end, as far as is needed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.has_finished = False
-        """Whether it tells of a compile that came to its end."""
-        self.sources: list[str] = []
-        """The files that the user's compiled functions are in."""
+        self._has_finished = False
+        self._sources: list[str] = []
         self._offset = 0
+        """How far it was searched for sources."""
         self._size = -1
+        """How long it was when no finished compile was in it."""
 
-    def go_on(self) -> None:
-        """Look at what is new. A record that cannot be read has nothing new."""
-        try:
-            if self.path.stat().st_size == self._size:
-                return
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                text = file.read(max(0, _LONGEST - self._offset))
-        except OSError:
-            return
-        self._size = self._offset + len(text)
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        self.has_finished |= _ENDED in whole
-        at = whole.find(_SOURCE)
-        while at >= 0:
-            end = whole.find(b"\n", at)
-            with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                self.sources.append(msgspec.json.decode(without_controls(whole[at:end]), type=SourceRead).path)
-            at = whole.find(_SOURCE, end)
+    def has_finished(self) -> bool:
+        """Whether it tells of a compile that came to its end. A record that cannot be read does not."""
+        if not self._has_finished:
+            with contextlib.suppress(OSError), self.path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                if size != self._size:
+                    self._has_finished, self._size = _has_finished(file, size), size
+        return self._has_finished
+
+    def sources(self) -> list[str]:
+        """Return the files that the user's compiled functions are in, as far as it tells now."""
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            file.seek(self._offset)
+            text = file.read(max(0, _LONGEST - self._offset))
+            whole = text[: text.rfind(b"\n") + 1]
+            self._offset += len(whole)
+            at = whole.find(_SOURCE)
+            while at >= 0:
+                end = whole.find(b"\n", at)
+                with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                    self._sources.append(msgspec.json.decode(without_controls(whole[at:end]), type=SourceRead).path)
+                at = whole.find(_SOURCE, end)
+        return self._sources
 
 
+def _has_finished(file: BinaryIO, size: int) -> bool:
+    end = min(size, _LONGEST)
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        file.seek(start)
+        # What begins in this block may end in the next.
+        if _ENDED in file.read(end - start + len(_ENDED)):
+            return True
+        end = start
+    return False
+
+
+_BLOCK = 1024 * 1024
 _ENDED = b'{"event":"compileEnded",'
 _SOURCE = b'{"event":"sourceRead",'
 

@@ -1,7 +1,8 @@
 """What is known of each compile. The same data goes to views (custom DAP requests), into record files and reports.
 
 Plain values, without a link to the debugged program. Names on the wire are in camelCase; what is not known is left
-out. Any thread.
+out. Any thread. A record has a million of the small ones: Python does not look through them for garbage (``gc=False``),
+which they cannot be, since none leads back to itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ TRACING = "tracing"
 STATES = (TRACING, "compiled", "skipped", "failed")
 
 
-class Place(Struct, rename="camel", omit_defaults=True, frozen=True):
+class Place(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """A place in the user's code; ``line`` and ``column`` are 1-based."""
 
     path: str
@@ -23,7 +24,7 @@ class Place(Struct, rename="camel", omit_defaults=True, frozen=True):
     column: int | None = None
 
 
-class StackLine(Struct, rename="camel", omit_defaults=True, frozen=True):
+class StackLine(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """A frame of the user's stack."""
 
     place: Place
@@ -39,7 +40,7 @@ class Attempt(Struct, rename="camel", omit_defaults=True):
     """Why the analysis started again after this attempt; None for the last."""
 
 
-class Node(Struct, rename="camel", omit_defaults=True, frozen=True):
+class Node(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """A node of a graph."""
 
     name: str
@@ -87,7 +88,7 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
     """Torch's whole text."""
 
 
-class Guard(Struct, rename="camel", omit_defaults=True, frozen=True):
+class Guard(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """A condition under which the compiled code serves."""
 
     expression: str
@@ -101,7 +102,7 @@ class Guard(Struct, rename="camel", omit_defaults=True, frozen=True):
     """The condition as a person says it; None where torch's words are that."""
 
 
-class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True):
+class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """Why an earlier compile did not serve a call."""
 
     compile_id: str
@@ -117,7 +118,7 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True):
     """What is another than it was, as a person says it; None where torch's words are that."""
 
 
-class Value(Struct, rename="camel", omit_defaults=True, frozen=True):
+class Value(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """What a name stood for at a line, while a function was traced."""
 
     name: str
@@ -132,7 +133,7 @@ class Value(Struct, rename="camel", omit_defaults=True, frozen=True):
     is_parameter: bool = False
 
 
-class TracedFunction(Struct, rename="camel", omit_defaults=True, frozen=True):
+class TracedFunction(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """A function of the user's that a trace went through: the compiled one, or one that was inlined."""
 
     name: str
@@ -186,7 +187,7 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """Seconds since the epoch."""
 
 
-class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True):
+class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """A symbolic size that became a constant."""
 
     expression: str
@@ -194,7 +195,7 @@ class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True):
     place: Place | None = None
 
 
-class SkippedFrame(Struct, rename="camel", omit_defaults=True, frozen=True):
+class SkippedFrame(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """A function of the user's that Dynamo decided not to trace."""
 
     name: str

@@ -78,16 +78,10 @@ def chosen_record(given: Path | None) -> Path:
     if not found:
         folder = records_folder(Path.cwd())
         raise UnreadableRecord(f"no program has been recorded in this directory (looked in {folder})")
-    finished = next((path for path in reversed(found) if _has_finished(path)), None)
+    finished = next((path for path in reversed(found) if RecordScan(path).has_finished()), None)
     if finished is not None and finished != found[-1]:
         print(f"dynamo-dap: no compile was finished in {found[-1].name}; this is the run before", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
     return finished or found[-1]
-
-
-def _has_finished(path: Path) -> bool:
-    scan = RecordScan(path)
-    scan.go_on()
-    return scan.has_finished
 
 
 def as_json(session: Session) -> bytes:
