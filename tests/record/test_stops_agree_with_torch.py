@@ -114,9 +114,13 @@ WHOLE = [
     Case("compiled_inner", "return torch.compile(outside, backend='eager')(x)"),
     Case("invoked", "return SUBGRAPH(x) + SUBGRAPH(x + 1)"),
     Case("custom_function", "return DOUBLE.apply(x)"),
+    Case("nothing", "return 3"),
+    Case("given_back", "return x"),
+    Case("only_python", "return [len(name), sorted(d)]", "torch.ones(3), 'a', {'b': 1}", "x, name, d"),
+    Case("known_shape", "return 1 if x.shape[0] == 3 else x + 1"),
     Case("hooked", "y = x + 1\ny.register_hook(lambda g: g * 2)\nreturn y * 2", "torch.ones(3, requires_grad=True)"),
 ]
-"""Programs that are one graph."""
+"""Programs that are one graph, or none."""
 
 BROKEN = [
     Case(
@@ -268,11 +272,11 @@ def test_stops_at_breaks_agree_with_torchs_log(session: Session, tmp_path: Path,
     names = {case.name for case in cases}
     # The program's own breakpoint() is at its end.
     while (stop := session.wait_for_stop()).reason == "exception":
-        if info_of(session, stop)["exceptionId"].startswith("Graph break"):
-            callers = [frame.name.partition(" (")[0] for frame in stop.user_frames]
-            stopped.add((next(name for name in reversed(callers) if name in names), stop.frame.line))
-            assert "1" in stop.frame.evaluate("0 + 1").text
-            stop.frame["Locals"].open(2)
+        assert info_of(session, stop)["exceptionId"].startswith("Graph break")
+        callers = [frame.name.partition(" (")[0] for frame in stop.user_frames]
+        stopped.add((next(name for name in reversed(callers) if name in names), stop.frame.line))
+        assert "1" in stop.frame.evaluate("0 + 1").text
+        stop.frame["Locals"].open(2)
         session.resume()
     assert session.run_to_end() == 0
     (logged,) = [line for line in session.output("stdout").splitlines() if line.startswith("LOGGED ")]

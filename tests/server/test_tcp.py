@@ -166,7 +166,7 @@ def test_the_debugged_program_does_not_get_the_servers_token(tmp_path: Path) -> 
     client.run(write(tmp_path, "import os; print(sorted(n for n in os.environ if 'ACCESS' in n))"), "of the server")
     client.wait_for("terminated")
     outputs = [to_builtins(event.body) for event in client.events if event.event == "output"]
-    assert [one["output"] for one in outputs if one["category"] == "stdout"] == ["[]\n"]
+    assert "".join(one["output"] for one in outputs if one["category"] == "stdout") == "[]\n"
     server.end()
 
 

@@ -31,17 +31,16 @@ from dynamo_dap.debuggee.compile_time.stop_texts import (
     guard_asked_for,
     limit_reached,
     recompiled,
-    skipped,
     specialized,
     user_error,
 )
 from dynamo_dap.debuggee.torch_internals.backend_failures import failure_of, is_failure_of_dynamo
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import nodes_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import (
     ERROR_EFFECT,
+    SKIPPED_EFFECT,
     BreakFacts,
     effect_of_break,
     facts_of_break,
@@ -151,8 +150,7 @@ class CompileStops(CompileObserver):
         if compiling is None or not self._is_on(name):
             return
         if self._is_new(compiling, (name, *_where(innermost), facts.kind)):
-            names: dict[str, object] = {"__reason__": facts.kind, "__id__": facts.identifier}
-            names["__explanation__"] = facts.explanation
+            names = _names_of(facts)
             compiling.notes["stopped at"] = _where(innermost)
             error = error_being_raised(frame) if is_raised_by_user(exception) else None
             self._stop_in_trace(name, innermost, graph_break(exception, facts, effect, error), names)
@@ -193,18 +191,21 @@ class CompileStops(CompileObserver):
             self._stop_trace(innermost, user_error(error, exception))
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Stop for a frame that is skipped as a whole, or an error, if no break was told that says so."""
-        if is_failure_of_dynamo(problem) and compiling.frame is not None and self._is_on(BACKEND_FAILURE):
+        """Stop for an error of Dynamo's, and for a graph break that none of the function's lines made.
+
+        Such a function runs eagerly as a whole. One that torch leaves alone for another reason (there is nothing to
+        compile in it) has no graph break.
+        """
+        if problem is None or compiling.frame is None:
+            return
+        if is_failure_of_dynamo(problem) and self._is_on(BACKEND_FAILURE):
             names: dict[str, object] = {"__reason__": str(problem), "__step__": "Dynamo"}
             self._stop_before(BACKEND_FAILURE, compiling, dynamo_failed(compiling.code, problem), names)
-        if not self._is_on(GRAPH_BREAK) or compiling.frame is None or "broke" in compiling.notes:
+        if not is_graph_break(problem) or compiling.one_graph or {"broke", "limit"} & compiling.notes.keys():
             return
-        reason = result.skip_reason
-        if problem is not None and is_graph_break(problem) and not compiling.one_graph:
-            reason = facts_of_break(problem).message
-        if reason is None or "limit" in compiling.notes or resume_function(compiling.code) is not None:
-            return
-        self._stop_before(GRAPH_BREAK, compiling, skipped(compiling.code, str(reason)), {"__reason__": reason})
+        if self._is_on(GRAPH_BREAK):
+            facts = facts_of_break(problem)
+            self._stop_before(GRAPH_BREAK, compiling, graph_break(problem, facts, SKIPPED_EFFECT), _names_of(facts))
 
     # -- before a trace --------------------------------------------------------------------------------------------
 
@@ -324,3 +325,8 @@ class CompileStops(CompileObserver):
 
 def _where(frame: TracedFrame) -> tuple[int, int]:
     return id(frame.code), frame.index
+
+
+def _names_of(facts: BreakFacts) -> dict[str, object]:
+    """Return what conditions know a break by."""
+    return {"__reason__": facts.kind, "__id__": facts.identifier, "__explanation__": facts.explanation}

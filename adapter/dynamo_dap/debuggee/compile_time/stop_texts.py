@@ -70,12 +70,6 @@ def data_changed(text: str) -> RaisedException:
     return _raised(text, [text])
 
 
-def skipped(code: types.CodeType, reason: str) -> RaisedException:
-    """Tell that a function will not be compiled."""
-    name = user_function_name(code)
-    return _raised(f"Skipped: {name} is not compiled", [reason, "Then: the function runs eagerly as a whole."])
-
-
 def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedException:
     """Tell for each earlier compile which guard failed, with the values then and now and the line of the guard."""
     name = user_function_name(compiling.code)

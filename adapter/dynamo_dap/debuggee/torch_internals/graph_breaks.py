@@ -132,6 +132,7 @@ def is_error(frame: TracedFrame) -> bool:
     return bool(outermost.one_graph or frame.translator.error_on_graph_break)
 
 
+SKIPPED_EFFECT = "the function is skipped: it runs eagerly as a whole"
 ERROR_EFFECT = "graph breaks are errors here (fullgraph=True): the program gets an exception"
 
 
