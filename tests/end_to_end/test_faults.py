@@ -161,6 +161,25 @@ def test_a_call_that_cannot_be_interrupted_holds_up_its_thread_alone(session: Se
     assert stop.frame.evaluate("1 + 1").text == "2"
 
 
+def test_evaluations_are_cancelled_running_or_waiting(session: Session) -> None:
+    for kind, stop in stops(session, evaluationTimeout=60):
+        arguments = {"frameId": stop.frame.data.id, "context": "watch"}
+        pending = [
+            session.client.send("evaluate", {"expression": expression, **arguments})
+            for expression in ("[1 for _ in iter(int, 1) if _]", "len('ab')", "len('abc')")
+        ]
+        sent = [entry.message for entry in session.timeline.entries if entry.message.get("command") == "evaluate"]
+        running, waiting = [message["seq"] for message in sent if message["type"] == "request"][-3:-1]
+        session.request("cancel", {"requestId": waiting})
+        session.request("cancel", {"requestId": running})
+        for one in pending[:2]:
+            with pytest.raises(RequestFailed) as failed:
+                one.result(20)
+            assert failed.value.response.message == "cancelled", kind
+        assert b'"3"' in bytes(pending[2].result(20))
+        assert answer(stop, "len('abcd')", "watch") == "4"
+
+
 NOT_OFFERED = (
     "loadedSources",
     "readMemory",

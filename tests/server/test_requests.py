@@ -103,7 +103,7 @@ def test_a_broken_agent_message_is_logged_and_no_more(session: Session, tmp_path
 
 
 def test_cancel_reaches_an_evaluation(session: Session, tmp_path: Path) -> None:
-    session.launch(write(tmp_path, PAUSING), evaluationTimeout=60, eager=False)  # debugpy's own ends by timeout only
+    session.launch(write(tmp_path, PAUSING), evaluationTimeout=60)
     stop = session.wait_for_stop("breakpoint")
     started = time.monotonic()
     arguments = {"expression": "[1 for _ in iter(int, 1) if _]", "frameId": stop.frame.data.id, "context": "repl"}

@@ -46,6 +46,8 @@ class AdoptedDebugpy(EagerSide):
         self._coming = DebugpyBackend(DEBUGPY, connection, self._take, self._on_closed)
         # The session with it begins before the client's.
         self._coming.ids = ALONE
+        # The adapter in between gives requests other numbers.
+        self._coming.takes_cancel = False
         self._initialized = asyncio.Event()
 
     def _take(self, backend: Backend, event: Event) -> None:

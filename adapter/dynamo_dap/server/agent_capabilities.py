@@ -61,7 +61,7 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=GRAPH_BREAK,
             label="Graph Breaks",
-            description="Stop where Dynamo meets something that it cannot trace, and for functions it skips",
+            description="Stop where Dynamo meets something that it cannot trace, and breaks the graph",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __id__, __explanation__",
         ),

@@ -28,8 +28,6 @@ _OURS = frozenset({"accessToken", "connect", "eager", "host", "mode", "port", "c
 class DebugpyBackend(Backend):
     """See the module."""
 
-    takes_cancel = False
-
     async def introduce(
         self,
         client: InitializeRequestArguments,

@@ -82,16 +82,18 @@ def _is_leaving(thread: threading.Thread) -> bool:
     return information is not None and bool(information.is_in_wait_loop) and information.pydev_state == _STATE_RUN
 
 
-def _answer(py_db: Any, request_seq: int, command: str, text: str) -> None:
+_CANCELLED = "cancelled"
+"""DAP's word for it."""
+
+
+def _refuse(py_db: Any, request_seq: int, command: str, text: str) -> None:
     """Answer a request with a failure."""
-    answer = {
-        "type": "response",
-        "request_seq": request_seq,
-        "command": command,
-        "success": False,
-        "message": text,
-        "body": {"error": {"id": 1, "format": "{text}", "variables": {"text": text}}},
-    }
+    body = {"error": {"id": 1, "format": "{text}", "variables": {"text": text}}}
+    _answer(py_db, request_seq, command, {"success": False, "message": text, "body": body})
+
+
+def _answer(py_db: Any, request_seq: int, command: str, answered: dict[str, Any]) -> None:
+    answer = {"type": "response", "request_seq": request_seq, "command": command, **answered}
     comm = _module("pydevd_comm")
     py_db.writer.add_command(comm.NetCommand(comm.CMD_RETURN, 0, answer, is_json=True))
 
@@ -116,15 +118,17 @@ def _guard_reader() -> None:
 
     @functools.wraps(original)
     def process_net_command_json(self: Any, py_db: Any, json_contents: Any, send_response: bool = True) -> None:
+        request = json.loads(json_contents)
         try:
-            text = _refusal(json_contents)
-            if text is None:
+            text = _refusal(request)
+            if text is None and request["command"] == "cancel":
+                _cancel(py_db, request)
+            elif text is None:
                 original(self, py_db, json_contents, send_response)
         except Exception as error:  # noqa: BLE001  (whatever it is, the session goes on)
             text = f"debugpy cannot serve it: {text_of_raised(error)}"
         if text is not None:
-            request = json.loads(json_contents)
-            _answer(py_db, request["seq"], request["command"], text)
+            _refuse(py_db, request["seq"], request["command"], text)
 
     processor.process_net_command_json = process_net_command_json
     py_db = sys.modules["pydevd"].get_global_debugger()
@@ -134,9 +138,9 @@ def _guard_reader() -> None:
         reader.process_net_command_json = functools.partial(process_net_command_json, bound.__self__)
 
 
-def _refusal(json_contents: Any) -> str | None:
+def _refusal(request: Any) -> str | None:
     """Return why a request cannot be served: pydevd complains of a thread it does not know on the program's stderr."""
-    arguments = json.loads(json_contents).get("arguments")
+    arguments = request.get("arguments")
     thread_id = arguments.get("threadId") if isinstance(arguments, dict) else None
     known = _module("_debug_adapter.pydevd_base_schema").BaseSchema._dap_id_to_obj_id
     is_unknown = isinstance(thread_id, int) and not isinstance(known.get(thread_id), str)
@@ -251,6 +255,8 @@ _stuck: dict[str, str] = {}
 """pydevd's ids of threads that are stuck in a request, and what to say of it."""
 _waiting: dict[str, dict[int, Any]] = {}
 """Requests by their seq that threads have yet to serve: a thread takes all that it finds, and serves one by one."""
+_served: dict[int, _Served] = {}
+"""Requests by their seq that threads serve."""
 _ANY_THREAD = "*"
 
 
@@ -264,10 +270,13 @@ def _guard_requests() -> None:
         if request is None:
             do(self, dbg)
             return
+        served = _Served(dbg, self.thread_id, request)
         with _lock:
             is_answered = _waiting.get(self.thread_id, {}).pop(request.seq, None) is None
+            if not is_answered:
+                _served[request.seq] = served
         if not is_answered:
-            _Served(dbg, self.thread_id, request).run(lambda: do(self, dbg))
+            served.run(lambda: do(self, dbg))
 
     @functools.wraps(post)
     def post_internal_command(self: Any, int_cmd: Any, thread_id: str) -> None:
@@ -279,7 +288,7 @@ def _guard_requests() -> None:
         if busy is None:
             post(self, int_cmd, thread_id)
         else:
-            _answer(self, request.seq, request.command, busy)
+            _refuse(self, request.seq, request.command, busy)
 
     command.do_it = do_it
     debugger.post_internal_command = post_internal_command
@@ -290,6 +299,19 @@ def _request_of(command: Any) -> Any:
     return next((one for one in getattr(command, "args", None) or () if getattr(one, "type", None) == "request"), None)
 
 
+def _cancel(py_db: Any, cancel: dict[str, Any]) -> None:
+    """Give up the request that is to be cancelled, if it has not been answered. pydevd's reader thread."""
+    seq = cancel["arguments"].get("requestId")
+    with _lock:
+        served = _served.get(seq)
+        waiting = next((requests.pop(seq) for requests in _waiting.values() if seq in requests), None)
+    if served is not None:
+        served.cancel()
+    if waiting is not None:
+        _refuse(py_db, seq, waiting.command, _CANCELLED)
+    _answer(py_db, cancel["seq"], "cancel", {"success": True})
+
+
 class _Served:
     """One request while a stopped thread serves it."""
 
@@ -297,18 +319,22 @@ class _Served:
         self._py_db = py_db
         self._thread_id = thread_id
         self._request = request
+        self._work = Interruptible(_seconds(), self._get_stuck)
         self._is_over = False
         self._was_stuck = False
 
+    def cancel(self) -> None:
+        """Interrupt it. Any thread."""
+        self._work.interrupt()
+
     def run(self, serve: Callable[[], None]) -> None:
         """Serve it; an answer is given in time, whatever happens. A second one would find nobody who waits."""
-        seconds = _seconds()
-        work = Interruptible(seconds, self._get_stuck)
         try:
-            with work.running():
+            with self._work.running():
                 serve()
         except Interrupted:
-            self._refuse(f"'{self._request.command}' took longer than {seconds:g} s and was interrupted")
+            text = f"'{self._request.command}' took longer than {_seconds():g} s and was interrupted"
+            self._refuse(text if self._work.timed_out else _CANCELLED)
         except _Raised as error:
             self._refuse(str(error))
         except BaseException as error:  # noqa: BLE001  (the program's own code was run)
@@ -317,6 +343,7 @@ class _Served:
             with _lock:
                 self._is_over = True
                 _stuck.pop(self._thread_id, None)
+                _served.pop(self._request.seq, None)
         if self._was_stuck:
             text = f"dynamo-dap: {self._name} has ended; its thread can be looked at again\n"
             comm = _module("pydevd_comm")
@@ -328,7 +355,7 @@ class _Served:
         return f"'{getattr(self._request.arguments, 'expression', None) or self._request.command}'"
 
     def _refuse(self, text: str) -> None:
-        _answer(self._py_db, self._request.seq, self._request.command, text)
+        _refuse(self._py_db, self._request.seq, self._request.command, text)
 
     def _get_stuck(self) -> None:
         """The time is up, and it goes on. The watchdog's thread."""
@@ -343,4 +370,4 @@ class _Served:
                 waiting = _waiting.pop(self._thread_id, {})
         self._refuse(f"no answer within {_seconds():g} s: {text}")
         for request in waiting.values():
-            _answer(self._py_db, request.seq, request.command, text)
+            _refuse(self._py_db, request.seq, request.command, text)
