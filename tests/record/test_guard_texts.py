@@ -23,12 +23,18 @@ TEXTS = {
     "hasattr(L['x'], '_dynamo_dynamic_indices') == False": "no size of x is marked as dynamic",
     "not ___dict_contains('return_dict', L['kwargs'])": "'return_dict' is not in kwargs",
     "___dict_contains('a', G['TABLE'])": "'a' is in TABLE",
-    "L['___stack0'] == 4": "value 0 on the stack == 4",
+    "L['___stack0'] == 4": "intermediate value 0 == 4",
     "2 <= L['x'].size()[0]": "2 <= x.shape[0]",
     "len(L['kwargs']) == 6": "len(kwargs) == 6",
     "list(dict.keys(L['d'])) == ['a']": "the keys of d == ['a']",
     "tensor 'x' size mismatch at index 0. expected 3, actual 5": "size 0 of x was 3 and is 5",
     "tensor 'x' dtype mismatch. expected Float, actual Double": "dtype of x was Float and is Double",
+    "2 <= L['___stack0'][1].size()[0]": "2 <= intermediate value 0[1].shape[0]",
+    "tensor 'x' requires_grad mismatch. expected requires_grad=0": "x required no gradient and requires one",
+    "tensor 'h' requires_grad mismatch. expected requires_grad=1": "h required a gradient and requires none",
+    "expected type of 'L['cache'].keys' to be a tensor type, ' but found <class 'NoneType'>": (
+        "cache.keys was a tensor and is None"
+    ),
     "tensor 'x' requires_grad mismatch. expected requires_grad=0. Actual": (
         "tensor 'x' requires_grad mismatch. expected requires_grad=0. Actual"
     ),

@@ -15,6 +15,8 @@ from dynamo_dap.record.model import (
     Place,
     SkippedFrame,
     Specialization,
+    StackLine,
+    Symbol,
     TracedFunction,
     Value,
 )
@@ -58,6 +60,8 @@ class CompileBegan(_Event, tag="compileBegan"):
     backend: str | None = None
     caller: Place | None = None
     """The user's line that called the function."""
+    stack: list[StackLine] = []
+    """Who called, torch left out, outermost first."""
 
 
 class SourceRead(_Event, tag="sourceRead"):
@@ -120,6 +124,7 @@ class GuardsMade(_Event, tag="guardsMade"):
     id: str
     count: int
     guards: list[Guard]
+    symbols: list[Symbol] = []
 
 
 class Traced(_Event, tag="traced"):
@@ -142,7 +147,16 @@ class CompileEnded(_Event, tag="compileEnded"):
     resumes: list[Place] = []
     phases: dict[str, float] = {}
     artifacts: list[str] = []
+    kernels: list[str] = []
+    caches: dict[str, int] = {}
     generated: str | None = None
+
+
+class FilesWritten(_Event, tag="filesWritten"):
+    """The backend wrote code outside of compiles: that of a backward pass, when it first ran."""
+
+    files: list[str]
+    kernels: list[str] = []
 
 
 class FrameSkipped(_Event, tag="frameSkipped"):
@@ -174,6 +188,7 @@ Event = (
     | GuardsMade
     | Traced
     | CompileEnded
+    | FilesWritten
     | FrameSkipped
     | Truncated
     | Ended

@@ -102,6 +102,19 @@ class Guard(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """The condition as a person says it; None where torch's words are that."""
 
 
+class Symbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A size or number that compiled code takes as it comes."""
+
+    name: str
+    """``s77``"""
+    source: str
+    """The inputs that it stands for, as the user wrote them: ``x.size()[0]``."""
+    value: str | None = None
+    """In the call that was compiled."""
+    range: str | None = None
+    """What it may be: ``2 … ∞``."""
+
+
 class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """Why an earlier compile did not serve a call."""
 
@@ -163,6 +176,8 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     breaks: list[GraphBreak] = []
     guard_count: int = 0
     guards: list[Guard] = []
+    symbols: list[Symbol] = []
+    """The sizes and numbers that it takes as they come."""
     problem: str | None = None
     """Why it was skipped, or failed."""
     problem_place: Place | None = None
@@ -175,12 +190,18 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     specializations: list[Specialization] = []
     artifacts: list[str] = []
     """Files that the backend wrote: Inductor's output code."""
+    kernels: list[str] = []
+    """In these files: the fused kernels, and those of libraries that are called."""
+    caches: dict[str, int] = {}
+    """How often caches of compiled graphs were hit, missed and bypassed: ``FX graph cache hit``."""
     generated: str | None = None
     """The bytecode that Dynamo generated, disassembled; cut off at a bound."""
     limit: str | None = None
     """The limit that was exceeded: ``recompile_limit``. The function runs eagerly then."""
     caller: Place | None = None
     """The user's line that called the function."""
+    stack: list[StackLine] = []
+    """Who called, torch left out, outermost first."""
     values: list[Value] = []
     traced: list[TracedFunction] = []
     began: float | None = None

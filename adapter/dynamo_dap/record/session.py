@@ -16,6 +16,7 @@ from dynamo_dap.record.events import (
     CompileEnded,
     Ended,
     Event,
+    FilesWritten,
     FrameSkipped,
     GraphMade,
     GuardsMade,
@@ -46,6 +47,10 @@ class Session:
         self.functions: list[CompiledFunction] = []
         """In the order of their first compile."""
         self.skipped: list[SkippedFrame] = []
+        self.files: list[str] = []
+        """What the backend wrote outside of compiles, for backward passes."""
+        self.kernels: list[str] = []
+        """In these files."""
         self.sources: dict[str, list[str]] = {}
         """Digests of the lines of files, by path. See ``SourceRead``."""
         self.libraries: set[str] = set()
@@ -71,6 +76,9 @@ class Session:
                     if event.is_library:
                         self.libraries.add(event.path)
                     self.sources[event.path] = [event.digests[at : at + 8] for at in range(0, len(event.digests), 8)]
+                case FilesWritten():
+                    self.files += event.files
+                    self.kernels += event.kernels
                 case FrameSkipped():
                     self.skipped.append(event.frame)
                 case _:
@@ -85,7 +93,13 @@ class Session:
             function = self._by_place[key] = CompiledFunction(event.function, event.function_place)
             self.functions.append(function)
         compiled = Compile(
-            event.id, event.name, place=event.place, backend=event.backend, caller=event.caller, began=event.time
+            event.id,
+            event.name,
+            place=event.place,
+            backend=event.backend,
+            caller=event.caller,
+            stack=event.stack,
+            began=event.time,
         )
         function.compiles.append(compiled)
         self._by_id[event.id] = compiled
@@ -148,6 +162,7 @@ def _add(compiled: Compile, event: _AboutCompile) -> None:
         case GuardsMade():
             compiled.guard_count = event.count
             compiled.guards = list(event.guards)
+            compiled.symbols = list(event.symbols)
         case CompileEnded():
             compiled.state = event.state
             compiled.seconds = event.seconds
@@ -156,4 +171,6 @@ def _add(compiled: Compile, event: _AboutCompile) -> None:
             compiled.resumes = list(event.resumes)
             compiled.phases = dict(event.phases)
             compiled.artifacts = list(event.artifacts)
+            compiled.kernels = list(event.kernels)
+            compiled.caches = dict(event.caches)
             compiled.generated = event.generated

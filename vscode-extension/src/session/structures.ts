@@ -73,6 +73,8 @@ export interface Compile {
     graphs: GraphSummary[];
     breaks: GraphBreak[];
     guardCount?: number;
+    /** The sizes and numbers that it takes as they come. */
+    symbols?: Symbol[];
     /** Why it was skipped, or failed. */
     problem?: string;
     /** Where the user's code was that it failed at. */
@@ -85,10 +87,16 @@ export interface Compile {
     specializations?: Specialization[];
     /** Files that the backend wrote: Inductor's output code. */
     artifacts?: string[];
+    /** In these files: the fused kernels, and those of libraries that are called. */
+    kernels?: string[];
+    /** How often caches of compiled graphs were hit, missed and bypassed: `FX graph cache hit`. */
+    caches?: Record<string, number>;
     /** The limit that was exceeded: `recompile_limit`. The function runs eagerly then. */
     limit?: string;
     /** The user's line that called the function. */
     caller?: Place;
+    /** Who called, torch left out, outermost first. */
+    stack?: StackLine[];
 }
 
 /** A node of a graph. */
@@ -168,6 +176,18 @@ export interface GraphBreak {
     stack?: StackLine[];
     /** Torch's whole text. */
     message?: string;
+}
+
+/** A size or number that compiled code takes as it comes. */
+export interface Symbol {
+    /** `s77` */
+    name: string;
+    /** The inputs that it stands for, as the user wrote them: `x.size()[0]`. */
+    source: string;
+    /** In the call that was compiled. */
+    value?: string;
+    /** What it may be: `2 … ∞`. */
+    range?: string;
 }
 
 /** A symbolic size that became a constant. */

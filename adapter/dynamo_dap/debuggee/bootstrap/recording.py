@@ -45,7 +45,9 @@ def make_recorder(
         if not isinstance(event, GuardsMade | Traced | SourceRead):
             on_change()
 
-    return Recorder(Session(), Texts(_node_texts, guard_texts), take, is_wanted, clock)
+    recorder = Recorder(Session(), Texts(_node_texts, guard_texts), take, is_wanted, clock)
+    file.before_end = recorder.note_files
+    return recorder
 
 
 def _node_texts(node: Any) -> tuple[str, str]:
@@ -58,6 +60,8 @@ class _File:
     def __init__(self, is_wanted: Callable[[], bool], tell: Callable[[str], None]) -> None:
         self._is_wanted = is_wanted
         self._tell = tell
+        self.before_end: Callable[[], None] = lambda: None
+        """Is called when the process ends."""
         self._writer: RecordWriter | None = None
         self._process = -1
         # Relative paths and the folder's name are those of where the program began.
@@ -87,6 +91,7 @@ class _File:
 
     def _end(self, process: int) -> None:
         if process == os.getpid():
+            self.before_end()
             self.write(Ended(time.time()))
 
     def _give_up(self, error: OSError) -> None:

@@ -52,12 +52,13 @@ def guard_text(expression: str) -> str:
         match = pattern.match(text)
         if match is not None:
             return write(match)
-    return _name(text.partition(", type=<class ")[0])
+    return plain_name(text.partition(", type=<class ")[0])
 
 
-def _name(text: str) -> str:
+def plain_name(text: str) -> str:
+    """Return an expression of a guard's with names that a person knows; a value that a break left has none."""
     text = as_the_user_wrote(text)
-    text = _STACK.sub(lambda match: f"value {match[1]} on the stack", text) if "___stack" in text else text
+    text = _STACK.sub(r"intermediate value \1", text) if "___stack" in text else text
     text = _KEYS.sub(lambda match: f"the keys of {match['first'] or match['second']}", text)
     text = _STRIDE.sub(r".stride(\1)", _SIZE.sub(r".shape[\1]", text))
     return re.sub(r"\b___(?=[a-z])", "", text)
@@ -76,7 +77,7 @@ def _tensor(match: re.Match[str]) -> str:
     device = match["device"] if match["device"] != "None" else match["keys"].partition(",")[0].lower()
     device = f"{match['keys'].partition(',')[0].lower()}:{device}" if device.isdigit() else device
     kind = "" if match["kind"].rpartition(".")[2] in ("Tensor", "Parameter") else f"{match['kind']} "
-    parts = [f"{_name(match['name'])} is {kind}{abbreviated(match['dtype'])}[{sizes}]", f"on {device}"]
+    parts = [f"{plain_name(match['name'])} is {kind}{abbreviated(match['dtype'])}[{sizes}]", f"on {device}"]
     if match["strides"]:
         parts.append(f"strides [{match['strides'].replace('None', 'any')}]")
     parts.append("requires grad" if match["grad"] == "True" else "no grad")
@@ -87,53 +88,66 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (_TENSOR, _tensor),
     (
         re.compile(r"hasattr\((?P<name>.+), '_dynamo_(?:weak_)?dynamic_indices'\) == False"),
-        lambda match: f"no size of {_name(match['name'])} is marked as dynamic",
+        lambda match: f"no size of {plain_name(match['name'])} is marked as dynamic",
     ),
     (
         re.compile(r"hasattr\((?P<name>.+), '_dynamo_(?P<mark>\w+)'\) == False"),
-        lambda match: f"{_name(match['name'])} is not marked ({match['mark'].replace('_', ' ')})",
+        lambda match: f"{plain_name(match['name'])} is not marked ({match['mark'].replace('_', ' ')})",
     ),
     (
         re.compile(rf"___check_type_id\((?P<name>.+), \d+\){_TYPE}"),
-        lambda match: f"{_name(match['name'])} is of type {_type(match['type'])}",
+        lambda match: f"{plain_name(match['name'])} is of type {_type(match['type'])}",
     ),
     (
         re.compile(rf"___check_obj_id\((?P<name>.+), \d+\){_TYPE}"),
-        lambda match: f"{_name(match['name'])} is the {_KINDS.get(match['type'] or '', 'object')} it was",
+        lambda match: f"{plain_name(match['name'])} is the {_KINDS.get(match['type'] or '', 'object')} it was",
     ),
     (
         re.compile(r"(?P<no>not )?___dict_contains\((?P<key>.+?), (?P<name>.+)\)"),
-        lambda match: f"{_name(match['key'])} is {'not ' if match['no'] else ''}in {_name(match['name'])}",
+        lambda match: f"{plain_name(match['key'])} is {'not ' if match['no'] else ''}in {plain_name(match['name'])}",
     ),
-    (re.compile(r"EMPTY_NN_MODULE_HOOKS_DICT (?P<name>.+)"), lambda match: f"{_name(match['name'])} is empty"),
+    (re.compile(r"EMPTY_NN_MODULE_HOOKS_DICT (?P<name>.+)"), lambda match: f"{plain_name(match['name'])} is empty"),
     (
         re.compile(r"NOT_PRESENT_IN_GENERIC_DICT (?P<name>.+)"),
-        lambda match: f"{_name(match['name'])} has no attribute of its own in place of its class's",
+        lambda match: f"{plain_name(match['name'])} has no attribute of its own in place of its class's",
     ),
     (
         re.compile(r"___tuple_iterator_len\((?P<name>.+)\) == (?P<number>\d+)"),
-        lambda match: f"{_name(match['name'])} has {match['number']} items left",
+        lambda match: f"{plain_name(match['name'])} has {match['number']} items left",
     ),
     (
         re.compile(r"check_no_aliasing\((?P<names>.+)\)"),
-        lambda match: f"no two of {_name(match['names'])} are the same object",
+        lambda match: f"no two of {plain_name(match['names'])} are the same object",
     ),
     (
         re.compile(
             r"tensor '(?P<name>.+)' size mismatch at index (?P<at>\d+)\. expected (?P<then>.+), actual (?P<now>.+)"
         ),
-        lambda match: f"size {match['at']} of {_name(match['name'])} was {match['then']} and is {match['now']}",
+        lambda match: f"size {match['at']} of {plain_name(match['name'])} was {match['then']} and is {match['now']}",
     ),
     (
         re.compile(
             r"tensor '(?P<name>.+)' stride mismatch at index (?P<at>\d+)\. expected (?P<then>.+), actual (?P<now>.+)"
         ),
-        lambda match: f"stride {match['at']} of {_name(match['name'])} was {match['then']} and is {match['now']}",
+        lambda match: f"stride {match['at']} of {plain_name(match['name'])} was {match['then']} and is {match['now']}",
     ),
     (
         re.compile(r"tensor '(?P<name>.+)' (?P<what>[\w ]+) mismatch\. expected (?P<then>.+), actual (?P<now>.+)"),
         lambda match: (
-            f"{match['what']} of {_name(match['name'])} was {_value(match['then'])} and is {_value(match['now'])}"
+            f"{match['what']} of {plain_name(match['name'])} was {_value(match['then'])} and is {_value(match['now'])}"
+        ),
+    ),
+    (
+        re.compile(r"tensor '(?P<name>.+)' requires_grad mismatch\. expected requires_grad=(?P<then>[01])$"),
+        lambda match: (
+            f"{plain_name(match['name'])} required {'a' if match['then'] == '1' else 'no'} gradient and requires "
+            f"{'none' if match['then'] == '1' else 'one'}"
+        ),
+    ),
+    (
+        re.compile(r"expected type of '(?P<name>.+)' to be a tensor type, ' but found <class '(?P<type>[^']+)'>"),
+        lambda match: (
+            f"{plain_name(match['name'])} was a tensor and is {_KINDS.get(match['type'], _type(match['type']))}"
         ),
     ),
 ]

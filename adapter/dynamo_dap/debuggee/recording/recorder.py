@@ -15,7 +15,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.answers import (
@@ -33,7 +33,9 @@ from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.compiled_frames import (
     BuiltGuard,
+    cache_counts,
     disassembled,
+    kernels_in,
     output_files,
     phases_of,
     resume_codes,
@@ -42,7 +44,7 @@ from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, us
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break, was_logged
 from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
-from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
+from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts, SymbolFacts
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_internals.traces import Trace, TraceNotes
 from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace
@@ -55,6 +57,7 @@ from dynamo_dap.record.events import (
     CompileBegan,
     CompileEnded,
     Event,
+    FilesWritten,
     FrameSkipped,
     GraphMade,
     GuardsMade,
@@ -64,7 +67,7 @@ from dynamo_dap.record.events import (
     SourceRead,
     Traced,
 )
-from dynamo_dap.record.model import GraphBreak, Place, SkippedFrame, Specialization
+from dynamo_dap.record.model import GraphBreak, Place, SkippedFrame, Specialization, StackLine, Symbol
 from dynamo_dap.record.session import Session
 
 EVENTS = (
@@ -80,6 +83,8 @@ EVENTS = (
     "limit_checked",
 )
 _ROOM = 2000
+_STACK = 50
+_KERNELS = 500
 _GENERATED = 8_000
 _MAXIMUM_SKIPPED = 1000
 _MAXIMUM_SOURCES = 500
@@ -114,6 +119,8 @@ class Recorder(CompileObserver):
         self._sources: set[str] = set()
         self._wrapped: dict[types.CodeType, tuple[str, Place]] = {}
         """Functions that were called last by wrappers, by the wrapper's code."""
+        self._files = 0
+        """How many files of the backend's are told of."""
         self._notes = TraceNotes()
         self._began = time.time()
         HOOKS.on_problem = log_exception
@@ -208,10 +215,13 @@ class Recorder(CompileObserver):
         compiling.notes["id"] = identifier = self._unused(compiling.compile_id)
         self._threads[identifier] = threading.get_ident()
         compiling.notes["began"] = self._clock()
-        compiling.notes["files"] = len(output_files())
+        self.note_files()
+        compiling.notes["caches"] = cache_counts()
         compiling.notes["trace"] = trace = Trace(is_user_file)
         self._notes.begin(trace)
-        caller = None if resume_function(code) else _caller()
+        stack = _stack()
+        users = [one.place for one in stack if is_user_file(one.place.path)]
+        caller = None if resume_function(code) or not users else users[-1]
         self._see(function_place, caller)
         self._take(
             CompileBegan(
@@ -223,6 +233,7 @@ class Recorder(CompileObserver):
                 time=time.time(),
                 backend=name_of_backend(compiling.backend),
                 caller=caller,
+                stack=stack,
             )
         )
 
@@ -288,10 +299,12 @@ class Recorder(CompileObserver):
         # Torch forgets what the nodes stand for when the trace is over.
         compiling.notes["values"] = values_of(compiling.notes["trace"])
 
-    def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard]) -> None:
+    def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard], symbols: list[SymbolFacts]) -> None:
         """See ``CompileObserver``."""
         if compiling is not None and "id" in compiling.notes:
-            self._take(GuardsMade(compiling.notes["id"], *facts.guards(compiling, guards)))
+            count, made = facts.guards(compiling, guards)
+            self._see(*(one.place for one in made if one.type == "SHAPE_ENV"))
+            self._take(GuardsMade(compiling.notes["id"], count, made, [Symbol(*one) for one in symbols]))
 
     def specialized(self, found: SpecializationFacts, message: str) -> None:
         """See ``CompileObserver``."""
@@ -326,6 +339,9 @@ class Recorder(CompileObserver):
             effect = "an error: fullgraph=True" if compiling.one_graph else "the function is skipped: it runs eagerly"
             self._take_break(identifier, facts.graph_break(problem, effect))
         self._take_trace(compiling, identifier)
+        files = self._new_files()
+        earlier = compiling.notes["caches"]
+        caches = {name: count - earlier.get(name, 0) for name, count in cache_counts().items()}
         code = result.code
         resumes = resume_codes(code, getattr(compiling.frame, "f_globals", {}))
         at = None if problem is None else facts.place_of_problem(problem)
@@ -339,10 +355,24 @@ class Recorder(CompileObserver):
                 problem_place=at,
                 resumes=[facts.place_of_code(one) for one in resumes],
                 phases=phases_of(compiling.compile_id),
-                artifacts=list(dict.fromkeys(output_files()[compiling.notes["files"] :])),
+                artifacts=files,
+                kernels=_kernels_in(files),
+                caches={name: count for name, count in caches.items() if count},
                 generated=None if code is None else without_addresses(disassembled(code, _GENERATED)),
             )
         )
+
+    def note_files(self) -> None:
+        """Note what the backend has written since the last compile: the code of backward passes, when these ran."""
+        files = self._new_files()
+        if files:
+            self._take(FilesWritten(files, _kernels_in(files)))
+
+    def _new_files(self) -> list[str]:
+        files = output_files()
+        new = list(dict.fromkeys(files[self._files :]))
+        self._files = len(files)
+        return new
 
     def _take_trace(self, compiling: FrameCompile, identifier: str) -> None:
         trace: Trace = compiling.notes["trace"]
@@ -360,12 +390,20 @@ def _name_of(code: types.CodeType, function: str) -> str:
     return function if resumed is None else user_function_name(code)
 
 
-def _caller() -> Place | None:
-    """Return the innermost line of the user's below Dynamo."""
+def _stack() -> list[StackLine]:
+    """Return who called, the program and libraries but torch, outermost first, without what runs the program."""
     frame = frame_below_trace(sys._getframe())
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
+    found: list[StackLine] = []
+    while frame is not None and len(found) < _STACK:
+        path = frame.f_code.co_filename
+        if not is_torch_file(path) and not is_debugger_file(path) and not path.startswith("<frozen "):
+            found.append(StackLine(Place(path, frame.f_lineno or 1), user_function_name(frame.f_code)))
         frame = frame.f_back
-    return None if frame is None else Place(frame.f_code.co_filename, frame.f_lineno or 1)
+    return found[::-1]
+
+
+def _kernels_in(files: list[str]) -> list[str]:
+    return list(dict.fromkeys(kernel for path in files for kernel in kernels_in(path)))[:_KERNELS]
 
 
 def _traced_in(compile_id: str) -> TracedFrame | None:

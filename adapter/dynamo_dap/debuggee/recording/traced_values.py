@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dynamo_dap.debuggee.recording import facts
+from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.sources import user_expression
 from dynamo_dap.debuggee.torch_internals.symbols import size_text
@@ -78,7 +79,8 @@ def _values_of_code(frame: TracedFrame, traced: TracedCode) -> Iterable[Value]:
 def _value(frame: TracedFrame, name: str, tracker: Any, place: Place, *, is_parameter: bool) -> Value:
     writer = _Writer(frame)
     text = writer.text(tracker, _DEPTH)
-    source = user_expression(source_of(tracker))
+    written = user_expression(source_of(tracker))
+    source = None if written is None else plain_name(written)
     return Value(name, text[:_ROOM], place, source, writer.has_tensor, is_parameter)
 
 

@@ -21,7 +21,12 @@ from dynamo_dap.debuggee.torch_internals.compiled_frames import BuiltGuard, buil
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_breaks import was_logged
 from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard, requested_guard
-from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts, specialization_of
+from dynamo_dap.debuggee.torch_internals.symbols import (
+    SpecializationFacts,
+    SymbolFacts,
+    specialization_of,
+    symbols_of_environment,
+)
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 
 _COMPILE = "torch._dynamo.convert_frame:_compile"
@@ -114,8 +119,8 @@ class CompileObserver:
     def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
         """The backend raised; ``frame`` is the function being compiled."""
 
-    def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard]) -> None:
-        """The guards are complete, and have their expressions."""
+    def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard], symbols: list[SymbolFacts]) -> None:
+        """The guards are complete, and have their expressions; ``symbols`` are the sizes that may vary."""
 
     def frame_skipped(self, frame: Any, reason: str) -> None:
         """Dynamo will not compile a function."""
@@ -384,7 +389,7 @@ def _wrap_build_guards(hooks: CompileHooks, original: Any) -> Any:
         if output is not None and hooks.is_told("guards_made"):
             checks = getattr(getattr(built, "guard_manager", None), "code_parts", None) or ()
             made = list(built_guards(output, [str(one) for one in checks]))
-            hooks.tell("guards_made", hooks.current, made)
+            hooks.tell("guards_made", hooks.current, made, symbols_of_environment(output.shape_env))
         return built
 
     return build_guards

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.guards import inputs_in, places_of_conditions
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_name, users_frame
 
 _METRICS = "torch._dynamo.utils:get_compilation_metrics"
 METRICS = Feature("the times of the phases of a compile", _METRICS)
+_COUNTERS = "torch._dynamo.utils:counters"
+COUNTERS = Feature("whether a compile was served by a cache", _COUNTERS)
 
 _CHECK_OF_TENSOR = re.compile(r"check_tensor\((?P<name>.+?), [\w.<>]+, DispatchKeySet\(")
 """As ``torch._dynamo.guards.get_tensor_guard_code_part`` writes it."""
@@ -55,6 +58,9 @@ def built_guards(output: Any, checks: Sequence[str]) -> Iterator[BuiltGuard]:
         name = source_name(guard.originating_source) or ""
         stack = getattr(guard, "user_stack", None)
         expressions = [str(one) for one in guard.code_list or ()]
+        if check == "SHAPE_ENV" and expressions:
+            yield from _conditions_on_sizes(output, expressions)
+            continue
         if check == "TENSOR_MATCH" and name in of_tensors:
             expressions.insert(0, of_tensors[name])
         yield BuiltGuard(
@@ -63,6 +69,15 @@ def built_guards(output: Any, checks: Sequence[str]) -> Iterator[BuiltGuard]:
             place=users_frame(stack)[0] if stack else None,
             source=as_the_user_wrote(name) or None,
         )
+
+
+def _conditions_on_sizes(output: Any, expressions: list[str]) -> Iterator[BuiltGuard]:
+    """Yield a guard for each condition, with the line that compared these sizes first."""
+    places = places_of_conditions(output)
+    for expression in expressions:
+        about = inputs_in(expression)
+        place = next((place for inputs, place in places if inputs == about), None)
+        yield BuiltGuard((expression,), "SHAPE_ENV", place, None)
 
 
 def resume_codes(code: types.CodeType | None, f_globals: dict[str, Any]) -> list[types.CodeType]:
@@ -77,6 +92,37 @@ def output_files() -> list[str]:
     cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
     loaded = [getattr(module, "__file__", None) for module in list(getattr(cache, "modules", ()))]
     return [file for file in loaded if file]
+
+
+def kernels_in(path: str) -> list[str]:
+    """Return what a file of output code defines and calls: its fused kernels, then those of libraries."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_OUTPUT_CODE)
+    except (OSError, UnicodeDecodeError):
+        return []
+    return list(dict.fromkeys([*_KERNEL.findall(text), *_EXTERN.findall(text)]))
+
+
+_OUTPUT_CODE = 4 * 1024 * 1024
+_KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(", re.MULTILINE)
+_EXTERN = re.compile(r"\b(extern_kernels\.\w+|torch\.ops\.\w+\.\w+(?:\.\w+)?)\(")
+
+
+def cache_counts() -> dict[str, int]:
+    """Return how often the caches of compiled graphs were hit, missed and bypassed in this process so far."""
+    if COUNTERS.problem is not None:
+        return {}
+    counters = COUNTERS.resolve(_COUNTERS)
+    return {
+        f"{cache} {event}": int(counters[group][f"{name}_{event}"])
+        for cache, (group, name) in _CACHES.items()
+        for event in ("hit", "miss", "bypass")
+        if group in counters and f"{name}_{event}" in counters[group]
+    }
+
+
+_CACHES = {"FX graph cache": ("inductor", "fxgraph_cache"), "AOTAutograd cache": ("aot_autograd", "autograd_cache")}
 
 
 def disassembled(code: types.CodeType, maximum: int) -> str:

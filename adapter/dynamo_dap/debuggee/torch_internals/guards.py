@@ -83,8 +83,29 @@ def shape_guards_of(tx: Any) -> list[ShapeGuardFacts]:
     """Return the conditions on sizes: those that comparisons caused, then the ranges and equalities of symbols."""
     shape_env = tx.output.shape_env
     names = _symbol_names(shape_env)
-    found = [_shape_guard(guard, names) for guard in list(getattr(shape_env, "guards", ()))]
-    return [*found, *_replacements(shape_env, names), *_same_symbol(shape_env), *_ranges(shape_env, names)]
+    return [*_compared(tx.output, names), *_same_symbol(shape_env), *_ranges(shape_env, names)]
+
+
+def places_of_conditions(output: Any) -> list[tuple[frozenset[str], Place]]:
+    """Return what the traced code compared: the inputs of each condition on sizes, as guards write them; the line."""
+    found = _compared(output, _symbol_names(output.shape_env))
+    return [(inputs_in(one.expression), one.place) for one in found if one.place is not None]
+
+
+def inputs_in(expression: str) -> frozenset[str]:
+    """Return the sizes, strides and numbers that a condition is about: ``L['x'].size()[0]``."""
+    return frozenset(_INPUT.findall(expression))
+
+
+_INPUT = re.compile(r"[LG]\['\w+'\](?:\.\w+(?:\(\))?|\[[^\]]*\])*")
+
+
+def _compared(output: Any, names: dict[str, str]) -> list[ShapeGuardFacts]:
+    """Return what comparisons caused: conditions, then symbols that became equal to others, or to numbers."""
+    shape_env = output.shape_env
+    files: set[str] = set()
+    found = [_shape_guard(guard, names, files, output) for guard in list(getattr(shape_env, "guards", ()))]
+    return [*found, *_replacements(shape_env, names, files, output)]
 
 
 def _symbol_names(shape_env: Any) -> dict[str, str]:
@@ -92,10 +113,10 @@ def _symbol_names(shape_env: Any) -> dict[str, str]:
     return {str(symbol): source_name(sources[0]) or str(symbol) for symbol, sources in known.items() if sources}
 
 
-def _shape_guard(guard: Any, names: dict[str, str]) -> ShapeGuardFacts:
+def _shape_guard(guard: Any, names: dict[str, str], files: set[str], output: Any) -> ShapeGuardFacts:
     symbolic = relation_text(guard.expr)
-    location = getattr(getattr(guard, "sloc", None), "maybe_user_loc", None)
-    return ShapeGuardFacts(in_inputs(symbolic, names), symbolic, _parsed_place(location), "compared by the traced code")
+    place = _parsed_place(getattr(guard, "sloc", None), files, output)
+    return ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, "compared by the traced code")
 
 
 def in_inputs(symbolic: str, names: dict[str, str]) -> str:
@@ -103,19 +124,33 @@ def in_inputs(symbolic: str, names: dict[str, str]) -> str:
     return re.sub(r"\b[A-Za-z_]\w*\b", lambda match: names.get(match[0], match[0]), symbolic)
 
 
-_LOCATION = re.compile(r"^(?P<path>.+):(?P<line>\d+) in ")
+_LOCATION = re.compile(r"(?:.*  # )?(?P<path>.+?):(?P<line>\d+) in ", re.DOTALL)
 
 
-def _parsed_place(location: Any) -> Place | None:
+def _parsed_place(sloc: Any, files: set[str], output: Any) -> Place | None:
+    """Return the place in a text as torch keeps it: ``if x.shape[0] > 4:  # folder/file.py:4 in fn``.
+
+    The beginning of the path is left out there, as far as it is that of torch's own files, too. ``files`` are those
+    that were traced, filled when there is something to look for.
+    """
+    location = getattr(sloc, "maybe_user_loc", None)
     match = _LOCATION.match(str(location)) if location else None
-    return Place(match["path"], int(match["line"]), 1) if match else None
+    if match is None:
+        return None
+    if not files:
+        stacks = (getattr(guard, "user_stack", None) or () for guard in list(output.guards))
+        files.update(str(frame.filename) for stack in stacks for frame in stack)
+        code = getattr(getattr(output, "root_tx", None), "f_code", None)
+        files.update([code.co_filename] if code is not None else [])
+    found = [path for path in files if path.endswith(match["path"])]
+    return Place(min(found, key=len), int(match["line"]), 1) if found else None
 
 
-def _replacements(shape_env: Any, names: dict[str, str]) -> Iterator[ShapeGuardFacts]:
+def _replacements(shape_env: Any, names: dict[str, str], files: set[str], output: Any) -> Iterator[ShapeGuardFacts]:
     for symbol, value in list(getattr(shape_env, "replacements", {}).items()):
         symbolic = f"{symbol} == {value}"
         sloc = getattr(shape_env, "replacements_slocs", {}).get(symbol)
-        place = _parsed_place(getattr(sloc, "maybe_user_loc", None))
+        place = _parsed_place(sloc, files, output)
         reason = "specialized" if getattr(value, "is_number", False) else "found equal"
         yield ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, reason)
 

@@ -86,6 +86,34 @@ def sources_of(value: Any) -> list[tuple[str, str]]:
     return [(symbol, ", ".join(filter(None, names))) for symbol, names in named if names]
 
 
+class SymbolFacts(NamedTuple):
+    """A size or number that the compiled code takes as it comes."""
+
+    name: str
+    source: str
+    """The input that it stands for, in the user's terms: ``x.size()[0]``."""
+    value: str | None
+    """In this very call."""
+    range: str | None
+
+
+def symbols_of_environment(shape_env: Any) -> list[SymbolFacts]:
+    """Return the symbols of a trace that stand for inputs and did not become numbers, or equal to others."""
+    values = getattr(shape_env, "backed_var_to_val", None)
+    if values is None:
+        # As earlier versions call it.
+        values = getattr(shape_env, "var_to_val", {})
+    ranges, replaced = getattr(shape_env, "var_to_range", {}), getattr(shape_env, "replacements", {})
+    found = []
+    for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
+        names = [as_the_user_wrote(name) for name in map(source_name, sources) if name]
+        if names and symbol not in replaced:
+            value, bounds = values.get(symbol), ranges.get(symbol)
+            told = None if bounds is None else range_text(bounds)
+            found.append(SymbolFacts(str(symbol), ", ".join(names), None if value is None else str(value), told))
+    return found
+
+
 def symbols_of(value: Any) -> list[Any]:
     """Return the symbols in a symbolic number's expression, by name."""
     expression = expression_of(value)
