@@ -49,15 +49,34 @@ def test_a_breakpoint_without_code_moves_down_or_says_why_not(session: Session) 
     assert session.run_to_end() == 0
 
 
-def test_a_breakpoint_where_there_is_no_python_says_so(session: Session) -> None:
-    with session.launching("basic", eager=False):  # debugpy takes every file for one that may come to run
-        (no_python,) = session.set_breakpoints(FIXTURES.parent / "LICENSE", 3)
-        assert not no_python.verified
-        assert no_python.message
-        (no_file,) = session.set_breakpoints(FIXTURES / "nowhere.py", 3)
-        assert not no_file.verified
-        assert no_file.message
+def test_a_breakpoint_where_there_is_no_python_says_so(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text('{"a": 1}\n')
+    (tmp_path / "empty.py").write_text("# nothing\n")
+    no_python = {
+        FIXTURES.parent / "LICENSE": (3, "LICENSE, line 1"),
+        FIXTURES.parent / "README.md": (1, "README.md is no Python file"),
+        tmp_path / "data.json": (1, "data.json is no Python file"),
+        tmp_path / "empty.py": (1, "no code"),
+        FIXTURES / "broken" / "does_not_parse.py": (1, "does_not_parse.py, line "),
+        FIXTURES / "nowhere.py": (3, "there is no file"),
+    }
+    with session.launching("basic"):
+        for path, (line, message) in no_python.items():
+            (answered,) = session.set_breakpoints(path, line)
+            assert not answered.verified, path
+            assert message in (answered.message or ""), answered
     assert session.wait_for_exit() == 0
+
+
+def test_a_program_may_have_any_name(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "program.txt"
+    program.write_text("# a comment\n\nvalue = 1\nprint(value)\n")
+    with session.launching(program):
+        answered = session.set_breakpoints(program, 1, 4)
+        assert [(one.verified, one.line) for one in answered] == [(True, 3), (True, 4)]
+    assert session.wait_for_stop("breakpoint").frame.line == 3
+    assert session.go_on().frame["Locals"]["value"].text == "1"
+    assert session.run_to_end() == 0
 
 
 def test_breakpoint_locations_are_the_lines_with_code(session: Session) -> None:

@@ -80,6 +80,8 @@ def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:
 def _file_problem(path: str, options: AgentOptions) -> str | None:
     if not os.path.isfile(path):
         return f"there is no file {path}"
+    if not _is_named_python(path):
+        return f"{os.path.basename(path)} is no Python file"
     if is_debugger_file(path):
         return "the debugger cannot stop in its own code"
     if options.just_my_code and not is_user_file(path):
@@ -116,6 +118,40 @@ _program_files: list[str] = []
 def add_program_file(path: str) -> None:
     """Let the functions of ``path`` be found before the program, which it belongs to, has loaded it."""
     _program_files.append(path)
+
+
+_PYTHON_SUFFIXES = ("", ".py", ".pyw")
+"""Scripts need none."""
+
+
+def why_not_executed(path: str) -> str | None:
+    """Return why ordinary Python will never execute the file, as far as its name and text tell.
+
+    Of a file that has been loaded the text may say nothing any more: it is being changed.
+    """
+    if not _is_named_python(path):
+        return f"{os.path.basename(path)} is no Python file"
+    try:
+        problem = None if line_table(path).sorted_lines else f"there is no code in {os.path.basename(path)}"
+    except LineTableError as error:
+        problem = str(error)
+    return None if problem is None or _is_loaded(path) else problem
+
+
+def not_above_code(path: str, line: int) -> int:
+    """Return ``line``, or the first that has code in the file if it is above that."""
+    try:
+        return max([line, *line_table(path).sorted_lines[:1]])
+    except LineTableError:
+        return line
+
+
+def _is_named_python(path: str) -> bool:
+    return os.path.splitext(path)[1].lower() in _PYTHON_SUFFIXES or path in _program_files or _is_loaded(path)
+
+
+def _is_loaded(path: str) -> bool:
+    return any(getattr(module, "__dict__", {}).get("__file__") == path for module in list(sys.modules.values()))
 
 
 def _user_files() -> Iterator[tuple[str, str]]:

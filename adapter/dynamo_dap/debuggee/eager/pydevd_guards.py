@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dynamo_dap.debuggee.agent.binding import not_above_code, why_not_executed
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.code_analysis.line_table import line_table
@@ -37,7 +38,7 @@ def install(seconds: Callable[[], float]) -> None:
     is_first, _installed_for = _installed_for is None, seconds
     if not is_first:
         return
-    for wrap in (_guard_reader, _guard_evaluations, _guard_conditions, _guard_requests, _read_files_once):
+    for wrap in (_guard_reader, _guard_evaluations, _guard_conditions, _guard_requests, _read_files_once, _verify):
         try:
             wrap()
         except AttributeError:
@@ -107,6 +108,35 @@ def _read_files_once() -> None:
         return line_table(code).sorted_lines if isinstance(code, str) else lines_of(code)
 
     api._get_code_lines = get_code_lines
+
+
+def _verify() -> None:
+    """Have it verify only breakpoints that can be hit: it takes every file for one with Python in it."""
+    processor = _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
+    made_of = processor._create_breakpoint_from_add_breakpoint_result
+
+    def create(self: Any, py_db: Any, source: Any, breakpoint_id: Any, result: Any) -> Any:
+        made = made_of(self, py_db, source, breakpoint_id, result)
+        path: str = result.translated_filename
+        may_be_template = self._options.django_debug or self._options.flask_debug
+        if made["verified"] and (path.lower().endswith(".py") or not may_be_template):
+            problem = why_not_executed(path)
+            if problem is not None:
+                made |= {"verified": False, "message": problem}
+        return made
+
+    processor._create_breakpoint_from_add_breakpoint_result = create
+    api = _module("pydevd_api").PyDevdAPI
+    add = api.add_breakpoint
+
+    def add_breakpoint(
+        self: Any, py_db: Any, path: str, kind: str, breakpoint_id: Any, line: int, *rest: Any, **options: Any
+    ) -> Any:
+        # It looks for code above the line only.
+        line = not_above_code(path, line) if kind == "python-line" else line
+        return add(self, py_db, path, kind, breakpoint_id, line, *rest, **options)
+
+    api.add_breakpoint = add_breakpoint
 
 
 # -- the reader thread -----------------------------------------------------------------------------------------------
