@@ -10,7 +10,6 @@ import pytest
 
 from dynamo_dap.debuggee.code_analysis.constants import constant_text
 from dynamo_dap.debuggee.code_analysis.data_flow import MAXIMUM_TEXT, NO_CONSTANT, DataFlow
-from dynamo_dap.debuggee.code_analysis.exception_table import exception_table
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
 
 
@@ -68,7 +67,7 @@ def test_exception_table() -> None:
 
     code = function.__code__
     depths = StackDepths(code)
-    protected = exception_table(code)[0]
+    protected = depths.table.protected[0]
     covered = [one.name for one in depths.table if protected.start <= one.offset < protected.end]
     assert "BINARY_SUBSCR" in covered or "BINARY_OP" in covered
     handler = depths.table.at(protected.handler)

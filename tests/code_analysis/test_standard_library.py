@@ -45,6 +45,35 @@ def _plain(code: CodeType) -> Iterator[dis.Instruction]:
     return (raw for raw in dis.get_instructions(code) if raw.opname not in ("EXTENDED_ARG", "CACHE"))
 
 
+def test_places_are_those_of_the_interpreter(codes: list[CodeType]) -> None:
+    for code in codes[2::7]:
+        expected = _places(code)
+        for one in InstructionTable(code):
+            found = one.place
+            place = None if found is None else (found.lineno, found.end_lineno, found.col_offset, found.end_col_offset)
+            assert place == expected[one.offset // 2], f"{code} {one}"
+
+
+def _places(code: CodeType) -> list[tuple[int | None, ...] | None]:
+    if sys.version_info >= (3, 11):
+        return [place if place[0] else None for place in code.co_positions()]
+    lines = [line for begin, end, line in code.co_lines() for _ in range(begin, end, 2)]
+    return [(line, None, None, None) if line else None for line in lines]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has blocks and no exception table")
+def test_exception_tables_are_those_of_dis(codes: list[CodeType]) -> None:
+    ranges = 0
+    for code in codes:
+        found = [
+            (one.start, one.end, one.handler, one.depth, one.pushes_offset) for one in InstructionTable(code).protected
+        ]
+        parsed = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+        assert found == [(one.start, one.end, one.target, one.depth, one.lasti) for one in parsed]
+        ranges += len(found)
+    assert ranges > 5000
+
+
 def test_arguments_are_resolved_as_dis_does(codes: list[CodeType]) -> None:
     for code in codes[3::11]:
         for instruction, raw in zip(InstructionTable(code), _plain(code), strict=True):

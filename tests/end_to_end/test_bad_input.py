@@ -167,7 +167,7 @@ def test_a_program_that_does_not_parse(session: Session) -> None:
 def test_a_python_without_torch(session: Session, tmp_path: Path) -> None:
     """The user is told, and gets the program's own ``ImportError``, with nothing of ours in it."""
     session.expects_program_traceback = True
-    environment = VirtualEnvironment(tmp_path / "environment", "msgspec")
+    environment = VirtualEnvironment(tmp_path / "environment", "msgspec", "bytecode")
     session.launch("basic", "first", python=str(environment.python))
     assert session.wait_for_exit() == 1
     text = session.output("stderr")
@@ -178,7 +178,7 @@ def test_a_python_without_torch(session: Session, tmp_path: Path) -> None:
 
 def test_a_torch_that_is_too_old(session: Session, tmp_path: Path) -> None:
     """The program runs, and the user is told what cannot work."""
-    environment = VirtualEnvironment(tmp_path / "environment", "msgspec")
+    environment = VirtualEnvironment(tmp_path / "environment", "msgspec", "bytecode")
     environment.add_package("torch", "1.13.1", "__version__ = '1.13.1'\n")
     program = tmp_path / "program.py"
     program.write_text("import torch\nprint('torch', torch.__version__)\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client import FIXTURES, Session
+from tests.client import FIXTURES, Fixture, Session
 from tests.client.environments import VirtualEnvironment
 from tests.client.session import launch_configuration
 from tests.conftest import NewSession
@@ -85,6 +85,26 @@ def test_imports_come_from_the_directory_of_the_program(session: Session, tmp_pa
     session.launch(program)
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == f"{tmp_path} mine also mine {program} {program}\n"
+
+
+def test_a_module_of_the_program_is_called_as_a_package_of_ours(session: Session, tmp_path: Path) -> None:
+    """Each has its own ``bytecode``: the program what it wrote, the debugger what reads generated code."""
+    program = Fixture(tmp_path / "program.py")
+    program.path.write_text(
+        "import torch, bytecode\n\n\n"
+        "@torch.compile(backend='eager')\n"
+        "def function(x):\n"
+        "    return x + 1  #@line\n\n\n"
+        "print(bytecode.NAME, float(function(torch.ones(1))))\n"
+    )
+    (tmp_path / "bytecode.py").write_text("NAME = 'mine'\n")
+    with session.launching(program, python=[sys.executable]):
+        session.set_breakpoints(program, "line", mode="run-time")
+    stop = session.wait_for_stop("breakpoint")
+    assert stop.frames[1].marker == "line"
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "mine 2.0\n"
 
 
 def test_nothing_of_a_large_output_is_lost(session: Session, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ interface Ended {
 
 /** Whether debugging can start with the command `python`. When the package is missing, the user is asked, and it may be installed. */
 export async function requireDynamoDap(extensionPath: string, python: readonly string[]): Promise<boolean> {
-    const check = await run(python, ["-c", "import dynamo_dap, msgspec"], CHECK_MILLISECONDS);
+    const check = await run(python, ["-c", "import dynamo_dap, msgspec, bytecode"], CHECK_MILLISECONDS);
     if (check.ok) {
         return true;
     }

@@ -38,6 +38,7 @@ def main() -> None:
         _give_up("needs Python 3.10 or newer, this is " + sys.version.split()[0])
     try:
         _import_own_package()
+        _import_bytecode()
         if is_child:
             from dynamo_dap.debuggee.bootstrap.child_process import run_child
         else:
@@ -56,6 +57,16 @@ def main() -> None:
         run_child(sys.argv[2:])
     else:
         launch()
+
+
+def _import_bytecode() -> None:
+    """Import the package before a module of the program could be found in its place, and leave its name to that."""
+    known = set(sys.modules)
+    import dynamo_dap.debuggee.code_analysis.instructions  # noqa: F401
+
+    for name in set(sys.modules) - known:
+        if name.partition(".")[0] == "bytecode":
+            del sys.modules[name]
 
 
 def inject(address: str, token: str) -> None:

@@ -155,7 +155,7 @@ class DataFlow:
         if instruction.target is not None:
             jumped = results if left_jumping == left_now else _apply(instruction, operands, left_jumping)
             found.append((self._table.index_at(instruction.target) or 0, (*below, *jumped)))
-        for protected in self._depths.handlers:
+        for protected in self._depths.table.protected:
             if protected.start <= instruction.offset < protected.end:
                 caught = tuple(Expression("exception", None) for _ in range(protected.handler_depth - protected.depth))
                 found.append((self._table.index_at(protected.handler) or 0, (*stack[: protected.depth], *caught)))

@@ -1,9 +1,10 @@
-"""The instructions of a code object: offsets, arguments, jump targets, lines, and where each is in the source.
+"""The instructions of a code object: offsets, arguments, jump targets, where each is in the source, what protects it.
 
-The standard library's ``dis`` decodes them; what it does not do is kept here: ``EXTENDED_ARG`` prefixes belong to the
-instruction they extend, inline caches to the instruction before them, constants are never turned into text by their
-own ``repr``. Pure; any thread. An ``InstructionTable`` keeps no reference to its code object, so that it can live in a
-record about the code without keeping the code alive, but it holds the code's constants.
+The package ``bytecode`` decodes them, and the standard library's ``dis`` writes their arguments as its readers know
+them, but for constants, which are never turned into text by their own ``repr``. ``EXTENDED_ARG`` prefixes belong to the
+instruction they extend, inline caches to the instruction before them. Pure; any thread. An ``InstructionTable`` keeps
+no reference to its code object, so that it can live in a record about the code without keeping the code alive, but it
+holds the code's constants.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 
+from bytecode import ConcreteBytecode, ConcreteInstr
+from bytecode.concrete import ExceptionTableEntry
+from bytecode.instr import InstrLocation
+from msgspec import Struct
+
 from dynamo_dap.debuggee.code_analysis.constants import constant_text
 
-_EXTENDED_ARG = opcode.opmap["EXTENDED_ARG"]
 _CACHE = opcode.opmap.get("CACHE")
-_HAS_CONSTANT = frozenset(opcode.hasconst)
-_HAS_ARGUMENT = opcode.HAVE_ARGUMENT
+_NO_INSTRUCTIONS = frozenset({opcode.opmap["EXTENDED_ARG"], _CACHE})
 _JUMPS = frozenset((*opcode.hasjrel, *opcode.hasjabs))
-_SETUP_BLOCKS = frozenset({"SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH"})
+_UNIT = 2
+"""Bytes of an instruction, of each of its prefixes and caches."""
+_HAS_CONSTANT = frozenset(opcode.hasconst)
 _NEVER_FALL_THROUGH = frozenset(
     {
         "RETURN_VALUE",
@@ -37,18 +43,7 @@ _NEVER_FALL_THROUGH = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRange:
-    """Where an instruction comes from: 1-based lines, 0-based UTF-8 columns as ``co_positions`` gives them."""
-
-    line: int
-    end_line: int | None = None
-    column: int | None = None
-    end_column: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(Struct, frozen=True):
     """One instruction with its ``EXTENDED_ARG`` prefixes and inline caches."""
 
     index: int
@@ -68,22 +63,18 @@ class Instruction:
     """The argument for a person; empty when there is none."""
     target: int | None
     """Offset that it jumps to, or None."""
-    place: SourceRange | None
+    place: InstrLocation | None
+    """1-based lines, 0-based UTF-8 columns, as ``co_positions`` gives them; None when it comes from no line."""
 
     @property
     def line(self) -> int | None:
         """The source line, None for an instruction that belongs to none."""
-        return self.place.line if self.place is not None else None
+        return self.place.lineno if self.place is not None else None
 
     @property
     def falls_through(self) -> bool:
         """Whether the next instruction can run after it."""
         return self.name not in _NEVER_FALL_THROUGH
-
-    @property
-    def is_block_setup(self) -> bool:
-        """Whether its target is an exception handler rather than a place it jumps to (Python 3.10)."""
-        return self.name in _SETUP_BLOCKS
 
     @property
     def is_return(self) -> bool:
@@ -94,12 +85,33 @@ class Instruction:
         return f"{self.name} {self.text}".rstrip()
 
 
+@dataclass(frozen=True, slots=True)
+class ProtectedRange:
+    """Instructions at offsets from ``start`` up to, not including, ``end`` go to ``handler`` when they raise."""
+
+    start: int
+    end: int
+    handler: int
+    depth: int
+    """The value stack is cut to this depth before the handler runs."""
+    pushes_offset: bool
+    """Whether the offset of the raising instruction is pushed below the exception."""
+
+    @property
+    def handler_depth(self) -> int:
+        """The depth of the value stack before the first instruction of the handler: the exception is on top."""
+        return self.depth + self.pushes_offset + 1
+
+
 class InstructionTable:
-    """The instructions of one code object, by index and by offset."""
+    """The instructions of one code object, by index and by offset, and its exception table."""
 
     def __init__(self, code: CodeType) -> None:
         """Decode ``code``; it is not kept."""
-        self.instructions: tuple[Instruction, ...] = tuple(_decode(code))
+        decoded = ConcreteBytecode.from_code(code)
+        self.instructions: tuple[Instruction, ...] = tuple(_instructions(code, decoded))
+        self.protected: tuple[ProtectedRange, ...] = tuple(_protected(entry) for entry in decoded.exception_table)
+        """Innermost first where they overlap, as CPython looks them up; Python 3.10 has blocks instead."""
         self.code_size = len(code.co_code)
         self.index_of_start: dict[int, int] = {one.start: one.index for one in self.instructions}
         """Index by the offset at which an instruction begins, prefixes included."""
@@ -135,60 +147,43 @@ class InstructionTable:
         return self.instructions[following] if following < len(self.instructions) else None
 
 
-def _decode(code: CodeType) -> Iterator[Instruction]:
+def _instructions(code: CodeType, decoded: ConcreteBytecode) -> Iterator[Instruction]:
     # dis would make text of every constant by its repr; the numbers stand for the constants meanwhile.
     numbered = code.replace(co_consts=tuple(range(len(code.co_consts))))
-    places = _places(code)
-    ends = _ends(code.co_code)
-    start: int | None = None
-    index = 0
-    for raw in dis.get_instructions(numbered):
-        if raw.opcode == _EXTENDED_ARG:
-            start = raw.offset if start is None else start
-            continue
-        if raw.opcode == _CACHE:
-            continue
-        value, text = raw.argval, raw.argrepr
-        if raw.opcode in _HAS_CONSTANT and raw.arg is not None:
-            value = code.co_consts[raw.arg]
+    arguments = (one for one in dis.get_instructions(numbered) if one.opcode not in _NO_INSTRUCTIONS)
+    placed = list(_placed(decoded))
+    ends = [start for start, _ in placed[1:]] + [len(code.co_code)]
+    for index, ((start, one), end, argument) in enumerate(zip(placed, ends, arguments, strict=True)):
+        opcode, location = one.opcode, one.location
+        value, text = argument.argval, argument.argrepr
+        if opcode in _HAS_CONSTANT:
+            value = decoded.consts[one.arg]
             text = constant_text(value)
         yield Instruction(
-            index=index,
-            start=raw.offset if start is None else start,
-            offset=raw.offset,
-            end=ends[raw.offset],
-            opcode=raw.opcode,
-            name=raw.opname,
-            argument=raw.arg,
-            value=value,
-            text=text if text or raw.arg is None else str(raw.arg),
-            target=raw.argval if raw.opcode in _JUMPS else None,
-            place=places[raw.offset // 2],
+            index,
+            start,
+            start + one.size - _UNIT,
+            end,
+            opcode,
+            one.name,
+            argument.arg,
+            value,
+            text if text or argument.arg is None else str(argument.arg),
+            (one.get_jump_target(start // _UNIT) or 0) * _UNIT if opcode in _JUMPS else None,
+            location if location is not None and location.lineno else None,
         )
-        start = None
-        index += 1
 
 
-def _ends(instructions: bytes) -> dict[int, int]:
-    """Return where each instruction ends, its inline caches included: ``co_code`` shows those as ``CACHE`` opcodes."""
-    ends: dict[int, int] = {}
-    begin = 0
-    for offset in range(0, len(instructions), 2):
-        if instructions[offset] != _CACHE:
-            begin = offset
-        ends[begin] = offset + 2
-    return ends
+def _placed(decoded: ConcreteBytecode) -> Iterator[tuple[int, ConcreteInstr]]:
+    """Yield each instruction with the offset of its first byte."""
+    offset = 0
+    for one in decoded:
+        assert isinstance(one, ConcreteInstr)
+        if one.opcode != _CACHE:
+            yield offset, one
+        offset += one.size
 
 
-def _places(code: CodeType) -> list[SourceRange | None]:
-    """Return the source range of each two-byte unit of the code."""
-    if hasattr(code, "co_positions"):
-        return [
-            None if not line else SourceRange(line, end_line, column, end_column)
-            for line, end_line, column, end_column in code.co_positions()
-        ]
-    places: list[SourceRange | None] = [None] * (len(code.co_code) // 2)
-    for begin, end, line in code.co_lines():
-        for unit in range(begin // 2, end // 2):
-            places[unit] = SourceRange(line) if line else None
-    return places
+def _protected(entry: ExceptionTableEntry) -> ProtectedRange:
+    end = (entry.stop_offset + 1) * _UNIT
+    return ProtectedRange(entry.start_offset * _UNIT, end, entry.target * _UNIT, entry.stack_depth, entry.push_lasti)

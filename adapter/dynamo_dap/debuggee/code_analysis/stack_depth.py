@@ -11,7 +11,6 @@ import sys
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType
 
-from dynamo_dap.debuggee.code_analysis.exception_table import ProtectedRange, exception_table
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction, InstructionTable
 from dynamo_dap.debuggee.code_analysis.operands import UnknownInstruction, effect, taken
 
@@ -33,7 +32,6 @@ class StackDepths:
             InconsistentStack: the code cannot be right.
         """
         self.table = table if table is not None else InstructionTable(code)
-        self._handlers = exception_table(code)
         self._before: list[int | None] = [None] * len(self.table)
         self._work: list[tuple[Instruction, int]] = []
         self._follow_all_paths(_depth_at_entry(code))
@@ -74,7 +72,7 @@ class StackDepths:
             raise InconsistentStack(f"{instruction} at offset {instruction.offset} is reached with {known} and {depth}")
 
     def _leave(self, instruction: Instruction, depth: int) -> None:
-        for protected in self._handlers:
+        for protected in self.table.protected:
             if protected.start <= instruction.offset < protected.end:
                 self._reach_offset(protected.handler, protected.handler_depth)
                 break
@@ -88,11 +86,6 @@ class StackDepths:
         instruction = self.table.at(offset)
         if instruction is not None:
             self._reach(instruction, depth)
-
-    @property
-    def handlers(self) -> list[ProtectedRange]:
-        """The exception table."""
-        return self._handlers
 
 
 def _depth_at_entry(code: CodeType) -> int:

@@ -47,7 +47,7 @@ class Effects:
         self._name = (original or code).co_name
         names = original if original is not None else code
         self._user_names = frozenset((*names.co_varnames, *names.co_cellvars, *names.co_freevars))
-        self._has_columns = any(one.place is not None and one.place.column is not None for one in table)
+        self._has_columns = any(one.place is not None and one.place.col_offset is not None for one in table)
         recorded = record.side_effects if record is not None else ()
         self._statements = ReplayedStatements(flow, table, self._user_names, recorded)
         self.has_resume_call = self._any_resume_call()
@@ -102,10 +102,10 @@ class Effects:
         place = instruction.place
         if place is None or instruction.name in _ENTERING or instruction.name == "EXTENDED_ARG":
             return False
-        if place.column is not None:
-            return (place.column, place.end_column) != (0, 0)
-        before = self._table[instruction.index - 1].line if instruction.index else place.line
-        return not self._has_columns and place.line != before
+        if place.col_offset is not None:
+            return (place.col_offset, place.end_col_offset) != (0, 0)
+        before = self._table[instruction.index - 1].line if instruction.index else place.lineno
+        return not self._has_columns and place.lineno != before
 
     def _users(self, instruction: Instruction) -> Purpose:
         line = instruction.line or 0
