@@ -85,21 +85,21 @@ def _guarding_mode() -> Any:
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            for name, value in _written(function, args, kwargs):
+            for name, value in written_arguments(function, args, kwargs):
                 if id(value) not in self._made:
                     raise WouldChangeTensor(f"{function} would change its argument '{name}', a tensor of the program")
             result = function(*args, **kwargs)
-            inputs = [each for each in _flattened((*args, *kwargs.values())) if id(each) not in self._made]
-            of_program = {_storage(each) for each in inputs}
-            for each in _flattened(result):
-                if isinstance(each, fake_tensor) and _storage(each) not in of_program:  # no view of the program's
+            inputs = [each for each in flattened((*args, *kwargs.values())) if id(each) not in self._made]
+            of_program = {storage_of(each) for each in inputs}
+            for each in flattened(result):
+                if isinstance(each, fake_tensor) and storage_of(each) not in of_program:  # no view of the program's
                     self._made[id(each)] = each
             return result
 
     return Guarding
 
 
-def _storage(value: Any) -> object:
+def storage_of(value: Any) -> object:
     """Return what tells the memory of a tensor from that of others; anything else stands for itself."""
     try:
         return value.untyped_storage()._cdata
@@ -107,22 +107,24 @@ def _storage(value: Any) -> object:
         return id(value)
 
 
-def _written(function: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
+def written_arguments(function: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of each argument that an operator writes to, by its schema."""
     schema = getattr(function, "_schema", None)
     if schema is None or not schema.is_mutable:
         return
     for position, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[position] if position < len(args) else kwargs.get(argument.name)
-            for each in _flattened(value):
+            for each in flattened(value):
                 if each is not None:
                     yield argument.name, each
 
 
-def _flattened(value: Any) -> Iterator[Any]:
+def flattened(value: Any) -> Iterator[Any]:
+    """Yield ``value``, or what is in it when it is a list or a tuple."""
     if isinstance(value, list | tuple):
         for each in value:
-            yield from _flattened(each)
+            yield from flattened(each)
     else:
         yield value
 
@@ -130,7 +132,7 @@ def _flattened(value: Any) -> Iterator[Any]:
 @contextlib.contextmanager
 def preserved_global_state() -> Iterator[None]:
     """Put back random states and torch's global switches, whatever the code inside did to them."""
-    restore = [*_random_states(), *_switches()]
+    restore = [*random_states(), *_switches()]
     try:
         yield
     finally:
@@ -138,7 +140,8 @@ def preserved_global_state() -> Iterator[None]:
             put_back()
 
 
-def _random_states() -> list[Callable[[], None]]:
+def random_states() -> list[Callable[[], None]]:
+    """Return what puts back the present states of all random number generators that are in use."""
     torch: Any = sys.modules["torch"]
     state = random.getstate()
     with data_reading():

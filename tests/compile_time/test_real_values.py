@@ -1,0 +1,223 @@
+"""Real values of a trace are those of an eager run, and computing them at every line changes nothing."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import random
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from dynamo_dap.debuggee.torch_internals.real_values import Limits, NoRealValue, real_values_of
+from dynamo_dap.debuggee.torch_internals.variable_trackers import field, is_unrealized, unwrapped
+from tests.compile_time import programs
+from tests.compile_time.observation import observe
+from tests.compile_time.programs import PROGRAMS, Compiled
+
+Place = tuple[str, int, str]
+Program = Callable[[Compiled], list[Any]]
+
+
+def in_eager_code(program: Program) -> dict[Place, list[Any]]:
+    """Run the program without compiling; return what each local tensor was at each line: (function, line, name)."""
+    seen: dict[Place, list[Any]] = collections.defaultdict(list)
+
+    def trace(frame: types.FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != programs.__file__ and "torch/nn/modules" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            for name, value in frame.f_locals.items():
+                if isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter):
+                    with torch.no_grad():
+                        seen[frame.f_code.co_qualname, frame.f_lineno, name].append(value.detach().clone())
+        return trace
+
+    torch.manual_seed(0)
+    random.seed(0)
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        program(lambda function: function)
+    finally:
+        sys.settrace(before)
+    return seen
+
+
+def is_tensor(tracker: Any) -> bool:
+    return not is_unrealized(tracker) and type(unwrapped(tracker)).__name__ == "TensorVariable"
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_values_are_those_of_an_eager_run(program: Program) -> None:
+    eager = in_eager_code(program)
+    equal, missing, different = 0, collections.Counter[str](), list[Any]()
+
+    at: dict[int, tuple[int, int]] = {}
+
+    def look(tx: Any) -> None:
+        nonlocal equal
+        line, instruction = at.get(id(tx), (0, 0))
+        at[id(tx)] = tx.lineno, tx.instruction_pointer
+        if line == tx.lineno and tx.instruction_pointer > instruction:  # another part of the same line
+            return
+        for name, tracker in list(tx.symbolic_locals.items()):
+            if not is_tensor(tracker):
+                continue
+            key = tx.f_code.co_qualname, tx.lineno, name
+            if key not in eager:
+                continue
+            try:
+                value: Any = real_values_of(tx.output).value_of(field(unwrapped(tracker), "proxy").node)
+            except NoRealValue as problem:
+                missing[str(problem)] += 1
+                continue
+            if any(value.shape == each.shape and torch.equal(value, each) for each in eager[key]):
+                equal += 1
+            else:
+                different.append((key, value, eager[key][:3]))
+
+    watched = observe(program, watch=look)
+    assert not different, different[:3]
+    assert equal > 0 or program is programs.transforms
+    reasons = ("body of a higher-order operator", "inside a transform")
+    assert all(any(reason in text for reason in reasons) for text in missing), missing
+    assert watched == observe(program)
+
+
+def values_at_the_end(
+    function: Callable[..., Any], *inputs: Any, limits: Limits | None = None, found: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Compile and call ``function``; return its tensors' real values, or why there is none, as its last line starts.
+
+    They are put into ``found`` as well, for a call that fails.
+    """
+    found = {} if found is None else found
+    last = max(line for _, _, line in function.__code__.co_lines() if line)
+
+    def look(tx: Any) -> None:
+        if tx.f_code is not function.__code__ or tx.lineno != last:
+            return
+        values = real_values_of(tx.output)
+        values.limits = limits or values.limits
+        for name, tracker in tx.symbolic_locals.items():
+            if is_tensor(tracker):
+                try:
+                    found[name] = values.value_of(field(unwrapped(tracker), "proxy").node)
+                except NoRealValue as problem:
+                    found[name] = str(problem)
+
+    observe(lambda compiled: [compiled(function)(*inputs)], watch=look)
+    return found
+
+
+def test_what_is_written_in_place_is_a_copy() -> None:
+    def fn(x: torch.Tensor, view: torch.Tensor, norm: torch.nn.BatchNorm1d) -> torch.Tensor:
+        y = x + 1
+        view.mul_(10)
+        z = norm(x)
+        x[0] = 5
+        return y + z
+
+    x = torch.arange(4.0).reshape(2, 2)
+    norm = torch.nn.BatchNorm1d(2)
+    expected_x, expected_norm = x.clone(), torch.nn.BatchNorm1d(2)
+    expected = eager_locals(fn, expected_x, expected_x[1], expected_norm)
+    values: dict[str, Any] = {}
+    before: list[Any] = []
+
+    def look(tx: Any) -> None:
+        if tx.f_code is fn.__code__ and tx.lineno == fn.__code__.co_firstlineno + 5:
+            for name in ("x", "view", "y", "z"):
+                values[name] = real_values_of(tx.output).value_of(
+                    field(unwrapped(tx.symbolic_locals[name]), "proxy").node
+                )
+            before.extend([x.clone(), norm.running_mean.clone()])
+
+    observe(lambda compiled: [compiled(fn)(x, x[1], norm)], watch=look)
+    for name, value in values.items():
+        torch.testing.assert_close(value, expected[name].detach())
+    assert values["view"].untyped_storage().data_ptr() == values["x"].untyped_storage().data_ptr()
+    assert torch.equal(before[0], torch.arange(4.0).reshape(2, 2))
+    assert torch.equal(before[1], torch.zeros(2))
+
+
+def eager_locals(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """Call ``function`` as it is; return its locals as it returns."""
+    left: dict[str, Any] = {}
+
+    def trace(frame: types.FrameType, event: str, _: Any) -> Any:
+        if frame.f_code is function.__code__:
+            if event == "return":
+                left.update(frame.f_locals)
+            return trace
+        return None
+
+    sys.settrace(trace)
+    try:
+        function(*arguments)
+    finally:
+        sys.settrace(None)
+    return left
+
+
+def test_random_numbers_are_those_the_call_draws() -> None:
+    drawn: list[Any] = []
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        first = torch.nn.functional.dropout(x, 0.5)
+        second = torch.rand(3)
+        return first + second
+
+    values = values_at_the_end(fn, torch.ones(3))
+    torch.manual_seed(0)
+    drawn += [torch.nn.functional.dropout(torch.ones(3), 0.5), torch.rand(3)]
+    assert torch.equal(values["first"], drawn[0])
+    assert torch.equal(values["second"], drawn[1])
+
+
+def test_an_operation_that_fails_is_told_at_its_value_alone() -> None:
+    def fn(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        good = x + 1
+        bad = x[index]
+        after = bad * 2
+        return good + after
+
+    values: dict[str, Any] = {}
+    with pytest.raises(IndexError):
+        values_at_the_end(fn, torch.ones(3), torch.tensor([7, 0, 0]), found=values)
+    assert torch.equal(values["good"], torch.full((3,), 2.0))
+    assert "getitem fails with these values: IndexError" in values["bad"]
+    assert values["after"] == values["bad"]
+
+
+def test_what_costs_too_much_says_so_and_can_be_asked_for_singly() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        a = x.repeat(1000)
+        b = a + 1
+        c = b.sum()
+        return c * 1
+
+    ones = torch.ones(1000)
+    assert values_at_the_end(fn, ones)["c"].item() == 2_000_000
+    singly = values_at_the_end(fn, ones, limits=Limits(bytes=6_000_000))  # a or b
+    assert singly["c"].item() == 2_000_000
+    refused = values_at_the_end(fn, ones, limits=Limits(bytes=3_000_000))
+    assert "MiB" in refused["b"]
+    late = values_at_the_end(fn, ones, limits=Limits(seconds=-1))
+    assert "look again" in late["c"]
+
+
+def test_nothing_is_held_when_the_trace_is_over() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        return y * 2
+
+    held = weakref.ref(values_at_the_end(fn, torch.ones(3)).pop("y"))
+    gc.collect()
+    assert held() is None
