@@ -16,6 +16,7 @@ from torch import nn
 
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
 from dynamo_dap.debuggee.compile_time.paths import completions
+from dynamo_dap.debuggee.torch_internals.real_values import Limits, limit_real_values
 from dynamo_dap.debuggee.torch_internals.variable_trackers import unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
 from dynamo_dap.debuggee.values.python_values import present
@@ -208,8 +209,6 @@ def test_a_computed_value_that_is_a_trackers_own_opens_as_the_tracker() -> None:
         ("", "nothing to evaluate"),
         ("y = 1", "not a Python expression"),
         ("late", "'late' has no value here"),
-        ("z.sum().item()", "depends on a tensor's data"),
-        ("torch.nonzero(z)", "depends on a tensor's data"),
         ("z.add_(1)", "would change its argument"),
         ("z.view(-1).add_(1)", "would change its argument"),
         ("xs.append(1)", "changed a copy"),
@@ -370,12 +369,32 @@ def test_conditions_have_a_truth() -> None:
     assert stopped(look) == [True, False, True, 3, True, False, 2]
 
 
-def test_a_tensor_has_no_truth() -> None:
-    def look(tx: Any) -> None:
-        with pytest.raises(EvaluationError, match="depends on data"):
-            evaluate_to_python(tx, "z")
+def test_what_asks_for_data_is_computed_on_the_real_values() -> None:
+    torch.manual_seed(0)  # as ``observe`` does
+    z = nn.Linear(4, 3)(torch.ones(5, 4)).detach() + CONFIGURATION["scale"]
+    (total, rounded, kept, symbolic) = values_of(
+        "z.sum().item()", "[round(float(v), 4) for v in z[0]]", "z[z > z.mean()]", "z.sum()"
+    )
+    assert float(total) == pytest.approx(z.sum().item(), rel=1e-6)
+    assert rounded == str([round(float(v), 4) for v in z[0]])
+    assert kept == f"Tensor f32[{len(z[z > z.mean()])}] cpu"
+    assert symbolic.startswith("Tensor f32[] cpu")
+    assert stopped(lambda frame: evaluate_to_python(frame, "z.sum() > 0")) is True
+    assert stopped(lambda frame: evaluate_to_python(frame, "z.isnan().any()")) is False
 
-    stopped(look)
+
+def test_real_values_can_be_turned_off() -> None:
+    limit_real_values(None)
+    try:
+        (text,) = values_of("z.sum().item()")
+    finally:
+        limit_real_values(Limits())
+    assert text == 'EvaluationError: real values are turned off ("realValues": "off")'
+
+
+def test_real_values_cannot_be_written_to() -> None:
+    (text,) = values_of("z.add_(z.sum().item())")
+    assert "would change its argument" in text
 
 
 def test_statements_keep_names_of_the_debugger() -> None:

@@ -8,17 +8,19 @@ import random
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from dynamo_dap.debuggee.torch_internals.real_values import Limits, NoRealValue, real_values_of
-from dynamo_dap.debuggee.torch_internals.variable_trackers import field, is_unrealized, unwrapped
+from dynamo_dap.debuggee.torch_internals.real_values import Limits, NoRealValue, limit_real_values
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.trackers.forms import TensorForm
 from tests.compile_time import programs
 from tests.compile_time.observation import observe
 from tests.compile_time.programs import PROGRAMS, Compiled
+from tests.compile_time.test_looking_changes_nothing import assert_same, untouched
 
 Place = tuple[str, int, str]
 Program = Callable[[Compiled], list[Any]]
@@ -35,7 +37,7 @@ def in_eager_code(program: Program) -> dict[Place, list[Any]]:
             for name, value in frame.f_locals.items():
                 if isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter):
                     with torch.no_grad():
-                        seen[frame.f_code.co_qualname, frame.f_lineno, name].append(value.detach().clone())
+                        seen[frame.f_code.co_name, frame.f_lineno, name].append(value.detach().clone())
         return trace
 
     torch.manual_seed(0)
@@ -49,45 +51,47 @@ def in_eager_code(program: Program) -> dict[Place, list[Any]]:
     return seen
 
 
-def is_tensor(tracker: Any) -> bool:
-    return not is_unrealized(tracker) and type(unwrapped(tracker)).__name__ == "TensorVariable"
+def tensors_of(frame: TracedFrame) -> Iterator[tuple[str, Any]]:
+    """Yield name and node of each local variable that is a tensor of the graph."""
+    for name, tracker in frame.locals():
+        form = frame.form_of(tracker)
+        if isinstance(form, TensorForm) and form.node is not None and form.number is None:
+            yield name, form.node
+
+
+def _is_same(value: torch.Tensor, other: torch.Tensor) -> bool:
+    return value.shape == other.shape and torch.equal(value, other)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_values_are_those_of_an_eager_run(program: Program) -> None:
     eager = in_eager_code(program)
-    equal, missing, different = 0, collections.Counter[str](), list[Any]()
+    seen, missing = list[tuple[Place, torch.Tensor]](), collections.Counter[str]()
 
-    at: dict[int, tuple[int, int]] = {}
+    at: dict[int, tuple[int, int]] = {}  # by identity: a frame that is kept alive is freed at another time
 
-    def look(tx: Any) -> None:
-        nonlocal equal
-        line, instruction = at.get(id(tx), (0, 0))
-        at[id(tx)] = tx.lineno, tx.instruction_pointer
-        if line == tx.lineno and tx.instruction_pointer > instruction:  # another part of the same line
+    def look(frame: TracedFrame) -> None:
+        line, index = at.get(id(frame.interpreter), (0, 0))
+        at[id(frame.interpreter)] = frame.line, frame.index
+        if line == frame.line and frame.index > index:  # another part of the same line
             return
-        for name, tracker in list(tx.symbolic_locals.items()):
-            if not is_tensor(tracker):
-                continue
-            key = tx.f_code.co_qualname, tx.lineno, name
+        for name, node in tensors_of(frame):
+            key = frame.code.co_name, frame.line, name
             if key not in eager:
                 continue
             try:
-                value: Any = real_values_of(tx.output).value_of(field(unwrapped(tracker), "proxy").node)
+                value: Any = frame.real_value(node)
             except NoRealValue as problem:
                 missing[str(problem)] += 1
                 continue
-            if any(value.shape == each.shape and torch.equal(value, each) for each in eager[key]):
-                equal += 1
-            else:
-                different.append((key, value, eager[key][:3]))
+            seen.append((key, value.detach().clone()))
 
-    watched = observe(program, watch=look)
+    assert_same(untouched(program), observe(program, watch=look))
+    different = [(key, value) for key, value in seen if not any(_is_same(value, each) for each in eager[key])]
     assert not different, different[:3]
-    assert equal > 0 or program is programs.transforms
+    assert seen or program is programs.transforms
     reasons = ("body of a higher-order operator", "inside a transform")
     assert all(any(reason in text for reason in reasons) for text in missing), missing
-    assert watched == observe(program)
 
 
 def values_at_the_end(
@@ -100,20 +104,25 @@ def values_at_the_end(
     found = {} if found is None else found
     last = max(line for _, _, line in function.__code__.co_lines() if line)
 
-    def look(tx: Any) -> None:
-        if tx.f_code is not function.__code__ or tx.lineno != last:
+    def look(frame: TracedFrame) -> None:
+        if frame.code is not function.__code__ or frame.line != last:
             return
-        values = real_values_of(tx.output)
-        values.limits = limits or values.limits
-        for name, tracker in tx.symbolic_locals.items():
-            if is_tensor(tracker):
-                try:
-                    found[name] = values.value_of(field(unwrapped(tracker), "proxy").node)
-                except NoRealValue as problem:
-                    found[name] = str(problem)
+        if limits is not None:
+            limit_real_values(limits)
+        for name, node in tensors_of(frame):
+            try:
+                found[name] = frame.real_value(node)
+            except NoRealValue as problem:
+                found[name] = str(problem)
 
     observe(lambda compiled: [compiled(function)(*inputs)], watch=look)
     return found
+
+
+@pytest.fixture(autouse=True)
+def _usual_limits() -> Iterator[None]:
+    yield
+    limit_real_values(Limits())
 
 
 def test_what_is_written_in_place_is_a_copy() -> None:
@@ -131,12 +140,9 @@ def test_what_is_written_in_place_is_a_copy() -> None:
     values: dict[str, Any] = {}
     before: list[Any] = []
 
-    def look(tx: Any) -> None:
-        if tx.f_code is fn.__code__ and tx.lineno == fn.__code__.co_firstlineno + 5:
-            for name in ("x", "view", "y", "z"):
-                values[name] = real_values_of(tx.output).value_of(
-                    field(unwrapped(tx.symbolic_locals[name]), "proxy").node
-                )
+    def look(frame: TracedFrame) -> None:
+        if frame.code is fn.__code__ and frame.line == fn.__code__.co_firstlineno + 5:
+            values.update((name, frame.real_value(node)) for name, node in tensors_of(frame))
             before.extend([x.clone(), norm.running_mean.clone()])
 
     observe(lambda compiled: [compiled(fn)(x, x[1], norm)], watch=look)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import NODEFAULT, Struct, inspect
+from msgspec import NODEFAULT, Struct, inspect, to_builtins
 
 from dynamo_dap.protocol.options import AttachArguments, LaunchArguments
 from tests.structure.sources import ROOT
@@ -119,6 +119,8 @@ def _type_schema(kind: inspect.Type) -> dict[str, Any]:
         assert isinstance(kind.value_type, inspect.UnionType)
         names = ["null" if isinstance(one, inspect.NoneType) else _name(one) for one in kind.value_type.types]
         return {"type": "object", "additionalProperties": {"type": names}}
+    if isinstance(kind, inspect.LiteralType):
+        return {"enum": list(kind.values)}
     bounds = {"exclusiveMinimum": "gt", "minimum": "ge", "maximum": "le"}
     limits = {name: getattr(kind, bound, None) for name, bound in bounds.items()}
     return {"type": _name(kind)} | {name: limit for name, limit in limits.items() if limit is not None}
@@ -135,6 +137,8 @@ def _name(kind: inspect.Type) -> str:
 
 
 def _whole(default: object) -> object:
+    if isinstance(default, Struct):
+        return {name: _whole(value) for name, value in to_builtins(default).items()}
     return int(default) if isinstance(default, float) and default.is_integer() else default
 
 

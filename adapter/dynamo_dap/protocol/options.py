@@ -7,7 +7,7 @@ any thread.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -37,6 +37,17 @@ def _described(text: str, *, editor: object = None) -> Meta:
 def _one_of(text: str, choices: dict[str, str]) -> Meta:
     """``choices`` are the values and what each means."""
     return Meta(description=text, extra={"choices": choices})
+
+
+class RealValues(Struct, rename="camel", frozen=True, kw_only=True):
+    """What computing the real values of a trace may cost."""
+
+    memory_limit: Annotated[
+        float, Meta(gt=0, description="MiB of results held for one trace; above it values are computed singly.")
+    ] = 4096.0
+    time_limit: Annotated[
+        float, Meta(gt=0, description="Seconds for one look; what was computed is kept, and the next look goes on.")
+    ] = 10.0
 
 
 class DebuggingOptions(Struct, rename="camel", frozen=True, kw_only=True):
@@ -72,6 +83,13 @@ class DebuggingOptions(Struct, rename="camel", frozen=True, kw_only=True):
     record: Annotated[
         bool, _described('Write what is compiled to a record file, for the command "dynamo-dap report".')
     ] = True
+    real_values: Annotated[
+        RealValues | Literal["off"],
+        _described(
+            "Real values of tensors while Dynamo traces, computed when they are looked at by running the graph so far: "
+            "limits of memory and time, or off."
+        ),
+    ] = RealValues()
     evaluation_timeout: Annotated[
         Seconds,
         _described("Seconds after which an evaluation is interrupted, or said to go on where it is in C code."),

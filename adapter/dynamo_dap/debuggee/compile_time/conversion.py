@@ -1,6 +1,7 @@
 """Trackers as Python values that an expression can compute with.
 
-Constants are themselves; tensors are their FakeTensors; symbols are SymInts; containers are copies. An object of a
+Constants are themselves; tensors are their FakeTensors and symbols SymInts, or both the real ones of this call;
+containers are copies. An object of a
 user's class is itself, unless the traced code changed it or something it holds: calling a method on it would see the
 old values, so it becomes a copy with the changes laid over, as does whatever leads to it. What Dynamo only models (an
 iterator, a context manager) has a stand-in that cannot be used up. Tracing thread; a converter lives as long as one
@@ -17,7 +18,9 @@ from typing import Any
 from dynamo_dap.debuggee.compile_time.forms import form_family, instance_attributes
 from dynamo_dap.debuggee.compile_time.stand_ins import stand_in
 from dynamo_dap.debuggee.compile_time.traced_view import TracedView
-from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm
+from dynamo_dap.debuggee.torch_internals.real_values import NoRealValue
+from dynamo_dap.debuggee.torch_internals.symbols import hint_of
+from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm, NumberForm, TensorForm
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Tracker, mutation_state
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.objects import stored_attributes
@@ -37,8 +40,9 @@ class CannotBeCopied(EvaluationError):
 class Converter:
     """Converts what one paused frame holds; the same tracker always to the same value."""
 
-    def __init__(self, view: TracedView) -> None:
-        """``view`` shows what cannot be converted."""
+    def __init__(self, view: TracedView, *, real: bool = False) -> None:
+        """``view`` shows what cannot be converted; ``real`` asks for the data of this call, not for symbols."""
+        self._real_data = real
         self._frame = view.frame
         self._view = view
         self._converted: dict[int, Any] = {}
@@ -105,6 +109,19 @@ class Converter:
     def text(self, form: Form) -> str:
         """Return a form's text for a message."""
         return self._view.text(form, 80)
+
+    def computed(self, form: TensorForm | NumberForm) -> Any:
+        """Return the FakeTensor or symbol of a value that the graph computes, or the real value of this call."""
+        symbolic = form.example if isinstance(form, TensorForm) else form.number
+        if not self._real_data:
+            return symbolic
+        if form.node is None:
+            return hint_of(symbolic) if isinstance(form, NumberForm) else symbolic
+        try:
+            value: Any = self._frame.real_value(form.node)
+        except NoRealValue as problem:
+            raise EvaluationError(str(problem)) from None
+        return value.detach() if isinstance(form, TensorForm) else value
 
     def stand_in(self, form: Form, cls: type) -> object:
         """Return what stands for a value that only Dynamo has."""

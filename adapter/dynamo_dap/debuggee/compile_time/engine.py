@@ -33,9 +33,11 @@ from dynamo_dap.debuggee.compile_time.stepping import (
 )
 from dynamo_dap.debuggee.compile_time.stop_texts import data_changed, explain, headline
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_internals.real_values import Limits, limit_real_values
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, frame_at_comptime_breakpoint
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINES, TranslatorHooks
 from dynamo_dap.protocol.contract import COMPILE_TIME
+from dynamo_dap.protocol.options import RealValues
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
 
 
@@ -65,6 +67,7 @@ class CompileTimeEngine:
         """Have the hooks in that breakpoints, steps and pause requests need now. Any thread."""
         host = self._host
         wanted = host.options.compile_time
+        limit_real_values(_limits(host.options.real_values))
         self._watches_every_line = host.has_steps or host.has_pause_requests or bool(host.breakpoints.functions)
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
         watched = any(one.access != GUARDED for one in host.breakpoints.data)
@@ -271,3 +274,7 @@ class CompileTimeEngine:
         if self._host.options.compile_time:
             self._stop(self._point(traced, progress), "breakpoint")
         return True
+
+
+def _limits(asked: RealValues | str) -> Limits | None:
+    return Limits(asked.time_limit, int(asked.memory_limit * 2**20)) if isinstance(asked, RealValues) else None

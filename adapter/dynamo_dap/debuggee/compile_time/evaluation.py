@@ -2,10 +2,11 @@
 
 A path (``z``, ``d["k"]``, ``self.weight``) is followed over the trackers, and its answer opens like them. Anything
 more is computed by Python on converted values: constants, FakeTensors under the trace's fake mode, SymInts whose
-comparisons leave no guard. User functions that an expression calls really run. ``ctx`` is torch's ``ComptimeContext``
-and ``tx`` the translator, where the program has no such name; whatever they change in the trace is taken back and told,
-and so ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` do nothing. Tracing thread; the agent bounds the
-time.
+comparisons leave no guard. What asks for a tensor's data (``loss.item()``, the truth of ``z.isnan().any()``) is
+computed once more, on the real values of this call. User functions that an expression calls really run. ``ctx`` is
+torch's ``ComptimeContext`` and ``tx`` the translator, where the program has no such name; whatever they change in the
+trace is taken back and told, and so ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` do nothing. Tracing
+thread; the agent bounds the time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import io
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from dynamo_dap.debuggee.compile_time.conversion import Converter
@@ -33,6 +35,7 @@ from dynamo_dap.debuggee.compile_time.stand_ins import has_attribute, type_of
 from dynamo_dap.debuggee.compile_time.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import WouldChangeTensor, data_dependent_reason, is_of_dynamo
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
+from dynamo_dap.debuggee.torch_internals.real_values import evaluating_on_real_values
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_internals.trace_state import Undo
 from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
@@ -90,10 +93,14 @@ def evaluate_to_python(frame: TracedFrame, expression: str, names: dict[str, obj
     return evaluation.compute(parse(expression, statements_allowed=False), finish=_settled)
 
 
+class _NeedsData(EvaluationError):
+    """An expression asks for a tensor's data, which symbols do not have."""
+
+
 def _settled(value: Any) -> Any:
     """Return a value that can be asked for its truth later, outside the protected evaluation."""
     if is_fake_tensor(value):
-        raise EvaluationError("this is a tensor, whose truth depends on data that is not there while tracing")
+        raise _NeedsData("this is a tensor, whose truth depends on data that is not there while tracing")
     plain = value is None or type(value) in (bool, int, float, str)
     return value if plain else bool(value)
 
@@ -138,14 +145,28 @@ class _Evaluation:
 
     def compute(self, parsed: Parsed, finish: Callable[[Any], Any] = lambda value: value) -> Any:
         """Run the code and return its value, ``_NOTHING`` when it has none; ``finish`` runs protected as well."""
-        interpreter = self._interpreter_names(parsed)
+        whole_trace = bool(self._interpreter_names(parsed))
         check_assignments(parsed, self._is_of_program)
         take_paths_out(parsed, self.paths.follow, UNKNOWN)
         rename_calls(parsed, {name: new for name, (new, _) in _ASKED_OF_STAND_INS.items() if not self._is_known(name)})
-        names = _Names(self._name, self._converter.convert, parsed.paths, self._scratch)
-        undo = self._frame.undo(whole_trace=bool(interpreter))
         try:
-            with _printing_to(self._console), self._frame.evaluating():
+            return self._computed(parsed, finish, self._frame.evaluating(), whole_trace=whole_trace)
+        except _NeedsData:
+            self._converter = Converter(self._view, real=True)
+            return self._computed(parsed, finish, evaluating_on_real_values(), whole_trace=whole_trace)
+
+    def _computed(
+        self,
+        parsed: Parsed,
+        finish: Callable[[Any], Any],
+        isolation: AbstractContextManager[None],
+        *,
+        whole_trace: bool,
+    ) -> Any:
+        names = _Names(self._name, self._converter.convert, parsed.paths, self._scratch)
+        undo = self._frame.undo(whole_trace=whole_trace)
+        try:
+            with _printing_to(self._console), isolation:
                 result = self._run(parsed, names, finish)
             self._converter.check_unchanged()
         except BaseException as problem:
@@ -175,7 +196,7 @@ class _Evaluation:
         except Exception as problem:
             reason = data_dependent_reason(problem)
             if reason is not None:
-                raise EvaluationError(reason) from None
+                raise _NeedsData(reason) from None
             if is_of_dynamo(problem):
                 first_line = (str(problem).splitlines() or [type(problem).__name__])[0]
                 raise EvaluationError(f"this would end or restart the trace, and was not done: {first_line}") from None

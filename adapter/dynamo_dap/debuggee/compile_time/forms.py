@@ -97,6 +97,9 @@ class Conversion(Protocol):
     def text(self, form: Form) -> str:
         """Return a form's text for a message."""
 
+    def computed(self, form: TensorForm | NumberForm) -> Any:
+        """Return what stands for a value that the graph computes: symbolic, or the real one of this call."""
+
 
 class FormFamily(Family):
     """One kind of form."""
@@ -210,7 +213,7 @@ class _Tensors(FormFamily):
     def converted(self, form: TensorForm, tracker: Tracker | None, conversion: Conversion) -> Any:
         if form.example is None and form.number is None:
             raise EvaluationError("this tensor has no metadata yet")
-        return form.example if form.number is None else form.number
+        return conversion.computed(form) if form.number is None else form.number
 
 
 _CALLED = {"stride": "()"}
@@ -240,7 +243,7 @@ class _Numbers(FormFamily):
         return type(form.number)
 
     def converted(self, form: NumberForm, tracker: Tracker | None, conversion: Conversion) -> Any:
-        return form.number
+        return conversion.computed(form)
 
 
 def _parts_of_number(number: Any) -> list[Variable]:

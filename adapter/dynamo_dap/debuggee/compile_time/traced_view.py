@@ -1,7 +1,8 @@
 """How values look inside a trace: a tracker as what it stands for, a real object with its pending changes laid over.
 
-Behind a value's own children stands what Dynamo knows about it: FX node, source, mutation, where it was made. Made for
-one pause; runs on the tracing thread. Nothing here realizes a lazy tracker, adds a guard or a node.
+Behind a value's own children stands what Dynamo knows about it: FX node, source, mutation, where it was made; and the
+real value of this call, computed when it is asked for. Made for one pause; runs on the tracing thread. Nothing here
+realizes a lazy tracker, adds a guard or a node.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 from dynamo_dap.debuggee.compile_time.forms import form_family
 from dynamo_dap.debuggee.compile_time.graph_view import node_text, place_variable, user_location
 from dynamo_dap.debuggee.compile_time.stand_ins import form_behind, is_stand_in
+from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.graph import user_place
+from dynamo_dap.debuggee.torch_internals.real_values import NoRealValue
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor, kind_of
@@ -29,6 +32,7 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import (
 )
 from dynamo_dap.debuggee.values.model import Fixed, Followed, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.python_values import View
+from dynamo_dap.debuggee.values.tensors import lazy_variable
 
 _SUMMARY = 160
 """Characters of the summary: a source deep inside a library runs long."""
@@ -73,11 +77,20 @@ class TracedView(View):
         place = created_at(tracker) if found is None else found[0]
         facts = _facts(tracker, None if place is None or place.path.startswith("<") else place)
         if isinstance(form, TensorForm | NumberForm):
-            return facts if node is None else [_node(node), *facts]
+            return (
+                facts if node is None else [lazy_variable("value", lambda: self._real_value(node)), _node(node), *facts]
+            )
         source, summary = source_name(source_of(tracker)), type(tracker).__name__
         if source is not None:
             summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
         return [Variable("Dynamo", Value(summary, children=Fixed(tuple(facts)), kind="virtual"))]
+
+    def _real_value(self, node: Any) -> Value:
+        """Return what the node gives in this call, as values of ordinary Python are shown."""
+        try:
+            return View().value(self.frame.real_value(node))
+        except (NoRealValue, FeatureMissing) as problem:
+            return Value(f"not available: {problem}")
 
 
 _SCALARS = (int, float, bool, str, complex, bytes, type(None))

@@ -22,11 +22,8 @@ from dynamo_dap.debuggee.torch_internals.isolation import data_reading, dynamo_o
 _FAKE_CONVERTER = "torch._subclasses.fake_tensor:FakeTensorConverter"
 _DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
 _PYTHON_DISPATCHER = "torch._dispatch.python:enable_python_dispatcher"
-_FAKE_TENSOR = "torch._subclasses.fake_tensor:FakeTensor"
 
-EVALUATION = Feature(
-    "computing with tensors of a paused trace", _FAKE_CONVERTER, _DISPATCH_MODE, _PYTHON_DISPATCHER, _FAKE_TENSOR
-)
+EVALUATION = Feature("computing with tensors of a paused trace", _FAKE_CONVERTER, _DISPATCH_MODE, _PYTHON_DISPATCHER)
 
 
 class WouldChangeTensor(Exception):
@@ -47,7 +44,7 @@ def evaluating(tx: Any) -> Iterator[None]:
         stack.enter_context(shape_env.suppress_guards())
         stack.enter_context(fake_mode)
         stack.enter_context(enable_python_dispatcher())
-        stack.enter_context(_guarding_mode()(fake_mode))
+        stack.enter_context(guarding_mode())
         yield
 
 
@@ -71,16 +68,19 @@ def _attributes(owner: Any, **values: Any) -> Iterator[None]:
             setattr(owner, name, value)
 
 
+def guarding_mode() -> Any:
+    """Return a dispatch mode that refuses to write to any tensor that the code inside did not make itself."""
+    return _guarding_class()()
+
+
 @functools.cache
-def _guarding_mode() -> Any:
-    """Return a dispatch mode that refuses to write to any tensor that the expression did not make itself."""
+def _guarding_class() -> Any:
     base: Any = EVALUATION.resolve(_DISPATCH_MODE)
-    fake_tensor = EVALUATION.resolve(_FAKE_TENSOR)
+    tensor = sys.modules["torch"].Tensor
 
     class Guarding(base):  # type: ignore[misc]
-        def __init__(self, fake_mode: Any) -> None:
+        def __init__(self) -> None:
             super().__init__()
-            self._fake_mode = fake_mode
             self._made: dict[int, Any] = {}
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,7 +92,7 @@ def _guarding_mode() -> Any:
             inputs = [each for each in flattened((*args, *kwargs.values())) if id(each) not in self._made]
             of_program = {storage_of(each) for each in inputs}
             for each in flattened(result):
-                if isinstance(each, fake_tensor) and storage_of(each) not in of_program:  # no view of the program's
+                if isinstance(each, tensor) and storage_of(each) not in of_program:  # no view of the program's
                     self._made[id(each)] = each
             return result
 

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary, ref
 
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import (
     flattened,
+    guarding_mode,
     preserved_global_state,
     random_states,
     storage_of,
@@ -55,6 +56,15 @@ class Limits:
     """Of results held for a trace; above it only what is asked for is kept."""
 
 
+def limit_real_values(limits: Limits | None) -> None:
+    """Set what computing real values may cost in this process; None turns it off."""
+    global _limits
+    _limits = limits
+
+
+_limits: Limits | None = Limits()
+
+
 class NoRealValue(Exception):
     """A node has no real value; the text says why, for a person."""
 
@@ -80,24 +90,52 @@ def real_values_of(output: Any) -> RealValues:
     """Return the real values of the trace that writes the graph of ``output`` (torch's ``OutputGraph``).
 
     Raises:
+        NoRealValue: they are turned off.
         FeatureMissing: this torch lacks what it takes.
     """
     REAL_VALUES.require()
+    if _limits is None:
+        raise NoRealValue('real values are turned off ("realValues": "off")')
     values = _of_traces.get(output.root_tracer)
     if values is None:
         values = _of_traces[output.root_tracer] = RealValues(output)
+    values.limits = _limits
     return values
 
 
 _of_traces: WeakKeyDictionary[Any, RealValues] = WeakKeyDictionary()
 
 
+@contextlib.contextmanager
+def apart_from_the_program() -> Iterator[None]:
+    """Compute with real tensors where the program does not notice: without its modes, transforms and gradients.
+
+    What the code inside does to random states and global switches is put back.
+    """
+    torch: Any = sys.modules["torch"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(preserved_global_state())
+        stack.enter_context(dynamo_off())
+        stack.enter_context(REAL_VALUES.resolve(_TRANSFORMS)())
+        stack.enter_context(REAL_VALUES.resolve(_MODES)())
+        stack.enter_context(REAL_VALUES.resolve(_TRACING)(None))
+        stack.enter_context(torch.no_grad())
+        yield
+
+
+@contextlib.contextmanager
+def evaluating_on_real_values() -> Iterator[None]:
+    """Evaluate an expression over real values; what the expression did not make itself cannot be written to."""
+    with apart_from_the_program(), guarding_mode():
+        yield
+
+
 class RealValues:
     """Those of one trace."""
 
-    def __init__(self, output: Any, limits: Limits | None = None) -> None:
+    def __init__(self, output: Any) -> None:
         self._trace = ref(output)  # not kept alive by what is held for it
-        self.limits = limits or Limits()
+        self.limits = Limits()
         self._copied: set[object] = set()
         """Storages of the program (by identity) that nodes write to."""
         self._run: _Run | None = None
@@ -172,7 +210,7 @@ class _Run:
     def result_of(self, output: Any, node: Any, deadline: float) -> Any:
         """Run what the trace has put into the graph since, and return the node's result as it is then."""
         depth = REAL_VALUES.resolve(_DEPTH)
-        with self._apart_from_the_program():
+        with self._where_the_graph_left_off():
             for each in list(output.root_tracer.graph.nodes):
                 if each in self._results or each.op == "output":
                     continue
@@ -192,16 +230,10 @@ class _Run:
         return self._results[node]
 
     @contextlib.contextmanager
-    def _apart_from_the_program(self) -> Iterator[None]:
+    def _where_the_graph_left_off(self) -> Iterator[None]:
         torch: Any = sys.modules["torch"]
         depth = REAL_VALUES.resolve(_DEPTH)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(preserved_global_state())
-            stack.enter_context(dynamo_off())
-            stack.enter_context(REAL_VALUES.resolve(_TRANSFORMS)())
-            stack.enter_context(REAL_VALUES.resolve(_MODES)())
-            stack.enter_context(REAL_VALUES.resolve(_TRACING)(None))
-            stack.enter_context(torch.no_grad())
+        with apart_from_the_program():
             for put_back in self._random:
                 put_back()
             try:

@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.torch_internals import compilation, graph, guards, side
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import evaluating
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
+from dynamo_dap.debuggee.torch_internals.real_values import real_values_of
 from dynamo_dap.debuggee.torch_internals.trace_state import TraceState, Undo
 from dynamo_dap.debuggee.torch_internals.trackers import form_of
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm, Unrealized
@@ -366,6 +367,15 @@ class TracedFrame:
     def evaluating(self) -> AbstractContextManager[None]:
         """Compute with the values of the trace so that it does not notice."""
         return evaluating(self.translator)
+
+    def real_value(self, node: Any) -> object:
+        """Return what a node of the graph gives in this call: a tensor, a number, a tuple of them.
+
+        Raises:
+            NoRealValue: there is none; the text says why.
+            FeatureMissing: this version of torch lacks what it takes.
+        """
+        return real_values_of(self.translator.output).value_of(node)
 
     def undo(self, *, whole_trace: bool) -> Undo:
         """Return what takes back what an evaluation changes from now on."""
