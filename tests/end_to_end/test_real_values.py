@@ -1,0 +1,111 @@
+"""Real values at stops in a trace: in Variables, in watches and the console, in conditions and log messages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.client import Fixture, Session
+
+TRAINING = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x, scale):
+        x[0] = 7  # @written
+        hidden = self.drop(self.norm(x))
+        count = hidden.gt(0).sum().item()
+        hidden[0] = float("nan")
+        loss = (hidden * scale).sum()
+        return loss, count  # @done
+
+torch.manual_seed(0)
+net = Net()
+given = torch.arange(12.0).reshape(3, 4)
+with torch._dynamo.config.patch(capture_scalar_outputs=True):
+    loss, count = torch.compile(net, backend="eager")(given, 2.0)
+print(loss.item(), count, given[0, 0].item(), net.norm.running_mean.tolist(), torch.rand(1).item())
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Fixture:
+    path = tmp_path / "training.py"
+    path.write_text(TRAINING, encoding="utf-8")
+    return Fixture(path)
+
+
+def untouched(program: Fixture) -> str:
+    """Return what the program prints without a debugger."""
+    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=120, check=True)
+    return run.stdout
+
+
+def eager_values() -> dict[str, Any]:
+    """Return the locals of ``forward`` as an eager call has them at its end."""
+    torch.manual_seed(0)
+    norm, drop = torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5)
+    x = torch.arange(12.0).reshape(3, 4)
+    with torch.no_grad():
+        x[0] = 7
+        hidden = drop(norm(x))
+        count = hidden.gt(0).sum().item()
+        hidden[0] = float("nan")
+    return {"x": x, "hidden": hidden, "count": count}
+
+
+def test_a_trace_has_the_values_of_its_call(session: Session, program: Fixture) -> None:
+    with session.launching(program):
+        session.set_breakpoints(
+            program,
+            SourceBreakpoint(line=program.line("written"), log_message="sum {x.sum().item()}"),
+            SourceBreakpoint(line=program.line("done"), condition="hidden.isnan().any()"),
+        )
+    stop = session.wait_for_stop("breakpoint", at="done")
+    frame = stop.frame
+    expected = eager_values()
+    hidden = frame["Locals"]["hidden"]
+    assert hidden.text == "Tensor f32[3, 4] cpu requires_grad"
+    real = hidden["value"]["value"]
+    assert real.text == "Tensor f32[3, 4] cpu"
+    assert real["has NaN"]["has NaN"].text == "True"
+    shown = frame.evaluate("hidden[1].tolist()").text
+    assert shown == str(expected["hidden"][1].tolist())
+    assert frame.evaluate("x[0].tolist()").text == "[7.0, 7.0, 7.0, 7.0]"
+    assert frame.evaluate("int(count)").text == str(expected["count"])
+    assert frame.evaluate("hidden[1:].max().item() > 0.5").text == "True"
+    caller = stop.frame_called("<module>")
+    assert caller.evaluate("given[0, 0].item()").text == "0.0", "the program's own tensor is as it was"
+    assert frame.evaluate("loss").text == "Tensor f32[] cpu requires_grad"
+    assert frame.evaluate("loss.item()").text == "nan"
+    assert "would change" in frame.refusal("x.fill_(loss.item())")
+    assert session.run_to_end() == 0
+    printed = session.output("stdout")
+    assert printed == untouched(program)
+    assert "sum 66.0" in session.output("console")
+
+
+def test_limits_and_off(session: Session, program: Fixture) -> None:
+    session.launch(program, "done", realValues={"timeLimit": 0.000001})
+    assert "look again to go on" in session.wait_for_stop("breakpoint").frame["Locals"]["hidden"]["value"]["value"].text
+    session.disconnect()
+
+
+def test_off(session: Session, program: Fixture) -> None:
+    session.launch(program, "done", realValues="off")
+    frame = session.wait_for_stop("breakpoint").frame
+    assert "turned off" in frame["Locals"]["hidden"]["value"]["value"].text
+    assert "turned off" in frame.refusal("hidden.isnan().any().item()")
+    assert session.run_to_end() == 0
