@@ -268,7 +268,7 @@ def test_a_lens_counts_and_opens_the_record(editor: Editor, program: Path, lines
     assert limited.title.endswith("limit reached")
     editor.execute(command)
     shown = shown_file(editor).read_text(encoding="utf-8")
-    assert "Graph break fn [0/0]" in shown
+    assert f"Graph break at {program}:{lines.line('broken')}" in shown
     assert "limited" not in shown
 
 

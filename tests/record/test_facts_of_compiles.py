@@ -63,7 +63,7 @@ def test_sizes_tell_what_they_stand_for_and_who_compared_them(recorded: tuple[Pa
     lines = Fixture(program)
     dynamic = next(one for one in session.functions[0].compiles if one.failures and "resumed" not in one.name)
     values = {one.source: one.value for one in dynamic.symbols}
-    assert values["y.size()[0]"] == "8"
+    assert values["y.shape[0]"] == "8"
     assert values["n"] == "8"
     conditions = {one.text: one.place for one in dynamic.guards if one.type == "SHAPE_ENV"}
     (equal,) = [place for text, place in conditions.items() if text and " == " in text and "stride" not in text]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -15,10 +17,13 @@ import pytest
 
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.protocol.options import LaunchArguments
-from dynamo_dap.record.events import CompileBegan, GraphMade, Started
+from dynamo_dap.record.advice import Kind, what_to_do
+from dynamo_dap.record.events import BreakFound, CompileBegan, CompileEnded, GraphMade, Started
 from dynamo_dap.record.file import RecordWriter, UnreadableRecord, read_record
 from dynamo_dap.record.folders import SUFFIX
-from dynamo_dap.record.model import Graph, Node, Place
+from dynamo_dap.record.html_report import html_report
+from dynamo_dap.record.model import Graph, GraphBreak, Node, Place, StackLine
+from dynamo_dap.record.session import Session as Record
 from dynamo_dap.record.summary import counts_of_function
 from dynamo_dap.record.texts import digest_of_line
 from dynamo_dap.server.launching.program import prepare
@@ -140,7 +145,7 @@ def test_the_printed_report_says_what_matters(tmp_path: Path) -> None:
     report = command("report", folder=tmp_path).stdout
     assert "Graph break count: 2 (2 after operations of a graph)" in report
     assert f"{program}:{Fixture(program).line('branch')}: Data-dependent branching" in report
-    assert "Hint: Use `torch.cond`" in report
+    assert "Do: Use `torch.cond`" in report
     assert "Recompile " in report
 
 
@@ -309,22 +314,80 @@ def test_what_changed_from_call_to_call_is_told_with_advice(tmp_path: Path) -> N
     program.write_text(CHANGING, encoding="utf-8")
     command("run", "program.py", folder=tmp_path)
     told = command("report", folder=tmp_path).stdout
+    lines = told.splitlines()
     line = Fixture(program).line("called")
-    assert "Changed from call to call attend: size 0 of key_cache: 15, 16" in told
-    assert f"Called at {program}:{line}" in told
-    assert "use a static cache" in told
-    assert "Changed from call to call limited: word: 'a', 'bb', 'ccc', 'dddd' (3 recompiles)" in told
-    # Torch's counter of graph breaks does not have the limit either.
-    assert "Limit limited [" in told
-    assert [one for one in told.splitlines() if one.startswith("Graph break") and "limit" in one] == []
-    assert "Where the time of the compiles went" in told
-    assert f"attend [0/0], called at {program}:{line} (whole frame " in told
+    assert "Changed from call to call of attend: size 0 of key_cache: 15, 16 (1 compile, " in told
+    assert f"    called {program}:{line}  attend(torch.ones(2), torch.ones(length))  #@called" in told
+    assert "use a static one, of one length for all calls" in told
+    assert "Changed from call to call of limited: word: 'a', 'bb', 'ccc', 'dddd' (3 compiles, " in told
+    # What weighs most comes first. Torch's counter of graph breaks does not have the limit either.
+    assert lines[lines.index("What to do") + 1].startswith(" 1. limited was compiled too often (recompile_limit")
+    assert "because: Changed from call to call of limited: word" in told
+    assert [one for one in lines if "Graph break" in one and "limit" in one] == []
+    assert re.search(r"^ attend \[0/0\] \d+\.\d\d s.*, \d+ guards$", told, re.MULTILINE)
+    assert "Recompile [1/0] did not serve: size 0 of key_cache was 15 and is 16" in told
 
+
+def test_the_page_holds_everything_and_runs_nothing_but_its_own(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CHANGING, encoding="utf-8")
+    command("run", "program.py", folder=tmp_path)
     page = Path(command("report", "--html", "--no-browser", folder=tmp_path).stdout.strip())
     html = page.read_text(encoding="utf-8")
     assert "size 0 of key_cache: 15, 16" in html
-    assert "<svg" in html
     assert html.count("def attend(x, key_cache):") == 1
     assert "l_key_cache_.sum()" in html
-    assert "<script" not in html.lower()
-    assert re.search(r"(?:src|href)=['\"](?!https://)", html) is None
+    # Nothing is loaded, and what stands in the record is text, whatever it looks like: "<script>" is printed here.
+    assert re.search(r"""<[^>]*\b(?:src|href)=['"](?!https://docs\.pytorch|https://meta-pytorch|#)""", html) is None
+    scripts = re.findall(r"<script(?P<type>[^>]*)>(?P<text>.*?)</script>", html, re.DOTALL)
+    own = [text for kind, text in scripts if not kind]
+    assert len(own) == 3
+    assert [kind for kind, _ in scripts if kind] == [" type='application/json' id='compiles'"]
+    hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in own}
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)
+    assert policy is not None
+    assert set(policy[1].partition("script-src ")[2].split()) == hashes
+    chart = json.loads(next(text for kind, text in scripts if kind))
+    assert [one.partition(" ")[0] for one in chart["functions"]] == ["attend", "limited"]
+    assert chart["seconds"] >= max(bar["to"] for bar in chart["bars"]) - 0.01
+
+
+def test_a_hostile_name_is_text_in_the_page() -> None:
+    session = Record()
+    name = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    session.apply(Started(1, 0.0, 1, [name], name, name))
+    session.apply(
+        CompileBegan("0/0", name, name, Place(name, 1), Place(name, 1), 1.0, stack=[StackLine(Place(name, 1), name)])
+    )
+    session.apply(BreakFound("0/0", GraphBreak(name, Place(name, 1), name, [name], link="javascript:alert(1)")))
+    session.apply(CompileEnded("0/0", "failed", 1.0, name, artifacts=[name], kernels=[name]))
+    page = html_report(session, {}, lambda compiled: None)
+    assert "alert(1)" in page
+    assert "<img" not in page
+    assert "<script>alert" not in page
+    assert "javascript:" not in page
+
+
+def test_the_same_break_and_the_same_size_are_told_once(tmp_path: Path) -> None:
+    """The helper's break cuts its caller at the call, then the helper; the size changes for both."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n\n\n"
+        "def helper(y):\n    y = y + 1\n    torch._dynamo.graph_break()  #@broken\n    return y * 2\n\n\n"
+        "@torch.compile(backend='eager')\ndef fn(x):\n    z = helper(x.sin())  #@inner\n    return z + 1\n\n\n"
+        "for n in (3, 5):\n    fn(torch.ones(n, 2))  #@called\n",
+        encoding="utf-8",
+    )
+    command("run", "program.py", folder=tmp_path)
+    items = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))
+    lines = Fixture(program)
+    broken, sized = items
+    assert broken.kind is Kind.BREAK
+    assert broken.place == Place(str(program), lines.line("broken"), 5)
+    assert {"cuts fn, helper", "cuts helper, fn"} & set(broken.facts), broken.facts
+    assert {one.line for one in broken.callers} == {lines.line("inner"), lines.line("called")}
+    assert sized.title == "A size changed from call to call: 3, 5"
+    assert sized.advice == [
+        "torch._dynamo.maybe_mark_dynamic(x, 0) before the first call, or torch.compile(..., dynamic=True)"
+    ]
+    assert any(one == "size 0 of x in fn" for one in sized.facts)

@@ -10,9 +10,9 @@ from rich.console import Console
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.positions import Positions
 from dynamo_dap.record.model import TRACING, CompiledFunction
-from dynamo_dap.record.report import print_report
 from dynamo_dap.record.session import Session
 from dynamo_dap.record.summary import counts_of_function
+from dynamo_dap.record.text_report import print_report
 
 OPEN_RECORD = "dynamo-dap.openRecord"
 _WIDTH = 110

@@ -1,14 +1,19 @@
-"""What was another from call to call, so that functions were compiled again, and what a user may do about it. Pure.
+"""What a user may do about what a record tells, the most costly first. Pure, but for reading the user's lines.
 
-Torch tells one failed guard at a time; here the values of one thing are put together over all the calls.
+Torch tells one failed guard and one graph break at a time; here the values of one thing are put together over all the
+calls, and the same break over all the functions that it cuts.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import PurePath
 
-from dynamo_dap.record.model import CompiledFunction, GuardFailure, Place
+from dynamo_dap.record.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
+from dynamo_dap.record.session import Session
 
 _SIZE = re.compile(
     r"tensor '(?P<name>.+)' size mismatch at index (?P<index>\d+)\. expected (?P<then>\d+), actual (?P<now>\d+)"
@@ -16,107 +21,361 @@ _SIZE = re.compile(
 _MISMATCH = re.compile(
     r"tensor '(?P<name>.+)' (?P<what>[\w ]+) mismatch\b.*?expected (?P<then>.+?), actual (?P<now>.+)"
 )
+_GRADIENT = re.compile(r"tensor '(?P<name>.+)' requires_grad mismatch")
+_NO_TENSOR = re.compile(r"expected type of '(?P<name>.+)' to be a tensor type")
 _EQUAL = re.compile(r"(?P<name>.+?) (?:==|is) (?P<then>.+)")
-_CACHE = re.compile(r"cache|past_key|\bkv\b|\.keys\b|\.values\b", re.IGNORECASE)
+_CACHE = re.compile(r"^(?P<root>.*?(?:cache|past_key|\bkv\b)\w*(?:'\])?)|\.(?:keys|values)\b", re.IGNORECASE)
+_INTERMEDIATE = re.compile(r"___stack\d+")
+_VALUES = 8
 
-RECOMPILATION = (
-    "https://docs.pytorch.org/docs/main/user_guide/torch_compiler/compile/programming_model.recompilation.html"
-)
-MODULES = "https://docs.pytorch.org/docs/main/user_guide/torch_compiler/torch.compiler_nn_module.html"
+_PAGES = "https://docs.pytorch.org/docs/main/user_guide/torch_compiler/"
+RECOMPILATION = f"{_PAGES}compile/programming_model.recompilation.html"
+DYNAMIC = f"{_PAGES}compile/programming_model.recompilation.html#is-dynamic-shapes-enabled"
+MODULES = f"{_PAGES}torch.compiler_nn_module.html"
+CONSTANTS = f"{_PAGES}compile/programming_model.recompilation.html#wrapping-constants-with-tensors"
+LIMIT = f"{_PAGES}compile/programming_model.recompilation.html#changing-the-cache-size-limit"
+
+
+class Kind(Enum):
+    """What an item is about; in the order of their weight."""
+
+    FAILED = "failed"
+    LIMIT = "limit"
+    BREAK = "graph break"
+    CHANGE = "recompile"
 
 
 @dataclass
-class Change:
-    """One thing that was another than it had been compiled for."""
+class Item:
+    """One thing to do something about."""
 
-    function: str
-    subject: str
-    """``size 2 of cache``, ``mode``, ``dtype of x``"""
-    values: list[str]
-    """In the order of the calls."""
-    advice: str
-    link: str
-    compiles: list[str] = field(default_factory=list)
-    """Ids of those that it caused."""
+    kind: Kind
+    title: str
+    facts: list[str] = field(default_factory=list)
+    """What happened, a line each."""
+    advice: list[str] = field(default_factory=list)
+    link: str | None = None
     place: Place | None = None
-    """The line that asked for the guard."""
-    caller: Place | None = None
-    """The user's line that called with another value."""
+    """Where it happened."""
+    callers: list[Place] = field(default_factory=list)
+    """The user's lines that called."""
+    compiles: list[str] = field(default_factory=list)
+    """Ids of those that it happened in, or that it caused."""
+    seconds: float = 0.0
+    """What the compiles took that it caused."""
+    function: str = ""
+    subject: str = ""
+    """What of the function changed from call to call."""
+    values: list[str] = field(default_factory=list)
+    """Its values."""
+    depth: int = 0
+    """How many calls lie above the function."""
 
 
-def changes_of(function: CompiledFunction) -> list[Change]:
+def what_to_do(session: Session, only: CompiledFunction | None = None) -> list[Item]:
+    """Return everything that a user may act on, of one function or of all: failures first, then what costs most."""
+    functions = session.functions if only is None else [only]
+    items = [*_failures(functions), *_limits(functions), *_breaks(functions)]
+    items += _merged([item for function in functions for item in changes_of(function)])
+    order = list(Kind)
+    return sorted(items, key=lambda one: (order.index(one.kind), -one.seconds, -len(one.compiles)))
+
+
+def caller_of(function: CompiledFunction, compiled: Compile) -> Place | None:
+    """Return the user's line that called; of the rest of a function after a break that of its beginning."""
+    return compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
+
+
+def at(place: Place) -> str:
+    """Return a place in short: ``model.py:31``."""
+    return f"{PurePath(place.path).name}:{place.line}"
+
+
+def _called(places: Iterable[Place | None]) -> list[Place]:
+    return list(dict.fromkeys(place for place in places if place is not None))
+
+
+# -- failures and limits -------------------------------------------------------------------------------------------
+
+
+def _compiles(functions: Iterable[CompiledFunction]) -> Iterator[tuple[CompiledFunction, Compile]]:
+    return ((function, compiled) for function in functions for compiled in function.compiles)
+
+
+def _failures(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
+    for function, compiled in _compiles(functions):
+        if compiled.state == "failed" and not compiled.breaks:
+            title = f"{compiled.name} could not be compiled"
+            problem = (compiled.problem or "torch does not say why").strip()
+            place, callers = compiled.problem_place or function.place, _called([caller_of(function, compiled)])
+            yield Item(Kind.FAILED, title, [problem], [], None, place, callers, [compiled.id], compiled.seconds or 0.0)
+
+
+def _limits(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
+    for function in functions:
+        reached = next((one for one in function.compiles if one.limit), None)
+        if reached is not None:
+            title = f"{function.name} was compiled too often ({reached.limit}): it runs eagerly from then on"
+            subjects = [one.title for one in changes_of(function)]
+            facts = [f"because: {'; '.join(subjects)}"] if subjects else []
+            advice = [
+                "do something about what changes, see below",
+                f"where each variant is wanted: torch._dynamo.config.{(reached.limit or '').split()[0]} = 16",
+            ]
+            yield Item(Kind.LIMIT, title, facts, advice, LIMIT, function.place, [], [reached.id])
+
+
+# -- graph breaks --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Break:
+    """The same break in all the compiles that it cuts."""
+
+    found: GraphBreak
+    cut: list[tuple[CompiledFunction, Compile]] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+
+
+def _breaks(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
+    found: dict[tuple[object, ...], _Break] = {}
+    for function, compiled in _compiles(functions):
+        for one in compiled.breaks:
+            key = one.reason, one.explanation, one.place
+            known = found.setdefault(key, _Break(one))
+            known.cut.append((function, compiled))
+            known.places += [] if one.place is None else [one.place]
+    yield from map(_broken, _with_callers(list(found.values())))
+
+
+def _with_callers(breaks: list[_Break]) -> list[_Break]:
+    """A break inside a call cuts the caller at the call, and then the called function, which is compiled by itself."""
+    left = []
+    for one in breaks:
+        inner = next((other for other in breaks if other is not one and _is_inside(other, one)), None)
+        if inner is None:
+            left.append(one)
+        else:
+            inner.cut += one.cut
+            inner.places += one.places
+    return left
+
+
+def _is_inside(inner: _Break, outer: _Break) -> bool:
+    """Whether ``inner`` is the same break as ``outer``, seen from where it happens rather than from a call."""
+    same = inner.found.reason == outer.found.reason and inner.found.explanation == outer.found.explanation
+    place = outer.found.place
+    through = {
+        (line.place.path, line.place.line)
+        for _, compiled in inner.cut
+        for line in (*compiled.stack, *inner.found.stack[:-1])
+    }
+    return same and place is not None and (place.path, place.line) in through
+
+
+def _broken(known: _Break) -> Item:
+    one = known.found
+    where = f" at {at(one.place)}" if one.place is not None else ""
+    names = list(dict.fromkeys(compiled.name for _, compiled in known.cut))
+    facts = [one.explanation.replace("\n", " ")] if one.explanation else []
+    facts.append(f"cuts {_list(names)}")
+    others = [at(place) for place in dict.fromkeys(known.places) if place != one.place]
+    facts += [f"seen from its callers at {_list(others)}"] if others else []
+    way = [f"{at(line.place)} in {line.function}" for line in one.stack[:-1]]
+    facts += [f"called through {', '.join(way)}"] if way else []
+    facts += [f"then {one.effect}"] if one.effect else []
+    callers = _called(caller_of(function, compiled) for function, compiled in known.cut)
+    ids = list(dict.fromkeys(compiled.id for _, compiled in known.cut))
+    title = f"Graph break{where}: {one.reason}"
+    link = one.link if one.link is not None and one.link.startswith("https://") else None
+    return Item(Kind.BREAK, title, facts, list(one.hints), link, one.place, callers, ids)
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _VALUES} more" if len(names) > _VALUES else ""
+    return ", ".join(names[:_VALUES]) + more
+
+
+# -- what changed from call to call --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Change:
+    """One thing, or what belongs to one cache, that was another than it had been compiled for."""
+
+    subjects: dict[str, list[str]] = field(default_factory=dict)
+    """``size 2 of cache``, ``dtype of x``: its values, in the order of the calls."""
+    advice: str = ""
+    link: str = RECOMPILATION
+    compiles: dict[str, float] = field(default_factory=dict)
+    places: list[Place | None] = field(default_factory=list)
+    callers: list[Place | None] = field(default_factory=list)
+
+
+def _merged(items: list[Item]) -> list[Item]:
+    """A size that changes is seen by every function that it is given to: with the same numbers it is one thing."""
+    merged: dict[object, list[Item]] = {}
+    for number, item in enumerate(items):
+        is_size = len(item.values) > 1 and all(one.isdigit() and int(one) > 1 for one in item.values)
+        merged.setdefault(tuple(item.values) if is_size else number, []).append(item)
+    return [_one_of(same) if len(same) > 1 else same[0] for same in merged.values()]
+
+
+def _one_of(items: list[Item]) -> Item:
+    outermost = min(items, key=lambda one: one.depth)
+    by_subject: dict[str, list[str]] = {}
+    for one in items:
+        by_subject.setdefault(one.subject, []).append(one.function)
+    return replace(
+        outermost,
+        title=f"A size changed from call to call: {', '.join(outermost.values)}",
+        facts=[f"{subject} in {_list(functions)}" for subject, functions in by_subject.items()],
+        callers=_called(place for one in [outermost, *items] for place in one.callers),
+        compiles=list(dict.fromkeys(identifier for one in items for identifier in one.compiles)),
+        seconds=sum(one.seconds for one in items),
+    )
+
+
+def changes_of(function: CompiledFunction) -> list[Item]:
     """Return what changed between the calls of a function, in the order of the compiles that it caused."""
-    found: dict[str, Change] = {}
-    first = next((one.caller for one in function.compiles if one.caller is not None), None)
+    found: dict[str, _Change] = {}
     for compiled in function.compiles:
         # The newest compile comes first: what it was compiled for is what the call before had.
         for failure in reversed(compiled.failures):
-            subject, then, now, advice, link = _read(failure)
-            caller = compiled.caller or first
-            change = found.get(subject)
-            if change is None:
-                change = Change(function.name, subject, [], advice, link, place=failure.place, caller=caller)
-                found[subject] = change
-            change.values += [one for one in (then, now) if one is not None and one not in change.values]
-            if compiled.id not in change.compiles:
-                change.compiles.append(compiled.id)
-    return list(found.values())
+            read = _read(failure)
+            change = found.setdefault(read.root, _Change())
+            values = change.subjects.setdefault(read.subject, [])
+            values += [one for one in (read.then, read.now) if one is not None and one not in values]
+            change.advice, change.link = _advice(read, values), read.link
+            change.compiles[compiled.id] = compiled.seconds or 0.0
+            change.places.append(failure.place)
+            change.callers.append(caller_of(function, compiled))
+    return [_changed(function, root, change) for root, change in found.items()]
 
 
-def _read(failure: GuardFailure) -> tuple[str, str | None, str | None, str, str]:
-    """Return what a failure is about, the value then and now, the advice and torch's page."""
+def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
+    told = [_with_values(subject, values) for subject, values in change.subjects.items()]
+    title, facts = (told[0], []) if len(told) == 1 else (root, told)
+    place = next((one for one in change.places if one is not None), None)
+    return Item(
+        Kind.CHANGE,
+        f"Changed from call to call of {function.name}: {title}",
+        facts,
+        [change.advice],
+        change.link,
+        place,
+        _called(change.callers),
+        list(change.compiles),
+        sum(change.compiles.values()),
+        function.name,
+        next(iter(change.subjects)),
+        [] if facts else next(iter(change.subjects.values())),
+        min(len(one.stack) for one in function.compiles),
+    )
+
+
+def _with_values(subject: str, values: list[str]) -> str:
+    more = ", …" if len(values) > _VALUES else ""
+    return f"{subject}: {', '.join(values[:_VALUES])}{more}" if values else subject
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a failed guard is about."""
+
+    name: str
+    """The expression that is guarded."""
+    subject: str
+    then: str | None
+    now: str | None
+    advice: str
+    link: str = RECOMPILATION
+
+    @property
+    def root(self) -> str:
+        """What belongs together: a cache has keys, values and lengths, all of which change at once."""
+        cache = _CACHE.search(self.name)
+        if cache is not None:
+            return f"the cache {cache['root'] or self.name.rpartition('.')[0]}"
+        return self.subject
+
+
+def _advice(read: _Read, values: list[str]) -> str:
+    """Return the advice, for all the values that there were."""
+    if _INTERMEDIATE.search(read.name):
+        return "it was computed before a graph break: mend that break, or torch.compile(..., dynamic=True)"
+    if read.root != read.subject:
+        return (
+            "a cache that grows is another in each call: use a static one, of one length for all calls (transformers: "
+            "generate(..., past_key_values=StaticCache(config, max_cache_len=N))), or torch.compile(..., dynamic=True)"
+        )
+    sizes = [int(one) for one in values if one.isdigit()]
+    if read.subject.startswith("size ") and min(sizes, default=2) < 2:
+        others = len([one for one in sizes if one > 1])
+        alone = "sizes 0 and 1 are always compiled for themselves: expect one compile for them, or pad them away"
+        return f"{alone}; for the others: {read.advice}" if others > 1 else alone
+    return read.advice
+
+
+def _read(failure: GuardFailure) -> _Read:
     expression = failure.expression
+    then, now = failure.value_then, failure.value_now
     size = _SIZE.match(expression)
     if size is not None:
-        subject = f"size {size['index']} of {size['name']}"
+        subject = f"size {size['index']} of {_shown(size['name'])}"
         advice = _about_size(size["name"], size["index"])
-        if {size["then"], size["now"]} & {"0", "1"}:
-            advice = "sizes 0 and 1 are always compiled for themselves: expect one compile for them, or pad them away"
-        return subject, size["then"], size["now"], advice, RECOMPILATION
+        return _Read(size["name"], subject, size["then"], size["now"], advice, DYNAMIC)
+    gradient = _GRADIENT.match(expression)
+    if gradient is not None:
+        advice = "it takes a gradient in some calls only: expect a compile for each, or detach() it always"
+        required = "requires_grad=1" in expression
+        subject = f"requires_grad of {_shown(gradient['name'])}"
+        return _Read(gradient["name"], subject, str(required), str(not required), advice)
     mismatch = _MISMATCH.match(expression)
     if mismatch is not None:
         advice = f"each {mismatch['what']} is compiled for itself: call it with one, or expect a compile for each"
-        return f"{mismatch['what']} of {mismatch['name']}", mismatch["then"], mismatch["now"], advice, RECOMPILATION
-    equal = _EQUAL.match(expression)
-    then, now = failure.value_then, failure.value_now
+        subject = f"{mismatch['what']} of {_shown(mismatch['name'])}"
+        return _Read(mismatch["name"], subject, mismatch["then"], mismatch["now"], advice)
+    absent = _NO_TENSOR.match(expression)
+    if absent is not None:
+        advice = "it is a tensor in some calls and none in others: give it a value before the first call"
+        return _Read(absent["name"], _shown(absent["name"]), "a tensor", now or "None", advice)
+    return _read_value(failure, then, now)
+
+
+def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Read:
+    expression = failure.expression
     if "___check_obj_id" in expression or "___check_type_id" in expression:
         subject = (failure.text or expression).partition(" is ")[0]
         advice = (
             "it is another object in each call: make it once, outside of the function (a lambda, a partial, a module)"
         )
-        return subject, then, now, advice, RECOMPILATION
+        return _Read(subject, subject, then, now, advice)
     if expression.startswith(("len(", "not len(")):
+        subject, _, length = expression.removeprefix("not ").partition(" == ")
         advice = "each length is compiled for itself: stack what it holds into one tensor, or keep the length fixed"
-        return expression.partition(" == ")[0], then, now, advice, RECOMPILATION
-    if equal is not None:
-        return (
-            equal["name"],
-            then or equal["then"],
-            now,
-            _about_value(equal["name"], then or equal["then"]),
-            _page(equal["name"]),
-        )
-    if "GRAD_MODE" in expression or "grad_mode" in expression.lower():
+        if subject == "len(kwargs)":
+            advice = "the calls give other keyword arguments: each set is compiled for itself, give all of them always"
+        return _Read(subject, subject, then or length or None, now, advice)
+    if "grad_mode" in expression.lower():
         advice = "it is called with and without gradients: each is compiled for itself, once"
-        return "grad mode", then, now, advice, RECOMPILATION
-    return (
-        failure.text or expression,
-        then,
-        now,
-        "see what Dynamo guards on, and keep it the same in each call",
-        RECOMPILATION,
-    )
+        return _Read("grad mode", "grad mode", then, now, advice)
+    equal = _EQUAL.match(expression)
+    if equal is not None:
+        name, value = equal["name"], then or equal["then"]
+        is_number = re.fullmatch(r"-?\d+(?:\.\d*)?(?:e-?\d+)?", value) is not None
+        page = MODULES if name.startswith("self.") else CONSTANTS if is_number else RECOMPILATION
+        return _Read(name, _shown(name), value, now, _about_value(name, value), page)
+    subject = failure.text or expression
+    return _Read(subject, subject, then, now, "see what Dynamo guards on, and keep it the same in each call")
 
 
-def _page(name: str) -> str:
-    return MODULES if name.startswith("self.") else RECOMPILATION
+def _shown(name: str) -> str:
+    return _INTERMEDIATE.sub(lambda match: f"intermediate value {match[0].removeprefix('___stack')}", name)
 
 
 def _about_size(name: str, index: str) -> str:
-    root = re.split(r"[.\[]", name, maxsplit=1)[0]
-    if _CACHE.search(name):
-        return "the cache grows with each call: use a static cache (of a fixed length), or mark its length as dynamic"
-    if root == name:
+    if re.split(r"[.\[]", name, maxsplit=1)[0] == name:
         mark = f"torch._dynamo.maybe_mark_dynamic({name}, {index})"
         return f"{mark} before the first call, or torch.compile(..., dynamic=True)"
     return "mark the size as dynamic (torch._dynamo.maybe_mark_dynamic) before the first call, or pad it to one length"

@@ -1,74 +1,79 @@
-"""The report as one page that holds all it shows: what to do, a timeline of the compiles, sources, graphs, guards.
+"""The report as one page that holds all it shows: what to do, when what was compiled, by whom, and each compile.
 
-Nothing in it runs and nothing is loaded: the timeline is a drawing made here, what is long is folded, and every text of
-the record is escaped. Pure, but for reading the user's sources.
+Nothing is loaded from elsewhere: the chart library and our own script stand in the page, and nothing else may run,
+whatever a record holds; every text of the record is escaped. Pure, but for reading the user's sources and what lies in
+``page/``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from html import escape
-from pathlib import PurePath
+from importlib import resources
 
-from dynamo_dap.record.advice import changes_of
-from dynamo_dap.record.model import Compile, CompiledFunction, Graph, Place
+from dynamo_dap.record.advice import Item, Kind, at, caller_of, what_to_do
+from dynamo_dap.record.model import Compile, CompiledFunction, Graph, Place, StackLine
 from dynamo_dap.record.readable_graph import readable_graph
 from dynamo_dap.record.session import Session
-from dynamo_dap.record.summary import Counts, counts_of_function, counts_of_session
-from dynamo_dap.record.texts import digest_of_line, source_lines
+from dynamo_dap.record.summary import STAGES, counts_of_function, counts_of_session, shares_of
+from dynamo_dap.record.texts import digest_of_line, recorded_line, source_lines
 
-_GUARDS = 300
-_WIDTH, _ROW, _LABEL = 1000, 22, 300
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 1100px; padding: 0 1em; color: #1f2328;
-  background: #fff; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.2em; margin-top: 2em; border-bottom: 1px solid #d0d7de; }
-h3 { font-size: 1em; margin-bottom: .3em; }
-table { border-collapse: collapse; } td, th { padding: .2em .8em .2em 0; text-align: left; vertical-align: top; }
-td.number, th.number { text-align: right; }
-pre, code { font: 13px/1.45 ui-monospace, monospace; }
-pre { background: #f6f8fa; padding: .8em; overflow-x: auto; }
-.card { border-left: 4px solid #bf8700; padding: .1em 1em; margin: 1em 0; background: #fffbea; }
-.card.change { border-color: #0969da; background: #eef6ff; }
-.card.failed { border-color: #cf222e; background: #fff0ee; }
-.never { color: #8c959f; } .broken { background: #fff3c4; } .note { color: #59636e; }
-svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
-.bar { fill: #54aeff; } .bar.again { fill: #d4a72c; } .bar.failed { fill: #ff8182; } .backend { fill: #0969da; }
-@media (prefers-color-scheme: dark) {
-  body { color: #e6edf3; background: #0d1117; } pre { background: #161b22; }
-  .card { background: #272115; } .card.change { background: #121d2f; } .card.failed { background: #25171c; }
-  .broken { background: #3a2f0b; } h2 { border-color: #30363d; } a { color: #4493f8; }
-}
-"""
+_GUARDS = 500
+_STAGE_COLORS = ("#218bff", "#8250df", "#2da44e", "#bf8700")
+_REST = "rest"
+_REST_COLOR = "#8c959f"
+"""Of what torch measured no stages of."""
+LinkOf = Callable[[Compile], str | None]
 
 
-def html_report(session: Session, tlparse: str | None = None) -> str:
-    """Return the page; ``tlparse`` is the address of torch's own report, if there is one."""
+def html_report(session: Session, links: Mapping[str, str], link_of: LinkOf) -> str:
+    """Return the page; ``links`` lead to torch's own reports, ``link_of`` tells the address of a compile in these."""
     program = " ".join(session.started.program) if session.started else "?"
+    scripts = [_file("chart.min.js"), _file("chart-zoom.min.js"), _file("page.js")]
+    hashes = " ".join(f"'sha256-{_hash(one)}'" for one in scripts)
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
-        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         "<meta name='viewport' content='width=device-width'>",
-        f"<title>{escape(program)}: torch.compile</title><style>{_STYLE}</style></head><body>",
-        f"<h1>What torch.compile did in {escape(program)}</h1>",
-        *_head(session, tlparse),
-        "<h2>What to do</h2>",
-        *(_to_do(session) or ["<p>Nothing: no graph breaks, no recompiles.</p>"]),
-        "<h2>Timeline of the compiles</h2>",
-        _timeline(session),
-        "<h2>Functions</h2>",
-        *(part for function in session.functions for part in _function(session, function)),
+        f"<title>{escape(program)}: torch.compile</title><style>{_file('page.css')}</style></head><body>",
+        *_head(session, program, links),
+        "<h2 id='to-do'>What to do</h2>",
+        *_to_do(session),
+        "<h2 id='time'>Where the time went</h2>",
+        *_timeline(session),
+        "<h2 id='who'>Who compiled what</h2>",
+        _tree(session),
+        "<h2 id='functions'>Functions</h2>",
+        *(part for function in session.functions for part in _function(session, function, link_of)),
+        *_written_later(session),
         *_skipped(session),
+        *(f"<script>{one}</script>" for one in scripts),
         "</body></html>",
     ]
     return "\n".join(parts)
 
 
+@cache
+def _file(name: str) -> str:
+    return resources.files("dynamo_dap.record").joinpath("page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
 # -- head ----------------------------------------------------------------------------------------------------------
 
 
-def _head(session: Session, tlparse: str | None) -> Iterator[str]:
+def _head(session: Session, program: str, links: Mapping[str, str]) -> Iterator[str]:
     started = session.started
+    yield f"<h1>What torch.compile did in {escape(program)}</h1>"
     if started is not None:
         versions = f"torch {started.torch}, " if started.torch else ""
         yield f"<p class='note'>{escape(f'{versions}Python {started.python}, in {started.cwd}')}</p>"
@@ -76,115 +81,222 @@ def _head(session: Session, tlparse: str | None) -> Iterator[str]:
         yield "<p class='note'>The program still runs, or it crashed.</p>"
     if session.unreadable_lines:
         yield f"<p class='note'>{session.unreadable_lines} lines of the record cannot be read and are left out.</p>"
+    if session.is_truncated:
+        yield "<p class='note'>The record reached its bound: details of later compiles are left out.</p>"
     counts = counts_of_session(session)
-    names = ("Compiles", "Graphs", "Operations", "Graph breaks", "Recompiles", "Guards", "Seconds")
-    yield f"<table><tr>{''.join(f'<th class=number>{name}</th>' for name in names)}</tr>{_row(counts)}</table>"
-    if tlparse is not None:
-        yield f"<p><a href='{escape(tlparse, quote=True)}'>Torch's own trace, by tlparse</a></p>"
-
-
-def _row(counts: Counts, title: str = "") -> str:
-    numbers = (counts.compiles, counts.graphs, counts.operations, counts.breaks, counts.recompiles, counts.guards)
-    cells = [*map(str, numbers), f"{counts.seconds:.2f}"]
-    return f"<tr>{title}{''.join(f'<td class=number>{cell}</td>' for cell in cells)}</tr>"
+    figures = {
+        "compiles": counts.compiles,
+        "seconds": f"{counts.seconds:.1f}",
+        "graphs": counts.graphs,
+        "operations": counts.operations,
+        "graph breaks": counts.breaks,
+        "recompiles": counts.recompiles,
+        "guards": counts.guards,
+    }
+    shown = "".join(f"<div><b>{figure}</b><span>{name}</span></div>" for name, figure in figures.items())
+    yield f"<div class='figures'>{shown}</div>"
+    own = {"What to do": "#to-do", "Time": "#time", "Who compiled what": "#who", "Functions": "#functions"}
+    all_links = {**own, **links}
+    shown = "".join(f"<a href='{escape(to, quote=True)}'>{escape(name)}</a>" for name, to in all_links.items())
+    yield f"<nav>{shown}</nav>"
+    if not links:
+        told = "dynamo-dap run --trace takes torch's own trace too: its graphs of every stage, and a chromium trace"
+        yield f"<p class='note'>{escape(told)}</p>"
 
 
 # -- what to do ----------------------------------------------------------------------------------------------------
 
 
-def _to_do(session: Session) -> list[str]:
-    found: dict[tuple[object, ...], str] = {}
-    for function in session.functions:
-        for change in changes_of(function):
-            text = f"{change.function}: {change.subject}" + (
-                f": {', '.join(change.values[:8])}" if change.values else ""
-            )
-            called = f"{len(change.compiles)} recompiles{_at(', called', change.caller)}"
-            lines = [
-                f"<h3>Changed from call to call: {escape(text)}</h3>",
-                f"<p>{called}. {escape(change.advice)}. <a href='{change.link}'>Torch's page</a></p>",
-            ]
-            found[function.name, change.subject] = f"<div class='card change'>{''.join(lines)}</div>"
-        for compiled in function.compiles:
-            for one in compiled.breaks:
-                card = _break_card(compiled, function, one.reason, one.place, one.explanation, one.hints, one.link)
-                found.setdefault((one.reason, one.place), card)
-            if compiled.limit:
-                text = f"{function.name} was compiled too often ({compiled.limit}), and runs eagerly from there on"
-                found[function.name, compiled.limit] = f"<div class='card failed'><h3>{escape(text)}</h3></div>"
-            if compiled.state == "failed" and not compiled.breaks:
-                text = f"{compiled.name} [{compiled.id}] failed"
-                card = f"<h3>{escape(text)}</h3><pre>{escape(compiled.problem or 'torch does not say why')}</pre>"
-                found[compiled.id, "failed"] = f"<div class='card failed'>{card}</div>"
-    return list(found.values())
+def _to_do(session: Session) -> Iterator[str]:
+    items = what_to_do(session)
+    if not items:
+        yield "<p>Nothing: no graph breaks, no recompiles.</p>"
+    anchors = {one.id: _anchor(one) for _, one in session.compiles()}
+    yield from (_item(session, item, anchors) for item in items)
+    if any(item.place is not None for item in items):
+        yield "<p class='note'>What is known to do about a line can be tried: <code>dynamo-dap fix FILE:LINE</code></p>"
 
 
-def _break_card(
-    compiled: Compile,
-    function: CompiledFunction,
-    reason: str,
-    place: Place | None,
-    explanation: str | None,
-    hints: Iterable[str],
-    link: str | None,
-) -> str:
-    caller = compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
-    parts = [f"<h3>Graph break{_at('', place)}: {escape(reason)}</h3>"]
-    parts.append(f"<p class='note'>In {escape(f'{compiled.name} [{compiled.id}]')}{_at(', called', caller)}</p>")
-    parts += [f"<p>{escape(explanation)}</p>"] if explanation else []
-    parts.append("<ul>" + "".join(f"<li>{escape(hint)}</li>" for hint in hints) + "</ul>")
-    if link is not None and link.startswith("https://"):
-        parts.append(f"<p><a href='{escape(link, quote=True)}'>Torch's page about it</a></p>")
-    return f"<div class='card'>{''.join(parts)}</div>"
+def _item(session: Session, item: Item, anchors: dict[str, str]) -> str:
+    count = f"{len(item.compiles)} compile{'' if len(item.compiles) == 1 else 's'}"
+    cost = f"{count}, {item.seconds:.1f} s" if item.kind is Kind.CHANGE else count
+    parts = [f"<h3>{escape(item.title)} <span>{cost}</span></h3>"]
+    word = "Guarded" if item.kind is Kind.CHANGE else "At"
+    parts += [_line(session, word, item.place)] if item.place is not None else []
+    parts += [_line(session, "Called at", place) for place in item.callers]
+    facts = [one for one in item.facts if "\n" not in one]
+    parts += [f"<ul>{''.join(f'<li>{_with_code(one)}</li>' for one in facts)}</ul>"] if facts else []
+    parts += [f"<pre>{escape(one)}</pre>" for one in item.facts if "\n" in one]
+    parts += [f"<p class='do'><b>Do</b> {_with_code(one)}</p>" for one in item.advice]
+    links = [f"<a href='{escape(item.link, quote=True)}'>Torch's page about it</a>"] if item.link else []
+    links += [f"<a href='#{anchors[one]}'>[{escape(one)}]</a>" for one in item.compiles[:12] if one in anchors]
+    parts += [f"<p>{' '.join(links)}</p>"] if links else []
+    return f"<div class='item {item.kind.value.split()[0]}'>{''.join(parts)}</div>"
+
+
+def _with_code(text: str) -> str:
+    """Return a sentence of torch's, in which backticks are around code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def _line(session: Session, word: str, place: Place) -> str:
+    text = recorded_line(session.sources, place)
+    code = f" <code>{escape(text)}</code>" if text else ""
+    where = f"<span title='{escape(place.path, quote=True)}:{place.line}'>{escape(at(place))}</span>"
+    return f"<p class='place'>{word} {where}{code}</p>"
 
 
 def _at(word: str, place: Place | None) -> str:
-    return "" if place is None else escape(f"{word} at {PurePath(place.path).name}:{place.line}")
+    return "" if place is None else f"{word} {escape(at(place))}"
 
 
-# -- timeline ------------------------------------------------------------------------------------------------------
+# -- time ----------------------------------------------------------------------------------------------------------
 
 
-def _timeline(session: Session) -> str:
-    compiles = [one for _, one in session.compiles() if one.began is not None and one.seconds]
+def _timeline(session: Session) -> Iterator[str]:
+    compiles = [(function, one) for function, one in session.compiles() if one.began is not None and one.seconds]
     if not compiles:
-        return "<p>No compile was finished.</p>"
-    first = min(one.began or 0.0 for one in compiles)
-    last = max((one.began or 0.0) + (one.seconds or 0.0) for one in compiles)
-    scale = (_WIDTH - _LABEL - 80) / max(last - first, 1e-6)
-    rows = []
-    for number, one in enumerate(compiles):
-        start, top = _LABEL + ((one.began or 0.0) - first) * scale, number * _ROW + 4
-        width = max((one.seconds or 0.0) * scale, 1.0)
-        kind = "failed" if one.state == "failed" else "again" if one.failures else ""
-        backend = min(one.phases.get("backend", 0.0) * scale, width)
-        phases = ", ".join(f"{name} {spent:.3f} s" for name, spent in one.phases.items())
-        tip = escape(f"{one.name} [{one.id}]: {one.seconds:.3f} s; {phases}")
-        rows.append(
-            f"<g><title>{tip}</title><text x='0' y='{top + 12}'>{escape(f'{one.name} [{one.id}]'[:44])}</text>"
-            f"<rect class='bar {kind}' x='{start:.1f}' y='{top}' width='{width:.1f}' height='14'/>"
-            f"<rect class='backend' x='{start + width - backend:.1f}' y='{top}' width='{backend:.1f}' height='14'/>"
-            f"<text x='{start + width + 4:.1f}' y='{top + 12}'>{one.seconds:.2f} s</text></g>"
+        yield "<p>No compile was finished.</p>"
+        return
+    yield "<div class='chart'><canvas id='timeline' role='img' aria-label='Timeline of the compiles'></canvas></div>"
+    told = "Drag over the chart to look closer, or turn the wheel with Ctrl; click a bar to go to its compile."
+    order = "Stages are drawn one after the other: torch tells how long each took, not when."
+    yield f"<p class='note'>{told} {order} <button id='forget' type='button' hidden>All of it again</button></p>"
+    yield f"<script type='application/json' id='compiles'>{_json(_chart(compiles))}</script>"
+    yield _table_of_times(compiles)
+
+
+def _chart(compiles: list[tuple[CompiledFunction, Compile]]) -> dict[str, object]:
+    labels: dict[int, str] = {}
+    for function, _ in compiles:
+        if id(function) not in labels:
+            text = function.name + ("" if function.place is None else f" ({at(function.place)})")
+            # What has one name has one row.
+            labels[id(function)] = text if text not in labels.values() else f"{text} #{len(labels)}"
+    rows = {key: number for number, key in enumerate(labels)}
+    first = min(one.began or 0.0 for _, one in compiles)
+    bars = [bar for function, one in compiles for bar in _bars(one, rows[id(function)], first)]
+    last = max((one.began or 0.0) + (one.seconds or 0.0) for _, one in compiles) - first
+    stages = [{"name": name, "color": color} for name, color in zip(STAGES, _STAGE_COLORS, strict=True)]
+    rest = {"name": _REST, "color": _REST_COLOR}
+    return {"functions": list(labels.values()), "stages": [*stages, rest], "bars": bars, "seconds": last}
+
+
+def _bars(compiled: Compile, row: int, first: float) -> Iterator[dict[str, object]]:
+    start = (compiled.began or 0.0) - first
+    end = start + (compiled.seconds or 0.0)
+    shares = shares_of(compiled)
+    reasons = [one.text or one.expression for one in compiled.failures]
+    lines = [f"{compiled.seconds:.2f} s in all", *(f"again: {one}"[:90] for one in reasons[:3])]
+    title = f"{compiled.name} [{compiled.id}]"
+    common = {"function": row, "title": title, "lines": lines, "anchor": _anchor(compiled)}
+    for number, name in enumerate([*STAGES, _REST]):
+        length = min(shares.get(name, 0.0), end - start) if name != _REST else end - start
+        if length > 0:
+            yield {**common, "stage": number, "from": round(start, 6), "to": round(start + length, 6)}
+            start += length
+
+
+def _json(value: object) -> str:
+    return json.dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _table_of_times(compiles: list[tuple[CompiledFunction, Compile]]) -> str:
+    longest = sorted(compiles, key=lambda one: -(one[1].seconds or 0.0))[:20]
+    stages = [name for name in STAGES if any(name in shares_of(one) for _, one in longest)]
+    has_caches = any(one.caches for _, one in longest)
+    names = ("compile", "seconds", *stages, *(["cache"] if has_caches else []), "called at")
+    numeric = ("seconds", *stages)
+    head = "".join(f"<th{' class=number' * (name in numeric)}>{name}</th>" for name in names)
+    rows = [f"<tr>{head}</tr>"]
+    for function, one in longest:
+        shares = shares_of(one)
+        numbers = [one.seconds, *(shares.get(name) for name in stages)]
+        cells = "".join(f"<td class=number>{'' if number is None else f'{number:.2f}'}</td>" for number in numbers)
+        caller = caller_of(function, one)
+        where = "" if caller is None else escape(at(caller))
+        title = f"<a href='#{_anchor(one)}'>{escape(f'{one.name} [{one.id}]')}</a>"
+        cache = f"<td>{escape(_caches(one))}</td>" if has_caches else ""
+        rows.append(f"<tr class=row><td>{title}</td>{cells}{cache}<td>{where}</td></tr>")
+    more = (
+        f"<p class='note'>and {len(compiles) - len(longest)} shorter ones</p>" if len(compiles) > len(longest) else ""
+    )
+    return f"<div class='wide'><table>{''.join(rows)}</table></div>{more}"
+
+
+def _caches(compiled: Compile) -> str:
+    events = list(dict.fromkeys(name.rpartition(" ")[2] for name in compiled.caches))
+    return ", ".join(events)
+
+
+# -- who compiled what ---------------------------------------------------------------------------------------------
+
+
+class _Branch:
+    """A line of the program, the lines that it called, and what was compiled for it."""
+
+    def __init__(self) -> None:
+        self.below: dict[StackLine, _Branch] = {}
+        self.compiles: list[Compile] = []
+
+
+def _tree(session: Session) -> str:
+    root = _Branch()
+    for _, compiled in session.compiles():
+        branch = root
+        for line in compiled.stack:
+            branch = branch.below.setdefault(line, _Branch())
+        branch.compiles.append(compiled)
+    if not root.below:
+        return "<p>The record does not tell.</p>"
+    return f"<div class='tree'>{_branches(session, root)}</div>"
+
+
+def _branches(session: Session, branch: _Branch) -> str:
+    items = []
+    for line, below in branch.below.items():
+        text = recorded_line(session.sources, line.place)
+        code = f" <code>{escape(text)}</code>" if text else ""
+        where = f"<span title='{escape(line.place.path, quote=True)}'>{escape(at(line.place))}</span>"
+        items.append(
+            f"<li>{where} <span class=note>in {escape(line.function)}</span>{code}{_branches(session, below)}</li>"
         )
-    height = len(compiles) * _ROW + 8
-    note = "Light: Dynamo; dark: the backend; yellow: compiled again; red: failed. Each bar tells more when pointed at."
-    drawing = f"<svg viewBox='0 0 {_WIDTH} {height}' role='img'>{''.join(rows)}</svg>"
-    return f"{drawing}<p class='note'>{note} {last - first:.1f} s from the first to the last.</p>"
+    for compiled in branch.compiles:
+        title = escape(f"{compiled.name} [{compiled.id}]")
+        told = f"{compiled.seconds:.2f} s" if compiled.seconds is not None else "not finished"
+        items.append(
+            f"<li>&rarr; <a href='#{_anchor(compiled)}'>{title}</a> "
+            f"<span class=ids>{escape(compiled.state)}, {told}</span></li>"
+        )
+    return f"<ul>{''.join(items)}</ul>" if items else ""
 
 
 # -- functions -----------------------------------------------------------------------------------------------------
 
 
-def _function(session: Session, function: CompiledFunction) -> Iterator[str]:
-    yield f"<h3>{escape(function.name)}{_at('', function.place)}</h3>"
-    names = ("compiles", "graphs", "operations", "breaks", "recompiles", "guards", "seconds")
-    yield f"<table><tr>{''.join(f'<th class=number>{name}</th>' for name in names)}</tr>"
-    yield f"{_row(counts_of_function(function))}</table>"
+def _function(session: Session, function: CompiledFunction, link_of: LinkOf) -> Iterator[str]:
+    counts = counts_of_function(function)
+    told = [
+        f"{counts.compiles} compiles",
+        f"{counts.seconds:.2f} s",
+        f"{counts.graphs} graphs of {counts.operations} operations",
+        f"{counts.breaks} breaks",
+        f"{counts.recompiles} recompiles",
+        f"{counts.guards} guards",
+    ]
+    where = (
+        ""
+        if function.place is None
+        else f" <span class=note>{escape(f'{function.place.path}:{function.place.line}')}</span>"
+    )
+    yield f"<div class='function'><h3>{escape(function.name)}{where}</h3><p class='note'>{', '.join(told)}</p>"
     source = _source(session, function)
     if source:
-        yield f"<details><summary>Source, with what Dynamo traced</summary><pre>{source}</pre></details>"
-    for compiled in function.compiles:
-        yield _compile(compiled)
+        yield _folded(
+            "Source, with what Dynamo traced: the rest is pale, lines that break are marked", f"<pre>{source}</pre>"
+        )
+    yield from (_compile(session, function, compiled, link_of) for compiled in function.compiles)
+    yield "</div>"
 
 
 def _source(session: Session, function: CompiledFunction) -> str:
@@ -207,28 +319,48 @@ def _source(session: Session, function: CompiledFunction) -> str:
     return "\n".join(shown)
 
 
-def _compile(compiled: Compile) -> str:
-    phases = ", ".join(f"{name} {spent:.2f} s" for name, spent in compiled.phases.items())
-    facts = [compiled.state, f"{compiled.seconds:.2f} s" if compiled.seconds is not None else "", phases]
-    facts += [f"backend {compiled.backend}" if compiled.backend else ""]
-    title = f"{compiled.name} [{compiled.id}]: {', '.join(one for one in facts if one)}"
-    parts = [f"<p>{_at('Called', compiled.caller)}</p>" if compiled.caller else ""]
+def _anchor(compiled: Compile) -> str:
+    return "compile-" + "".join(one if one.isalnum() else "-" for one in compiled.id)
+
+
+def _compile(session: Session, function: CompiledFunction, compiled: Compile, link_of: LinkOf) -> str:
+    caller = caller_of(function, compiled)
+    parts = [_line(session, "Called at", caller)] if caller is not None else []
     parts += [
-        f"<p>[{escape(one.compile_id)}] did not serve: {escape(one.text or one.expression)}{_at('', one.place)}</p>"
+        f"<p>[{escape(one.compile_id)}] did not serve: {escape(one.text or one.expression)}"
+        f"{_at(', guarded at', one.place)}</p>"
         for one in compiled.failures
     ]
-    parts += [f"<p>Specialized: {escape(one.expression)}{_at('', one.place)}</p>" for one in compiled.specializations]
+    parts += [f"<p>Graph break{_at(' at', one.place)}: {escape(one.reason)}</p>" for one in compiled.breaks]
+    parts += [
+        f"<p>Specialized: {escape(one.expression)}{_at(' at', one.place)}</p>" for one in compiled.specializations
+    ]
     parts += [
         f"<p>Attempt {one.number} started again: {escape(one.restarted.splitlines()[0])}</p>"
         for one in compiled.attempts
         if one.restarted
     ]
+    parts += [f"<pre>{escape(compiled.problem)}</pre>"] if compiled.problem else []
     parts += [_graph(graph, compiled) for graph in compiled.graphs]
-    parts.append(_guards(compiled))
+    parts += [_sizes(compiled), _guards(compiled)]
     if compiled.generated:
         parts.append(_folded("Generated bytecode", f"<pre>{escape(compiled.generated)}</pre>"))
-    parts += [f"<p>The backend wrote <code>{escape(path)}</code></p>" for path in compiled.artifacts]
-    return _folded(title, "".join(parts))
+    parts += _files(compiled.artifacts, compiled.kernels)
+    link = link_of(compiled)
+    parts += [f"<p><a href='{escape(link, quote=True)}'>This compile in torch's own trace</a></p>"] if link else []
+    return (
+        f"<details id='{_anchor(compiled)}'><summary>{_title(compiled)}</summary><div>{''.join(parts)}</div></details>"
+    )
+
+
+def _title(compiled: Compile) -> str:
+    shares = shares_of(compiled)
+    told = [] if compiled.seconds is None else [f"{compiled.seconds:.2f} s"]
+    stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in shares.items())
+    facts = [compiled.state, *told, *([f"backend {compiled.backend}"] if compiled.backend else [])]
+    return f"<b>{escape(f'{compiled.name} [{compiled.id}]')}</b> <span class=note>{escape(', '.join(facts))}" + (
+        f" ({stages})</span>" if stages else "</span>"
+    )
 
 
 def _graph(graph: Graph, compiled: Compile) -> str:
@@ -236,22 +368,57 @@ def _graph(graph: Graph, compiled: Compile) -> str:
     return _folded(title, f"<pre>{escape(readable_graph(graph, compiled.name))}</pre>")
 
 
+def _sizes(compiled: Compile) -> str:
+    """Return what the compile takes as it comes, and the conditions on it, with the lines that asked."""
+    conditions = [one for one in compiled.guards if one.type == "SHAPE_ENV" and one.expression != "SHAPE_ENV"]
+    rows = [
+        f"<tr class=row><td class=code>{escape(one.name)}</td><td class=code>{escape(one.source)}</td>"
+        f"<td class=number>{escape(one.value or '')}</td><td>{escape(one.range or '')}</td></tr>"
+        for one in compiled.symbols
+    ]
+    head = "<tr><th>symbol</th><th>stands for</th><th class=number>here</th><th>may be</th></tr>"
+    table = f"<table>{head}{''.join(rows)}</table>" if rows else ""
+    told = [
+        f"<li><code>{escape(one.text or one.expression)}</code>{_at(' from', one.place)}</li>" for one in conditions
+    ]
+    listed = f"<ul>{''.join(told)}</ul>" if told else ""
+    title = f"{len(rows)} sizes that may vary, {len(told)} conditions on them"
+    return _folded(title, table + listed) if rows or told else ""
+
+
 def _guards(compiled: Compile) -> str:
     rows = [
-        f"<tr><td>{escape(one.text or one.expression)}</td><td>{escape(one.type)}{_at('', one.place)}</td></tr>"
+        f"<tr><td>{escape(one.text or one.expression)}</td>"
+        f"<td class=note>{escape(one.type)}{_at(' at', one.place)}</td></tr>"
         for one in compiled.guards[:_GUARDS]
     ]
     more = compiled.guard_count - len(rows)
     rest = f"<p class='note'>{more} more</p>" if more > 0 else ""
-    return _folded(f"{compiled.guard_count} guards", f"<table>{''.join(rows)}</table>{rest}") if rows else ""
+    table = f"<div class='wide'><table>{''.join(rows)}</table></div>"
+    return _folded(f"{compiled.guard_count} guards", f"{table}{rest}") if rows else ""
+
+
+def _files(files: Iterable[str], kernels: Iterable[str]) -> Iterator[str]:
+    yield from (f"<p>The backend wrote <code>{escape(path)}</code></p>" for path in files)
+    names = list(kernels)
+    if names:
+        yield _folded(
+            f"{len(names)} kernels", f"<ul>{''.join(f'<li class=code>{escape(one)}</li>' for one in names)}</ul>"
+        )
 
 
 def _folded(title: str, text: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{text}</details>"
 
 
+def _written_later(session: Session) -> Iterator[str]:
+    if session.files:
+        yield "<h2>Written when backward passes first ran</h2>"
+        yield from _files(session.files, session.kernels)
+
+
 def _skipped(session: Session) -> Iterator[str]:
     if session.skipped:
         yield "<h2>Skipped</h2>"
     for one in session.skipped:
-        yield f"<p>{escape(one.name)}{_at('', one.place)}: {escape(one.reason)}</p>"
+        yield f"<p>{escape(one.name)}{_at(' at', one.place)}: {escape(one.reason)}</p>"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,20 +16,17 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from dynamo_dap.record.advice import changes_of
 from dynamo_dap.record.file import RecordScan, UnreadableRecord, read_record
 from dynamo_dap.record.folders import records_folder, records_in
 from dynamo_dap.record.html_report import html_report
-from dynamo_dap.record.model import Compile, CompiledFunction, GraphBreak, Place
+from dynamo_dap.record.model import Compile
 from dynamo_dap.record.session import Session
-from dynamo_dap.record.summary import counts_of_function, counts_of_session
+from dynamo_dap.record.summary import counts_of_session
+from dynamo_dap.record.text_report import print_report
 
 _TLPARSE_SECONDS = 120
-_VALUES = 8
-_COMPILES = 10
+_WIDTH = 120
 
 
 def main(arguments: list[str]) -> int:
@@ -47,7 +45,10 @@ def main(arguments: list[str]) -> int:
     if options.json:
         sys.stdout.write(as_json(session).decode() + "\n")
     else:
-        print_report(session, Console(highlight=False, soft_wrap=True))
+        console = Console(highlight=False, soft_wrap=True)
+        if not console.is_terminal:
+            console.width = _WIDTH
+        print_report(session, console)
     return 0
 
 
@@ -97,121 +98,6 @@ def as_json(session: Session) -> bytes:
     return msgspec.json.format(msgspec.json.encode(body), indent=2)
 
 
-def print_report(session: Session, console: Console, only: CompiledFunction | None = None) -> None:
-    """Print the summary of a program, or what is known of one of its functions."""
-    counts = counts_of_session(session) if only is None else counts_of_function(only)
-    functions = session.functions if only is None else [only]
-    program = " ".join(session.started.program) if session.started else "?"
-    console.print(f"[bold]{escape(program)}[/bold]" + ("" if session.ended else "  (still running, or it crashed)"))
-    if session.unreadable_lines:
-        console.print(f"[red]{session.unreadable_lines} lines of the record cannot be read and are left out[/red]")
-    console.print(f"Graph count: {counts.graphs}")
-    console.print(f"Graph break count: {counts.breaks} ({counts.breaks_with_graph} after operations of a graph)")
-    console.print(f"Op count: {counts.operations}")
-    console.print(f"Recompiles: {counts.recompiles}")
-    console.print(f"Guards: {counts.guards}")
-    console.print(f"Compile time: {counts.seconds:.2f} s in {counts.compiles} compiles")
-    if functions:
-        console.print(_table_of_functions(functions))
-    if session.is_truncated:
-        console.print("The record reached its bound: details of later compiles are left out")
-    for function in functions:
-        _print_changes(function, console)
-        for compiled in function.compiles:
-            _print_compile(compiled, console)
-    _print_times(functions, console)
-    _print_files(functions, console)
-    for skipped in session.skipped if only is None else ():
-        console.print(f"[yellow]Skipped[/yellow] {escape(skipped.name)}{_at(skipped.place)}: {escape(skipped.reason)}")
-
-
-def _table_of_functions(functions: list[CompiledFunction]) -> Table:
-    table = Table("function", "compiles", "graphs", "ops", "breaks", "recompiles", "guards", "time")
-    for function in functions:
-        one = counts_of_function(function)
-        numbers = (one.compiles, one.graphs, one.operations, one.breaks, one.recompiles, one.guards)
-        table.add_row(escape(f"{function.name} ({_short(function.place)})"), *map(str, numbers), f"{one.seconds:.2f} s")
-    return table
-
-
-def _short(place: Place | None) -> str:
-    return "?" if place is None else f"{Path(place.path).name}:{place.line}"
-
-
-def _print_compile(compiled: Compile, console: Console) -> None:
-    name = escape(f"{compiled.name} [{compiled.id}]")
-    for failure in compiled.failures:
-        console.print(
-            f"[cyan]Recompile[/cyan] {name}: {escape(failure.text or failure.expression)}{_at(failure.place)}"
-        )
-    if compiled.limit:
-        console.print(f"[red]Limit[/red] {name}: {escape(compiled.limit)} is exceeded, the function runs eagerly")
-    for found in compiled.breaks:
-        _print_break(found, name, console)
-    for size in compiled.specializations:
-        console.print(f"[magenta]Specialized[/magenta] {name}{_at(size.place)}: {escape(size.expression)}")
-    if compiled.state in ("skipped", "failed") and not compiled.breaks:
-        at = compiled.problem_place
-        where = "" if at is None else f" at {at.path}:{at.line}"
-        console.print(
-            f"[red]{compiled.state.capitalize()}[/red] {name}{escape(where)}: {escape(compiled.problem or '?')}"
-        )
-
-
-def _print_changes(function: CompiledFunction, console: Console) -> None:
-    """Print what was another from call to call, and what to do about it: that first, the failed guards follow."""
-    for change in changes_of(function):
-        values = f": {', '.join(change.values[:_VALUES])}" if change.values else ""
-        more = ", …" if len(change.values) > _VALUES else ""
-        title = f"[cyan]Changed from call to call[/cyan] {escape(function.name)}: "
-        console.print(f"{title}{escape(change.subject + values + more)} ({len(change.compiles)} recompiles)")
-        console.print(f"    Called{_at(change.caller)}")
-        console.print(f"    Do: {escape(change.advice)}")
-        console.print(f"    See: {change.link}")
-
-
-def _print_times(functions: list[CompiledFunction], console: Console) -> None:
-    """Print the compiles that took longest, with the phases that torch measured and the user's line that called."""
-    timed = [(one.seconds or 0.0, function, one) for function in functions for one in function.compiles]
-    timed = sorted((one for one in timed if one[0]), key=lambda one: -one[0])
-    if timed:
-        console.print("Where the time of the compiles went, the longest first:")
-    for seconds, function, one in timed[:_COMPILES]:
-        caller = one.caller or next((other.caller for other in function.compiles if other.caller is not None), None)
-        phases = ", ".join(f"{name} {spent:.2f}" for name, spent in one.phases.items())
-        called = f", called{_at(caller)}" if caller is not None else ""
-        console.print(
-            f"    {seconds:.2f} s {escape(f'{one.name} [{one.id}]')}{called}" + (f" ({phases})" if phases else "")
-        )
-    if len(timed) > _COMPILES:
-        rest = sum(one[0] for one in timed[_COMPILES:])
-        console.print(f"    {rest:.2f} s in {len(timed) - _COMPILES} more")
-
-
-def _print_files(functions: list[CompiledFunction], console: Console) -> None:
-    files = [(one, path) for function in functions for one in function.compiles for path in one.artifacts]
-    if files:
-        console.print("Files that the backend wrote:")
-    for one, path in files:
-        console.print(f"    {escape(f'{one.name} [{one.id}]: {path}')}")
-
-
-def _print_break(found: GraphBreak, name: str, console: Console) -> None:
-    identifier = f" \\[{found.id}]" if found.id else ""
-    console.print(f"[yellow]Graph break[/yellow] {name}{_at(found.place)}: {escape(found.reason)}{identifier}")
-    for line in [
-        found.explanation,
-        *(f"Hint: {hint}" for hint in found.hints),
-        found.effect and f"Then: {found.effect}",
-    ]:
-        if line:
-            console.print("    " + escape(line).replace("\n", "\n    "))
-
-
-def _at(place: Place | None) -> str:
-    return "" if place is None else escape(f" at {place.path}:{place.line}")
-
-
 def _trace_of(session: Session, record: Path) -> Path | None:
     """Return the folder of torch's own trace.
 
@@ -229,15 +115,37 @@ def _trace_of(session: Session, record: Path) -> Path | None:
 def _open_html(session: Session, record: Path, *, show: bool) -> int:
     page = record.with_suffix(".html")
     try:
-        trace = _tlparse(session, record)
+        trace: Path | None = _tlparse(session, record)
     except UnreadableRecord:
         # There is none, or no tlparse: our own page does not need it.
         trace = None
+    text = html_report(session, _links_to(trace), lambda compiled: _page_of(compiled, trace))
     try:
-        page.write_text(html_report(session, trace.as_uri() if trace else None), encoding="utf-8", errors="replace")
+        page.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise UnreadableRecord(f"cannot write {page}: {error.strerror or error}") from None
     return _shown(page, show=show)
+
+
+def _links_to(trace: Path | None) -> dict[str, str]:
+    """Return what tlparse made, by its title: torch's own pages, and what a viewer of traces opens."""
+    if trace is None:
+        return {}
+    links = {"Torch's own trace, by tlparse": trace.as_uri()}
+    events = trace.with_name("chromium_events.json")
+    return {**links, "Chromium trace, for ui.perfetto.dev": events.as_uri()} if events.exists() else links
+
+
+def _page_of(compiled: Compile, trace: Path | None) -> str | None:
+    """Return tlparse's page of a compile: that of its last attempt."""
+    if trace is None or not _COMPILE_ID.fullmatch(compiled.id):
+        return None
+    pages = trace.parent.glob(f"-_{compiled.id.replace('/', '_')}_*/compilation_metrics_*.html")
+    last = max(pages, key=lambda page: int(page.parent.name.rpartition("_")[2]), default=None)
+    return None if last is None else last.as_uri()
+
+
+_COMPILE_ID = re.compile(r"\d+/\d+")
 
 
 def _shown(page: Path, *, show: bool) -> int:

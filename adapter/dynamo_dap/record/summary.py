@@ -45,3 +45,18 @@ def counts_of_function(function: CompiledFunction) -> Counts:
 def counts_of_session(session: Session) -> Counts:
     """Count over everything."""
     return counts_of([compiled for _, compiled in session.compiles()])
+
+
+def shares_of(compiled: Compile) -> dict[str, float]:
+    """Return what each stage of a compile took by itself, in seconds; torch counts a stage into the one around it."""
+    phases = compiled.phases
+    whole = phases.get("whole frame", 0.0)
+    stages = [phases.get(name, 0.0) for name in ("backend", "inductor", "inductor code")]
+    shares = [whole - stages[0], stages[0] - stages[1], stages[1] - stages[2], stages[2]]
+    found = {name: max(share, 0.0) for name, share in zip(STAGES, shares, strict=True)}
+    return {name: share for name, share in found.items() if share >= _SHORTEST}
+
+
+STAGES = ("Dynamo", "AOTAutograd", "Inductor", "code")
+"""Tracing; differentiating and decomposing; scheduling and fusing; writing and compiling kernels."""
+_SHORTEST = 0.005

@@ -10,7 +10,10 @@ import linecache
 import re
 import stat
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from dynamo_dap.record.model import Place
 
 MAXIMUM_SOURCE = 4 * 1024 * 1024
 """Bytes of a source file that is read."""
@@ -65,3 +68,20 @@ def source_line(path: str, line: int) -> str:
     if path not in linecache.cache and not is_readable_source(path):
         return ""
     return linecache.getline(path, line).strip()
+
+
+def recorded_line(sources: Mapping[str, Sequence[str]], place: Place) -> str:
+    """Return a line of the user's as it was recorded, by the digests of ``sources``; empty when it is another now."""
+    digests = sources.get(place.path, ())
+    if not 0 < place.line <= len(digests):
+        return ""
+    lines = source_lines(place.path)
+    text = lines[place.line - 1] if place.line <= len(lines) else ""
+    return (
+        _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.strip())
+        if digest_of_line(text) == digests[place.line - 1]
+        else ""
+    )
+
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

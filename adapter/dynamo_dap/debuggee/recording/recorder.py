@@ -27,6 +27,7 @@ from dynamo_dap.debuggee.recording.answers import (
     guards_answer,
     guards_body,
 )
+from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.recording.sources import digests_of
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
 from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
@@ -304,7 +305,14 @@ class Recorder(CompileObserver):
         if compiling is not None and "id" in compiling.notes:
             count, made = facts.guards(compiling, guards)
             self._see(*(one.place for one in made if one.type == "SHAPE_ENV"))
-            self._take(GuardsMade(compiling.notes["id"], count, made, [Symbol(*one) for one in symbols]))
+            self._take(
+                GuardsMade(
+                    compiling.notes["id"],
+                    count,
+                    made,
+                    [Symbol(one.name, plain_name(one.source), one.value, one.range) for one in symbols],
+                )
+            )
 
     def specialized(self, found: SpecializationFacts, message: str) -> None:
         """See ``CompileObserver``."""
