@@ -15,6 +15,9 @@ from typing import Protocol
 
 from dynamo_dap.debuggee.agent.stepping import Step
 
+RAISED, USER_UNHANDLED, UNCAUGHT = "raised", "userUnhandled", "uncaught"
+"""debugpy's exception filters."""
+
 
 class EagerDebugger(Protocol):
     """What the agent asks of it."""
@@ -33,8 +36,11 @@ class EagerDebugger(Protocol):
     def exception_filters(self) -> frozenset[str]:
         """The exception filters that are on, as DAP names them. Any thread."""
 
-    def stopped_for(self, error: BaseException) -> None:
-        """The agent has stopped for ``error`` where it was raised: it is not to be reported when nobody catches it."""
+    def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
+        """The agent has stopped for ``error`` where it was raised, by ``filters``, which are not to stop for it again.
+
+        But for ``raised``, which stops in each function that an exception passes.
+        """
 
     def close(self) -> None:
         """The session is over. Any thread; harmless when called again."""
@@ -70,7 +76,7 @@ class NoEagerDebugger:
     def report_uncaught(self, error: BaseException) -> None:
         """Nobody to tell."""
 
-    def stopped_for(self, error: BaseException) -> None:
+    def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
         """Nobody reports it."""
 
     def close(self) -> None:

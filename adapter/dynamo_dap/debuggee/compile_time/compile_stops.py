@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import DataEntry
+from dynamo_dap.debuggee.agent.eager_debugger import RAISED
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
@@ -19,7 +20,6 @@ from dynamo_dap.debuggee.agent.watched_variable import CHANGED
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.compile_time.exception_stops import (
     PYTHON_FILTERS,
-    RAISED,
     filters_met,
     is_caught_in_trace,
 )
@@ -183,7 +183,7 @@ class CompileStops(CompileObserver):
         met = filters_met(innermost.with_callers(), below, type(exception)) & self._python_filters
         if not met:
             return
-        self._host.eager_debugger.stopped_for(exception)
+        self._host.eager_debugger.stopped_for(exception, met)
         # Where graph breaks are errors it may have stopped as one.
         if compiling.notes.get("stopped at") != _where(innermost) and self._is_new(
             compiling, (RAISED, *_where(innermost))

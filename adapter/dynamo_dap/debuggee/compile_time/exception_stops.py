@@ -11,12 +11,12 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dynamo_dap.debuggee.agent.eager_debugger import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.handlers import is_caught
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.user_errors import is_machinery
 
-RAISED, USER_UNHANDLED, UNCAUGHT = "raised", "userUnhandled", "uncaught"
 PYTHON_FILTERS = frozenset({RAISED, USER_UNHANDLED, UNCAUGHT})
 
 _IGNORED = (StopIteration, StopAsyncIteration, GeneratorExit)

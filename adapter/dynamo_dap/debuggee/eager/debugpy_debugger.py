@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterator
 
 from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.eager_debugger import UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.eager import pydevd_frames, pydevd_guards, pydevd_internals
 from dynamo_dap.debuggee.eager.compiles import Compiles
@@ -35,7 +36,7 @@ class DebugpyDebugger:
         self._compiles = Compiles(self._tracing)
         self._gone = threading.Event()
         self._handing_over: HandingOver | None = None
-        self._stopped_for: weakref.ref[BaseException] | None = None
+        self._stopped_for: tuple[weakref.ref[BaseException], frozenset[str]] | None = None
 
     # -- its life --------------------------------------------------------------------------------------------------
 
@@ -66,7 +67,10 @@ class DebugpyDebugger:
 
     def _load(self) -> None:
         pydevd_internals.load()
-        pydevd_guards.install(lambda: self._agent.options.evaluation_timeout)
+        pydevd_guards.install(
+            lambda: self._agent.options.evaluation_timeout,
+            lambda error: self._has_stopped_for(error, USER_UNHANDLED),
+        )
         pydevd_frames.install()
 
     def _take_up(self) -> None:
@@ -114,7 +118,7 @@ class DebugpyDebugger:
 
     def report_uncaught(self, error: BaseException) -> None:
         """The program is about to end by ``error``."""
-        if self.is_active and (self._stopped_for is None or self._stopped_for() is not error):
+        if self.is_active and not self._has_stopped_for(error, UNCAUGHT):
             # Traced, what debugpy runs between its decision to stop and the stop would stop first (Python 3.12).
             with self.kept_out():
                 pydevd_internals.report_uncaught(error)
@@ -127,10 +131,16 @@ class DebugpyDebugger:
         asked_for = self._handing_over.exception_filters
         return pydevd_internals.exception_filters() if asked_for is None else asked_for
 
-    def stopped_for(self, error: BaseException) -> None:
+    def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
         """Remember it, without keeping it: it holds on to all the frames that it passed."""
         with contextlib.suppress(TypeError):
-            self._stopped_for = weakref.ref(error)
+            self._stopped_for = weakref.ref(error), filters
+
+    def _has_stopped_for(self, error: BaseException, filter_name: str) -> bool:
+        if self._stopped_for is None:
+            return False
+        stopped_for, filters = self._stopped_for
+        return stopped_for() is error and filter_name in filters
 
     # -- EagerDebugger ---------------------------------------------------------------------------------------------
 

@@ -15,13 +15,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from dynamo_dap.debuggee.agent.eager_debugger import UNCAUGHT
 from dynamo_dap.debuggee.agent.pending_calls import call_on_main_thread
 from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_beneath
 from dynamo_dap.debuggee.eager import pydevd_internals
 
 _STEPS_AND_PAUSES = {"goto", "next", "pause", "stepIn", "stepOut"}
 _BREAKPOINTS = {"setBreakpoints", "setDataBreakpoints", "setFunctionBreakpoints", "setInstructionBreakpoints"}
-_UNCAUGHT = "uncaught"
 
 
 class IdleTracing:
@@ -104,5 +104,5 @@ def _needs_tracing(command: str, arguments: dict[str, Any]) -> bool:
     if command == "setExceptionBreakpoints":
         options = [one.get("filterId") for one in arguments.get("filterOptions") or ()]
         filters = {*arguments.get("filters", ()), *options}
-        return bool(filters - {_UNCAUGHT} or arguments.get("exceptionOptions"))
+        return bool(filters - {UNCAUGHT} or arguments.get("exceptionOptions"))
     return command in ("attach", "launch") and bool(arguments.get("stopOnEntry"))

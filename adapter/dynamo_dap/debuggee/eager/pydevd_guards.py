@@ -30,15 +30,22 @@ _LEAVING_SECONDS = 1.0
 
 _installed_for: Callable[[], float] | None = None
 """Tells how long an evaluation may take."""
+_has_stopped_for: Callable[[BaseException], bool] | None = None
+"""Tells exceptions for which ``userUnhandled`` has stopped."""
 
 
-def install(seconds: Callable[[], float]) -> None:
-    """Wrap pydevd's functions, which are imported; ``seconds`` tells how long an evaluation may take."""
-    global _installed_for
-    is_first, _installed_for = _installed_for is None, seconds
+def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseException], bool]) -> None:
+    """Wrap pydevd's functions, which are imported.
+
+    ``seconds`` tells how long an evaluation may take, ``has_stopped_for`` for which exceptions the filter
+    ``userUnhandled`` has stopped in a trace.
+    """
+    global _installed_for, _has_stopped_for
+    is_first, _installed_for, _has_stopped_for = _installed_for is None, seconds, has_stopped_for
     if not is_first:
         return
-    for wrap in (_guard_reader, _guard_evaluations, _guard_conditions, _guard_requests, _read_files_once, _verify):
+    wraps = (_guard_reader, _guard_evaluations, _guard_conditions, _guard_requests, _guard_exceptions)
+    for wrap in (*wraps, _read_files_once, _verify):
         try:
             wrap()
         except AttributeError:
@@ -241,6 +248,34 @@ def _guard_evaluations() -> None:
         respond(py_db, request, text_of_raised(raised) if raised is not None else error_message)
 
     comm._set_expression_response = set_expression_response
+
+
+# -- exceptions ------------------------------------------------------------------------------------------------------
+
+_STOPPING = (
+    "_pydevd_bundle.pydevd_cython",
+    "_pydevd_bundle.pydevd_frame",
+    "_pydevd_sys_monitoring._pydevd_sys_monitoring_cython",
+    "_pydevd_sys_monitoring._pydevd_sys_monitoring",
+)
+"""Modules that stop at exceptions, as far as this Python has them."""
+
+
+def _guard_exceptions() -> None:
+    """Have it stop once for an exception that leaves the user's code, where that was in a trace."""
+    user_unhandled = _module("pydevd_constants").EXCEPTION_TYPE_USER_UNHANDLED
+    modules = [sys.modules[name] for name in _STOPPING if hasattr(sys.modules.get(name), "handle_exception")]
+
+    def guarded(handle: Callable[..., Any]) -> Callable[..., Any]:
+        def handle_exception(py_db: Any, thread: Any, frame: Any, arg: Any, exception_type: str) -> Any:
+            if exception_type == user_unhandled and _has_stopped_for is not None and _has_stopped_for(arg[1]):
+                return False
+            return handle(py_db, thread, frame, arg, exception_type)
+
+        return handle_exception
+
+    for module in modules:
+        vars(module)["handle_exception"] = guarded(vars(module)["handle_exception"])
 
 
 # -- conditions and log messages -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from dynamo_dap.debuggee.agent.eager_debugger import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.eager_frames import GLOBALS_FILE
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 
@@ -34,7 +35,7 @@ _STEP_INTO, _STEP_INTO_MY_CODE = 107, 144
 _STEP_RETURN, _STEP_RETURN_MY_CODE = 109, 160
 _DISPOSAL_SECONDS = 10.0
 _LIBRARY_FILE = 1
-"""``pydevd_dont_trace_files.LIB_FILE``: a file that is never traced, though it is shown in stacks."""
+"""``LIB_FILE``: a file that is never traced, though it is shown in stacks."""
 _MAKES_STACK = "make_get_thread_stack_message"
 
 
@@ -401,15 +402,15 @@ def exception_filters() -> frozenset[str]:
     """Return the exception filters that are on, as DAP names them. Any thread."""
     pydb = debugger()
     caught, unhandled = pydb.break_on_caught_exceptions, pydb.break_on_user_uncaught_exceptions
-    is_on = {"raised": caught, "userUnhandled": unhandled, "uncaught": pydb.break_on_uncaught_exceptions}
+    is_on = {RAISED: caught, USER_UNHANDLED: unhandled, UNCAUGHT: pydb.break_on_uncaught_exceptions}
     return frozenset(name for name, exceptions in is_on.items() if exceptions)
 
 
 def report_uncaught(error: BaseException) -> None:
     """Stop at an exception that is about to end the program, if the user asked for that."""
     pydb = debugger()
-    thread = threading.current_thread()
-    pydb.stop_on_unhandled_exception(pydb, thread, _information(thread), (type(error), error, error.__traceback__))
+    told = type(error), error, error.__traceback__
+    pydb.stop_on_unhandled_exception(pydb, threading.current_thread(), _information(), told)
 
 
 # -- tracing -----------------------------------------------------------------------------------------------------------
@@ -559,7 +560,8 @@ def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) ->
         with tracker._lock:
             if tracker._untracked:
                 continue
-            frame = next((one for one in tracker._frame_id_to_frame.values() if _is_of_globals(one)), None)
+            frames = tracker._frame_id_to_frame.values()
+            frame = next((one for one in frames if one.f_code.co_filename == GLOBALS_FILE), None)
             if frame is None:
                 frame = frame_of_globals()
                 tracker._frame_id_to_frame[id(frame)] = frame
@@ -567,10 +569,6 @@ def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) ->
                 manager._variable_reference_to_frames_tracker[id(frame)] = tracker
         return int(_schema()._translate_id_to_dap(id(frame)))
     return None
-
-
-def _is_of_globals(frame: types.FrameType) -> bool:
-    return frame.f_code.co_filename == GLOBALS_FILE
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
