@@ -1,0 +1,127 @@
+/** The page of `dynamo-dap report --html` in a browser: it is drawn, led through by clicks, and runs nothing foreign. */
+
+import { expect, test as base, type Page } from "@playwright/test";
+import { execFile } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { promisify } from "node:util";
+
+import { chromium, CHROMIUM_ARGUMENTS } from "./harness/chromium.js";
+import { python } from "./harness/python.js";
+
+const run = promisify(execFile);
+
+const PROGRAM = `import torch
+
+
+@torch.compile(backend="eager")
+def step(x, scale):
+    y = x * scale
+    print("<img src=x onerror=alert(1)>")
+    return y.relu() + 1
+
+
+@torch.compile(backend="eager")
+def loss(x):
+    return (x * 2).sum()
+
+
+for size in (3, 5):
+    loss(step(torch.ones(size, 2), 2.0))
+`;
+
+const test = base.extend<{ report: Page }>({
+    launchOptions: [
+        async ({ launchOptions }, use): Promise<void> => {
+            await use({ ...launchOptions, executablePath: await chromium(), args: CHROMIUM_ARGUMENTS });
+        },
+        { scope: "worker" },
+    ],
+    report: async ({ page }, use) => {
+        const folder = await mkdtemp(join(tmpdir(), "dynamo-dap-report-"));
+        const env = { ...process.env, DYNAMO_DAP_RECORDS: join(folder, "records") };
+        const command = async (...words: string[]): Promise<string> =>
+            (await run(python(), ["-m", "dynamo_dap", ...words], { cwd: folder, env })).stdout;
+        await writeFile(join(folder, "program.py"), PROGRAM);
+        await command("run", "program.py");
+        const path = (await command("report", "--html", "--no-browser")).trim();
+        const problems: string[] = [];
+        page.on("console", (message) => problems.push(message.text()));
+        page.on("pageerror", (error) => problems.push(error.message));
+        page.on("request", (request) => {
+            if (!request.url().startsWith("file:")) {
+                problems.push(request.url());
+            }
+        });
+        await page.goto(pathToFileURL(path).href);
+        await use(page);
+        expect(problems).toEqual([]);
+        await rm(folder, { recursive: true });
+    },
+});
+
+/** Where the coloured pixels of the chart are, in its own coordinates: bars, not text or lines. */
+async function bars(page: Page): Promise<{ x: number; y: number }[]> {
+    return page.locator("#timeline").evaluate((canvas: HTMLCanvasElement) => {
+        const { width, height } = canvas;
+        const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+        copy?.drawImage(canvas, 0, 0);
+        const { data } = copy?.getImageData(0, 0, width, height) ?? new ImageData(width, height);
+        const found = [];
+        for (let y = Math.round(height * 0.25); y < height * 0.85; y += 3) {
+            for (let x = Math.round(width * 0.2); x < width; x += 3) {
+                const at = (y * width + x) * 4;
+                // The blue of Dynamo's stage.
+                if (data[at] === 0x21 && data[at + 1] === 0x8b && data[at + 2] === 0xff) {
+                    found.push({ x, y });
+                }
+            }
+        }
+        return found;
+    });
+}
+
+test("what to do is said first, and leads to the compile", async ({ report }) => {
+    const items = report.locator(".item h3");
+    await expect(items.first()).toContainText("Graph break at program.py:7: Failed to trace builtin operator");
+    await expect(items.nth(1)).toContainText("A size changed from call to call: 3, 5");
+    await expect(report.locator(".item").nth(1)).toContainText("maybe_mark_dynamic(x, 0)");
+    const compile = report.locator("details", { hasText: "step [0/1]" }).first();
+    await expect(compile).not.toHaveAttribute("open", "");
+    await report.locator(".item").nth(1).getByRole("link", { name: "[0/1]" }).click();
+    await expect(compile).toHaveAttribute("open", "");
+    await expect(compile).toBeInViewport();
+});
+
+test("the timeline shows each compile, is looked into by dragging, and leads to what is clicked", async ({ report }) => {
+    const chart = report.locator("#timeline");
+    await chart.scrollIntoViewIfNeeded();
+    await expect.poll(async () => (await bars(report)).length).toBeGreaterThan(10);
+    const before = await bars(report);
+    const [first] = before;
+    expect(first).toBeDefined();
+    await chart.click({ position: first ?? { x: 0, y: 0 } });
+    await expect(report.locator("details[open]", { hasText: "step [0/0]" }).first()).toBeInViewport();
+
+    await chart.scrollIntoViewIfNeeded();
+    const box = await chart.boundingBox();
+    expect(box).not.toBeNull();
+    const at = (part: number): [number, number] => [(box?.x ?? 0) + (box?.width ?? 0) * part, (box?.y ?? 0) + (box?.height ?? 0) / 2];
+    await report.mouse.move(...at(0.4));
+    await report.mouse.down();
+    await report.mouse.move(...at(0.6), { steps: 4 });
+    await report.mouse.up();
+    const all = report.getByRole("button", { name: "All of it again" });
+    await expect(all).toBeVisible();
+    await all.click();
+    await expect(all).toBeHidden();
+    await expect.poll(async () => (await bars(report)).length).toBe(before.length);
+});
+
+test("who compiled what is a tree from the program's first line on", async ({ report }) => {
+    const tree = report.locator(".tree");
+    await expect(tree.locator("> ul > li").first()).toContainText("loss(step(torch.ones(size, 2), 2.0))");
+    await expect(tree.getByRole("link")).toContainText(["step [0/0]", "step [0/1]", "loss [2/0]"], { useInnerText: true });
+});
