@@ -15,7 +15,7 @@ from torch._dynamo.variables.base import VariableTrackerMeta
 
 from dynamo_dap.debuggee.compile_time.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.trace_state import reachable_trackers
-from dynamo_dap.debuggee.torch_internals.trackers.registry import reader_names
+from dynamo_dap.debuggee.torch_internals.trackers.readers import reader_names
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker
 from dynamo_dap.debuggee.values.model import Value
 from tests.compile_time.observation import observe

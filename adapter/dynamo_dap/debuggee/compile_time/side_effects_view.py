@@ -13,11 +13,12 @@ from dynamo_dap.debuggee.compile_time.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.side_effects import changed_variable, is_deleted
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote, user_expression
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_internals.trackers.containers import constant_of, original_pairs
 from dynamo_dap.debuggee.torch_internals.trackers.forms import InstanceForm, MappingForm, SequenceForm, tuple_form
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
+    constant_of,
     is_unrealized,
     mutation_state,
+    original_pairs,
     source_name,
     source_of,
     unwrapped,

@@ -19,8 +19,8 @@ from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_internals.real_values import real_values_of
 from dynamo_dap.debuggee.torch_internals.trace_state import TraceState, Undo
-from dynamo_dap.debuggee.torch_internals.trackers import form_of
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm, Unrealized
+from dynamo_dap.debuggee.torch_internals.trackers.readers import form_of
 from dynamo_dap.debuggee.torch_internals.translator import frames_of_trace, running_translators, with_callers
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
     Place,

@@ -175,3 +175,33 @@ def _holds(value: object) -> bool:
     if type(value) in (list, tuple):
         return any(is_tracker(item) for item in value)  # type: ignore[attr-defined]
     return type(value) is dict and any(is_tracker(item) for item in value.values())
+
+
+def key_of(key: Any) -> Any:
+    """Return the tracker inside a dictionary's hashable key."""
+    return key if is_tracker(key) else getattr(key, "vt", key)
+
+
+def constant_in(value: Any) -> Any:
+    """Return the constant of a ConstantVariable, or ``value`` when it is no tracker."""
+    value = unwrapped(value) if "_cache" in getattr(value, "__dict__", ()) else value
+    return fields_of(value)["value"] if type(value).__name__ == "ConstantVariable" else value
+
+
+def constant_of(value: Any) -> tuple[bool, Any]:
+    """Return whether a key is a constant, and the constant."""
+    value = unwrapped(value) if is_tracker(value) else value
+    if not is_tracker(value):
+        return True, value
+    if is_unrealized(value):
+        return True, held_value(value)
+    is_constant = type(value).__name__ == "ConstantVariable"
+    return is_constant, fields_of(value)["value"] if is_constant else None
+
+
+def original_pairs(tracker: Any) -> list[tuple[Any, Any]]:
+    """Return the keys and values that a tracked dictionary had when Dynamo met it."""
+    fields = fields_of(tracker)
+    base = fields.get("_base_vt")
+    items = (fields_of(base) if base is not None else fields).get("original_items") or {}
+    return [(key_of(key), value) for key, value in dict(items).items()]
