@@ -34,8 +34,16 @@ from dynamo_dap.debuggee.compile_time.stop_texts import (
     specialized,
     user_error,
 )
-from dynamo_dap.debuggee.torch_internals.backend_failures import failure_of, is_failure_of_dynamo
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_internals.errors import (
+    UserError,
+    error_behind,
+    error_being_raised,
+    failure_of,
+    is_error_of_program,
+    is_failure_of_dynamo,
+    is_raised_by_user,
+)
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import nodes_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import (
@@ -53,13 +61,6 @@ from dynamo_dap.debuggee.torch_internals.recompiles import Failure, failures_of
 from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace
-from dynamo_dap.debuggee.torch_internals.user_errors import (
-    UserError,
-    error_behind,
-    error_being_raised,
-    is_error_of_program,
-    is_raised_by_user,
-)
 from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import BACKEND_FAILURE, GRAPH_BREAK, GUARD, LIMIT, RECOMPILE, SPECIALIZE, UNSUPPORTED
 

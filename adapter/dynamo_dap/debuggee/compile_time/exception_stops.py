@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from dynamo_dap.debuggee.agent.eager_debugger import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.handlers import is_caught
+from dynamo_dap.debuggee.torch_internals.errors import is_machinery
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_internals.user_errors import is_machinery
 
 PYTHON_FILTERS = frozenset({RAISED, USER_UNHANDLED, UNCAUGHT})
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
-from dynamo_dap.debuggee.torch_internals.side_effects import is_deleted
 from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of, ranges_of, relation_text, sources_of
 from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of, is_tensor, version_of
 from dynamo_dap.debuggee.torch_internals.trackers.forms import (
@@ -33,7 +32,7 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     Unrealized,
     tuple_form,
 )
-from dynamo_dap.debuggee.torch_internals.variable_trackers import Tracker, class_of, constant_of
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Tracker, class_of, constant_of, is_deleted
 from dynamo_dap.debuggee.values.callables import location_of_callable, location_of_code, parameters_of
 from dynamo_dap.debuggee.values.containers import IndexedItems, item_variable, items_text
 from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER

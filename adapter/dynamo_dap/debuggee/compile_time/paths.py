@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dynamo_dap.debuggee.compile_time.forms import UNKNOWN, form_family
-from dynamo_dap.debuggee.torch_internals.side_effects import is_deleted
 from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import CellForm, Form, Known
-from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker
+from dynamo_dap.debuggee.torch_internals.variable_trackers import is_deleted, is_tracker
 from dynamo_dap.debuggee.values.type_facts import class_dictionary, instance_dictionary, mro_of
 from dynamo_dap.protocol.types import CompletionItem
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from dynamo_dap.debuggee.compile_time.guards_view import resolved
 from dynamo_dap.debuggee.compile_time.traced_view import TracedView
-from dynamo_dap.debuggee.torch_internals.side_effects import changed_variable, is_deleted
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote, user_expression
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import InstanceForm, MappingForm, SequenceForm, tuple_form
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
+    changed_variable,
     constant_of,
+    is_deleted,
     is_unrealized,
     mutation_state,
     original_pairs,

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
-from dynamo_dap.debuggee.torch_internals.backend_failures import BackendFailure
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_internals.errors import BackendFailure, UserError
 from dynamo_dap.debuggee.torch_internals.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, restart_reasons
-from dynamo_dap.debuggee.torch_internals.user_errors import UserError
 from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.protocol.types import ExceptionDetails

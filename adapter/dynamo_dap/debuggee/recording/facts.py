@@ -14,7 +14,6 @@ from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
-from dynamo_dap.debuggee.torch_internals.compiled_frames import BuiltGuard
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_place
@@ -24,9 +23,8 @@ from dynamo_dap.debuggee.torch_internals.graph_breaks import (
     place_of_break,
     stack_of_break,
 )
-from dynamo_dap.debuggee.torch_internals.guard_places import remember_places
-from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
-from dynamo_dap.debuggee.torch_internals.recompiles import Failure
+from dynamo_dap.debuggee.torch_internals.guards import BuiltGuard, GuardFacts, ShapeGuardFacts
+from dynamo_dap.debuggee.torch_internals.recompiles import Failure, remember_places
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace

@@ -30,26 +30,26 @@ from dynamo_dap.debuggee.recording.answers import (
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.recording.sources import digests_of
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
-from dynamo_dap.debuggee.torch_internals.compilation import name_of_backend
-from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_internals.compiled_frames import (
-    BuiltGuard,
+from dynamo_dap.debuggee.torch_internals.compilation import (
     cache_counts,
     disassembled,
     kernels_in,
+    name_of_backend,
     output_files,
     phases_of,
     resume_codes,
 )
+from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
+from dynamo_dap.debuggee.torch_internals.errors import error_behind
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break, was_logged
+from dynamo_dap.debuggee.torch_internals.guards import BuiltGuard
 from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
 from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts, SymbolFacts
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_internals.traces import Trace, TraceNotes
 from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace
-from dynamo_dap.debuggee.torch_internals.user_errors import error_behind
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
 from dynamo_dap.record.events import (

@@ -1,7 +1,12 @@
-"""The compile that a trace belongs to: backend, options, cache entries, time. Tracing thread."""
+"""Compiles: backend, options and time of one in progress; cache entries, resume functions and phases of those before.
+
+Compiling thread.
+"""
 
 from __future__ import annotations
 
+import dis
+import re
 import sys
 import time
 import types
@@ -14,8 +19,12 @@ from dynamo_dap.debuggee.torch_internals.translator import compile_identity
 
 _CACHE_ENTRIES = "torch._dynamo.eval_frame:_debug_get_cache_entry_list"
 _METRICS = "torch._dynamo.utils:get_metrics_context"
+_COMPILATION_METRICS = "torch._dynamo.utils:get_compilation_metrics"
+_COUNTERS = "torch._dynamo.utils:counters"
 
 CACHE_ENTRIES = Feature("cache entries of a code object", _CACHE_ENTRIES)
+COUNTERS = Feature("whether a compile was served by a cache", _COUNTERS)
+METRICS = Feature("the times of the phases of a compile", _COMPILATION_METRICS)
 ELAPSED = Feature("how long a compile has taken", _METRICS)
 
 
@@ -106,3 +115,94 @@ def guard_expressions(entry: Any) -> list[str]:
         without_addresses(str(part))
         for part in getattr(getattr(entry, "guard_manager", None), "code_parts", None) or ()
     ]
+
+
+def compiled_original(function: types.FunctionType) -> Any:
+    """Return the user's function behind what ``torch.compile`` or ``disable`` returned; None for other functions."""
+    return function.__dict__.get("_torchdynamo_orig_callable")
+
+
+def is_disabled(function: types.FunctionType) -> bool:
+    """Whether the wrapper keeps Dynamo out (``torch.compiler.disable``) rather than compiling."""
+    return bool(function.__dict__.get("_torchdynamo_disable", False))
+
+
+def resume_codes(code: types.CodeType | None, f_globals: dict[str, Any]) -> list[types.CodeType]:
+    """Return the resume functions that generated code calls."""
+    names = () if code is None else code.co_names
+    found = [getattr(f_globals.get(name), "__code__", None) for name in dict.fromkeys(names) if name in f_globals]
+    return [one for one in found if isinstance(one, types.CodeType) and "torch_dynamo_resume_in" in one.co_name]
+
+
+def output_files() -> list[str]:
+    """Return the files of output code that Inductor has loaded in this process so far; it may not be there at all."""
+    cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
+    loaded = [getattr(module, "__file__", None) for module in list(getattr(cache, "modules", ()))]
+    return [file for file in loaded if file]
+
+
+def kernels_in(path: str) -> list[str]:
+    """Return what a file of output code defines and calls: its fused kernels, then those of libraries."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_OUTPUT_CODE)
+    except (OSError, UnicodeDecodeError):
+        return []
+    return list(dict.fromkeys([*_KERNEL.findall(text), *_EXTERN.findall(text)]))
+
+
+_OUTPUT_CODE = 4 * 1024 * 1024
+_KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(", re.MULTILINE)
+_EXTERN = re.compile(r"\b(extern_kernels\.\w+|torch\.ops\.\w+\.\w+(?:\.\w+)?)\(")
+
+
+def cache_counts() -> dict[str, int]:
+    """Return how often the caches of compiled graphs were hit, missed and bypassed in this process so far."""
+    if COUNTERS.problem is not None:
+        return {}
+    counters = COUNTERS.resolve(_COUNTERS)
+    return {
+        f"{cache} {event}": int(counters[group][f"{name}_{event}"])
+        for cache, (group, name) in _CACHES.items()
+        for event in ("hit", "miss", "bypass")
+        if group in counters and f"{name}_{event}" in counters[group]
+    }
+
+
+_CACHES = {"FX graph cache": ("inductor", "fxgraph_cache"), "AOTAutograd cache": ("aot_autograd", "autograd_cache")}
+
+
+def disassembled(code: types.CodeType, maximum: int) -> str:
+    """Return the instructions of generated code, a line each, of ``maximum`` characters at most."""
+    lines: list[str] = []
+    room = maximum
+    for instruction in dis.get_instructions(code):
+        argument = instruction.argrepr or ("" if instruction.arg is None else str(instruction.arg))
+        line = f"{instruction.offset:5} {instruction.opname} {argument}".rstrip()
+        room -= len(line) + 1
+        if room < 0:
+            lines.append("…")
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def phases_of(compile_id: str) -> dict[str, float]:
+    """Return the seconds of each phase of the compile that has just ended; empty when torch did not note them."""
+    if METRICS.problem is not None:
+        return {}
+    metrics = METRICS.resolve(_COMPILATION_METRICS)()
+    last = metrics[-1] if metrics else None
+    if last is None or str(last.compile_id) != compile_id:
+        return {}
+    times = {name: getattr(last, field, None) for name, field in _PHASES.items()}
+    return {name: microseconds / 1e6 for name, microseconds in times.items() if microseconds}
+
+
+_PHASES = {
+    "whole frame": "dynamo_cumulative_compile_time_us",
+    "backend": "aot_autograd_cumulative_compile_time_us",
+    "inductor": "inductor_cumulative_compile_time_us",
+    "inductor code": "inductor_code_gen_cumulative_compile_time_us",
+    "before restarts": "dynamo_compile_time_before_restart_us",
+}

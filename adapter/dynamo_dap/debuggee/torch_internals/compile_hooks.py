@@ -17,10 +17,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.compiled_frames import BuiltGuard, built_guards
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_breaks import was_logged
-from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard, requested_guard
+from dynamo_dap.debuggee.torch_internals.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
 from dynamo_dap.debuggee.torch_internals.symbols import (
     SpecializationFacts,
     SymbolFacts,

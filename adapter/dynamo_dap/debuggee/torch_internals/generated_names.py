@@ -26,11 +26,6 @@ _name_of_path: dict[str, str] = {}
 _path_of_name: dict[str, str] = {}
 
 
-def user_file(file_name: str) -> str:
-    """Return the user's file that code of ``file_name`` was generated from; ``file_name`` itself for any other."""
-    return _path_of_name.get(file_name, file_name)
-
-
 def is_generated(file_name: str) -> bool:
     """Whether ``file_name`` is one that generated code was given."""
     return file_name in _path_of_name

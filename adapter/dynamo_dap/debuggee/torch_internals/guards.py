@@ -1,14 +1,14 @@
 """The guards that a trace has asked for so far, and what the shape environment will add to them. Read only.
 
 A ``Guard`` names a check of ``GuardBuilder`` and the source it is about; its expression is made only when tracing is
-over. Here it is written from the check's name and the real object, where that can be had without the user's code.
-Tracing thread.
+over. Here it is written from the check's name and the real object, where that can be had without the user's code. The
+guards of a compile that is over have torch's own expressions. Compiling thread.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,3 +185,52 @@ def requested_guard(guard: Any) -> RequestedGuard:
     """Tell what a guard is about."""
     facts = _facts(guard)
     return RequestedGuard(facts.check, facts.name, as_the_user_wrote(facts.name))
+
+
+_CHECK_OF_TENSOR = re.compile(r"check_tensor\((?P<name>.+?), [\w.<>]+, DispatchKeySet\(")
+"""As ``torch._dynamo.guards.get_tensor_guard_code_part`` writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltGuard:
+    """A guard of compiled code, in torch's words."""
+
+    expressions: tuple[str, ...]
+    check: str
+    place: Place | None
+    source: str | None
+
+
+def built_guards(output: Any, checks: Sequence[str]) -> Iterator[BuiltGuard]:
+    """Yield the guards of a compile whose guards have been built; ``checks`` is what its guard manager will check.
+
+    A tensor's guard has only its lesser checks in its own list: that of dtype and sizes is the guard manager's alone.
+    """
+    of_tensors = {match["name"]: check for check in checks if (match := _CHECK_OF_TENSOR.match(check))}
+    for guard in list(output.guards):
+        create = guard.create_fn
+        function = getattr(create, "func", create)
+        check = str(getattr(function, "__name__", function))
+        name = source_name(guard.originating_source) or ""
+        stack = getattr(guard, "user_stack", None)
+        expressions = [str(one) for one in guard.code_list or ()]
+        if check == "SHAPE_ENV" and expressions:
+            yield from _conditions_on_sizes(output, expressions)
+            continue
+        if check == "TENSOR_MATCH" and name in of_tensors:
+            expressions.insert(0, of_tensors[name])
+        yield BuiltGuard(
+            expressions=tuple(expressions) or (f"{check} {name}".rstrip(),),
+            check=check,
+            place=users_frame(stack)[0] if stack else None,
+            source=as_the_user_wrote(name) or None,
+        )
+
+
+def _conditions_on_sizes(output: Any, expressions: list[str]) -> Iterator[BuiltGuard]:
+    """Yield a guard for each condition, with the line that compared these sizes first."""
+    places = places_of_conditions(output)
+    for expression in expressions:
+        about = inputs_in(expression)
+        place = next((place for inputs, place in places if inputs == about), None)
+        yield BuiltGuard((expression,), "SHAPE_ENV", place, None)

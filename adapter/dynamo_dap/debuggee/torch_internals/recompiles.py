@@ -1,7 +1,9 @@
 """Why cache entries do not serve a call: torch's sentences taken apart, and the user's line of the guard.
 
 The sentence is made by ``torch._dynamo.guards.get_guard_fail_reason``: ``0/0: `` and the part of the guard that
-failed, then perhaps the stack of the user's that installed it. Compiling thread, before the new trace.
+failed, then perhaps the stack of the user's that installed it. Torch does not always tell the line that asked for the
+guard: those of the compiles so far are remembered, by whoever records them. Compiling threads, under Dynamo's compile
+lock.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ import os
 import re
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.guard_places import remembered_place
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 
@@ -121,7 +123,7 @@ def _failure(code: types.CodeType, entry: Any, reason: str) -> Failure:
 def _remembered(code: types.CodeType, compile_id: str, sentence: str) -> Place | None:
     """Torch tells no line for what is wrong with a tensor, or a length."""
     about = _TENSOR.match(sentence) or _LENGTH.match(sentence)
-    return remembered_place(code, compile_id, as_the_user_wrote(about["source"])) if about else None
+    return _remembered_place(code, compile_id, as_the_user_wrote(about["source"])) if about else None
 
 
 def _place(stack: str) -> Place | None:
@@ -148,3 +150,25 @@ def _full_path(short: str) -> str | None:
         if parent == directory:
             return None
         directory = parent
+
+
+_MAXIMUM_COMPILES = 2000
+
+_Key = tuple[str, int, str, str]
+_places: OrderedDict[_Key, dict[str, Place]] = OrderedDict()
+
+
+def _place_key(code: types.CodeType, compile_id: str) -> _Key:
+    return code.co_filename, code.co_firstlineno, code.co_name, compile_id
+
+
+def remember_places(code: types.CodeType, compile_id: str, places: dict[str, Place]) -> None:
+    """Note the places of a compile's guards, by what they are about: ``self.weight``."""
+    _places[_place_key(code, compile_id)] = places
+    if len(_places) > _MAXIMUM_COMPILES:
+        _places.popitem(last=False)
+
+
+def _remembered_place(code: types.CodeType, compile_id: str, source: str) -> Place | None:
+    """Return the user's line that asked for a guard about ``source``; None when it is not known."""
+    return _places.get(_place_key(code, compile_id), {}).get(source)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from dynamo_dap.debuggee.torch_internals import compilation, graph, guards, side_effects
+from dynamo_dap.debuggee.torch_internals import compilation, graph, guards
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import evaluating
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
@@ -25,10 +25,13 @@ from dynamo_dap.debuggee.torch_internals.translator import frames_of_trace, runn
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
     Place,
     Tracker,
+    cell_contents,
     class_names,
     field,
     is_tracker,
+    pending_attributes,
     unwrapped,
+    users_frame,
 )
 
 _COMPTIME_CONTEXT = "torch._dynamo.comptime:ComptimeContext"
@@ -245,7 +248,8 @@ class TracedFrame:
 
     def stored_globals(self) -> dict[str, Tracker]:
         """Return the globals that the traced code stored."""
-        return side_effects.pending_globals(self.translator)
+        changes = self.attribute_changes()
+        return {name: value for owner, name, value in changes if type(owner).__name__ == "NewGlobalVariable"}
 
     def lookup(self, name: str) -> Any:
         """Return what ``name`` stands for: a tracker, or a real object; ``MISSING`` when it has no value."""
@@ -289,7 +293,7 @@ class TracedFrame:
             return unwrapped(value)
         if type(value) in _SCALARS:
             return None
-        tracker = side_effects.tracker_of_object(self.translator, value)
+        tracker = self.translator.output.side_effects.id_to_variable.get(id(value))
         return tracker if tracker is not None and is_tracker(tracker) else None
 
     def instance_form(self, value: object) -> InstanceForm:
@@ -299,11 +303,11 @@ class TracedFrame:
 
     def stored_attributes(self, tracker: Tracker) -> dict[str, Tracker]:
         """Return what the traced code stored on an object; deletions are told by ``is_deleted``."""
-        return side_effects.pending_attributes(self.translator, tracker)
+        return pending_attributes(self.translator, tracker)
 
     def cell_contents(self, cell: Tracker) -> Tracker | None:
         """Return what a cell holds now; None for an empty one."""
-        return side_effects.cell_contents(self.translator, cell)
+        return cell_contents(self.translator, cell)
 
     def globals_of_function(self, tracker: Tracker | None) -> dict[str, Any]:
         """Return the globals of a function that the traced code made."""
@@ -340,27 +344,37 @@ class TracedFrame:
 
     def attribute_changes(self) -> Iterator[tuple[Tracker, str, Tracker]]:
         """Yield object, attribute and new value of every pending store, cells and globals included."""
-        return side_effects.attribute_changes(self.translator)
+        for tracker, attributes in list(self.translator.output.side_effects.store_attr_mutations.items()):
+            yield from ((tracker, name, value) for name, value in list(attributes.items()))
 
     def modified_containers(self) -> Iterator[Tracker]:
         """Yield containers that existed before and were modified."""
-        return side_effects.modified_containers(self.translator)
+        for tracker in list(self.translator.output.side_effects.id_to_variable.values()):
+            held = [each for each in (tracker, field(tracker, "_base_vt")) if each is not None]
+            if any(getattr(field(each, "mutation_type"), "is_modified", False) for each in held):
+                yield tracker
 
     def changed_objects(self) -> frozenset[int]:
         """Return the ids of the real objects that the traced code changed, or made and stored somewhere."""
-        return side_effects.changed_objects(self.translator)
+        effects = self.translator.output.side_effects
+        changed = {id(tracker) for tracker in (*effects.store_attr_mutations, *self.modified_containers())}
+        known = effects.id_to_variable.items()
+        return frozenset(identifier for identifier, tracker in known if id(unwrapped(tracker)) in changed)
 
     def tensor_hooks(self) -> Iterator[tuple[Tracker, Tracker, str]]:
         """Yield tensor, hook and the registering method's name of every hook to be registered."""
-        return side_effects.tensor_hooks(self.translator)
+        for tensor, hook, _, name in list(self.translator.output.side_effects.tensor_hooks.values()):
+            yield tensor, hook, name
 
     def saved_for_backward(self) -> Iterator[tuple[Tracker, list[Tracker]]]:
         """Yield the context and tensors of every pending ``ctx.save_for_backward``."""
-        return side_effects.saved_for_backward(self.translator)
+        return iter(list(self.translator.output.side_effects.save_for_backward))
 
     def last_change(self, tracker: Tracker) -> Place | None:
         """Return the user's line that changed a value last, where this version of torch notes it."""
-        return side_effects.last_change(self.translator, tracker)
+        known = getattr(self.translator.output.side_effects, "mutation_user_stacks", {})
+        stacks = known.get(unwrapped(tracker))
+        return users_frame(stacks[-1])[0] if stacks and stacks[-1] else None
 
     # -- expressions -----------------------------------------------------------------------------------------------
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
-from dynamo_dap.debuggee.torch_internals.side_effects import cell_contents
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS
 from dynamo_dap.debuggee.torch_internals.translator import Translator, is_in_resume_prologue
-from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, cell_contents
 
 _BASE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase"
 _TABLE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.dispatch_table"

@@ -1,4 +1,4 @@
-"""Reading Dynamo's VariableTrackers without waking them.
+"""Reading Dynamo's VariableTrackers without waking them, and what the traced code stored on what they stand for.
 
 ``isinstance`` on a lazy tracker realizes it (adds guards and graph inputs), and so does almost any attribute: its class
 forwards what it does not have. So trackers are read through their ``__dict__`` alone, and told apart by ``type``. Runs
@@ -205,3 +205,30 @@ def original_pairs(tracker: Any) -> list[tuple[Any, Any]]:
     base = fields.get("_base_vt")
     items = (fields_of(base) if base is not None else fields).get("original_items") or {}
     return [(key_of(key), value) for key, value in dict(items).items()]
+
+
+def pending_attributes(tx: Any, tracker: Any) -> dict[str, Any]:
+    """Return what the traced code stored on ``tracker``: name to tracker, a ``DeletedVariable`` for ``del``."""
+    found: dict[str, Any] = tx.output.side_effects.store_attr_mutations.get(unwrapped(tracker), {})
+    return found
+
+
+def is_deleted(tracker: Any) -> bool:
+    """Whether a pending attribute is a deletion."""
+    return type(tracker).__name__ == "DeletedVariable"
+
+
+def cell_contents(tx: Any, cell: Any) -> Any:
+    """Return the tracker of what a cell holds now; None for an empty one."""
+    pending = pending_attributes(tx, cell)
+    if "cell_contents" in pending:
+        return pending["cell_contents"]
+    return fields_of(cell).get("pre_existing_contents")
+
+
+def changed_variable(tracker: Any, name: str, source: str) -> str | None:
+    """Return which variable a pending store changes: ``nonlocal total``, ``global counter``; None for an attribute."""
+    kind = type(tracker).__name__
+    if kind == "CellVariable":
+        return f"nonlocal {fields_of(tracker).get('local_name') or source}"
+    return f"global {name}" if kind == "NewGlobalVariable" else None

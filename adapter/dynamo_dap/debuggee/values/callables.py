@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
-from dynamo_dap.debuggee.torch_internals.compiled_functions import compiled_original, is_disabled
+from dynamo_dap.debuggee.torch_internals.compilation import compiled_original, is_disabled
 from dynamo_dap.debuggee.values.eager_frames import locals_of
 from dynamo_dap.debuggee.values.families import Family, View, family_for, family_of
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable

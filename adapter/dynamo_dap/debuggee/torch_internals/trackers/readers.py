@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.side_effects import cell_contents, is_deleted, pending_attributes
 from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     CellForm,
     Composite,
@@ -36,15 +35,18 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     tuple_form,
 )
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
+    cell_contents,
     class_names,
     constant_in,
     fields_of,
     held_trackers,
     held_value,
+    is_deleted,
     is_tracker,
     is_unrealized,
     key_of,
     node_of,
+    pending_attributes,
     unwrapped,
 )
 
@@ -282,9 +284,6 @@ _TABLE: dict[tuple[str, ...], Reader] = {
 _readers.update({name: reader for names, reader in _TABLE.items() for name in names})
 
 
-# -- tensors, objects, exceptions --------------------------------------------------------------------------------------
-
-
 def _example(read: _Reading) -> Any:
     return None if read.node is None else read.node.meta.get("example_value")
 
@@ -359,9 +358,6 @@ def _string_format(read: _Reading) -> Form:
     return Composite("str, formatted when the graph has run:", parts, "str", after=(read["format_string"],))
 
 
-# -- dictionaries, views, named tuples ---------------------------------------------------------------------------------
-
-
 @_reads("ConstDictVariable")
 def _dictionary(read: _Reading) -> Form:
     cls = read.get("user_cls", dict)
@@ -398,9 +394,6 @@ def _named_tuple(read: _Reading) -> Form:
     items = form.items if isinstance(form, SequenceForm) else ()
     names: tuple[str, ...] = tuple(getattr(cls, "_fields", ()) or getattr(cls, "__match_args__", ()))
     return SequenceForm(items, cls.__name__, f"{cls.__name__}(", ")", names if len(names) == len(items) else (), cls)
-
-
-# -- functions, descriptors --------------------------------------------------------------------------------------------
 
 
 @_reads("SkipFunctionVariable")
@@ -473,9 +466,6 @@ def _triton_kernel(read: _Reading) -> Form:
     kernel = read.get("kernel")
     name = getattr(getattr(kernel, "fn", kernel), "__name__", "")
     return Composite(f"Triton kernel {name}".rstrip(), (("kernel", kernel), ("grid", read.get("grid"))))
-
-
-# -- iterators, generators ---------------------------------------------------------------------------------------------
 
 
 @_reads("LocalGeneratorObjectVariable")

@@ -1,4 +1,6 @@
-"""The user's error in an exception that Dynamo raises about it. Tracing thread; nothing is realized.
+"""Exceptions that come out of a compile: the user's error in one, the step of the backend that failed.
+
+Compiling thread; nothing is realized.
 
 An operation that fails while its result's shape is worked out is raised by Dynamo as ``TorchRuntimeError``, made of a
 graph break that is made of the operation's own error. An exception that the traced code raises is an
@@ -9,11 +11,13 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_control_flow, is_graph_break
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 
 _STEPS = 20
 """Exceptions followed at most, from the outermost to what began it."""
@@ -91,3 +95,55 @@ def _field(tracker: Any, name: str) -> Any:
 def _constant(tracker: Any) -> str:
     value = getattr(tracker, "__dict__", {}).get("value")
     return str(value) if isinstance(value, str | int | float | bool) else "…"
+
+
+_STEPS_OF_BACKENDS = (
+    ("/torch/_inductor/", "Inductor"),
+    ("/torch/_functorch/", "AOTAutograd"),
+    ("/torch/_dynamo/backends/", "the backend"),
+    ("/torch/_dynamo/", "Dynamo"),
+)
+_NO_FAILURES = frozenset({"SkipFrame", "RestartAnalysis", "TensorifyScalarRestartAnalysis"})
+
+
+@dataclass(frozen=True, slots=True)
+class BackendFailure:
+    """An exception of the backend."""
+
+    step: str
+    """``Inductor``, ``AOTAutograd``, ``Dynamo``, or ``the backend`` for one that is not torch's."""
+    inner: BaseException
+    """What was raised, before Dynamo wrapped it."""
+    place: Place | None
+    """Where it was raised."""
+
+
+def failure_of(problem: BaseException) -> BackendFailure | None:
+    """Tell what failed; None for the exceptions by which a backend asks Dynamo for something."""
+    if any(kind.__name__ in _NO_FAILURES for kind in type(problem).__mro__):
+        return None
+    inner = getattr(problem, "inner_exception", None)
+    if not isinstance(inner, BaseException):
+        inner = problem.__cause__ if isinstance(problem.__cause__, BaseException) else problem
+    files = list(_places(inner.__traceback__ or problem.__traceback__))
+    return BackendFailure(_step(files), inner, files[-1] if files else None)
+
+
+def is_failure_of_dynamo(problem: BaseException | None) -> TypeGuard[BaseException]:
+    """Whether Dynamo itself failed, which is no graph break and no failure of what it called."""
+    return any(kind.__name__ == "InternalTorchDynamoError" for kind in type(problem).__mro__)
+
+
+def _step(places: list[Place]) -> str:
+    for place in reversed(places):
+        for part, step in _STEPS_OF_BACKENDS:
+            if part in place.path.replace("\\", "/"):
+                # Dynamo's own frame only calls the backend.
+                return "the backend" if step == "Dynamo" else step
+    return "the backend"
+
+
+def _places(traceback: types.TracebackType | None) -> Iterator[Place]:
+    while traceback is not None:
+        yield Place(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno, 1)
+        traceback = traceback.tb_next
