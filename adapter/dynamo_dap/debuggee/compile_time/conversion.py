@@ -11,6 +11,7 @@ evaluation.
 from __future__ import annotations
 
 import collections
+import functools
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -49,8 +50,11 @@ class Converter:
         self._kept: list[Any] = []
         self._origins: dict[int, Any] = {}
         self._copies: list[tuple[Any, list[int]]] = []
-        self._changed = view.frame.changed_objects()
         self._leading: dict[int, bool] = {}
+
+    @functools.cached_property
+    def _changed(self) -> frozenset[int]:
+        return self._frame.changed_objects()
 
     def convert(self, value: Any) -> Any:
         """Return the Python value of a tracker, a form, or a real object.

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
@@ -60,6 +61,11 @@ def size_text(value: Any) -> str:
         return relation_text(expression_of(value))
     except AttributeError:
         return str(value)
+
+
+def size_texts(values: Iterable[Any]) -> tuple[str, ...]:
+    """Return sizes or strides as texts."""
+    return tuple(str(value) if type(value) is int else size_text(value) for value in values)
 
 
 def ranges_of(value: Any) -> list[tuple[str, str]]:

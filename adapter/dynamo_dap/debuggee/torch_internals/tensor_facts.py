@@ -9,7 +9,7 @@ import sys
 from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.torch_internals.isolation import metadata_reading
-from dynamo_dap.debuggee.torch_internals.symbols import size_text
+from dynamo_dap.debuggee.torch_internals.symbols import size_texts
 
 
 class TensorFacts(NamedTuple):
@@ -41,8 +41,8 @@ def facts_of(tensor: Any, kind: str | None = None) -> TensorFacts:
         return TensorFacts(
             kind=kind_of(tensor) if kind is None else kind,
             dtype=str(tensor.dtype),
-            shape=tuple(size_text(size) for size in tensor.size()),
-            stride=tuple(size_text(stride) for stride in tensor.stride()) if strided else None,
+            shape=size_texts(tensor.size()),
+            stride=size_texts(tensor.stride()) if strided else None,
             device=str(tensor.device),
             layout=str(tensor.layout),
             requires_grad=bool(tensor.requires_grad),

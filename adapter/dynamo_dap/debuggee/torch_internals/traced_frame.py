@@ -28,6 +28,7 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import (
     cell_contents,
     class_names,
     field,
+    is_modified,
     is_tracker,
     pending_attributes,
     unwrapped,
@@ -349,10 +350,7 @@ class TracedFrame:
 
     def modified_containers(self) -> Iterator[Tracker]:
         """Yield containers that existed before and were modified."""
-        for tracker in list(self.translator.output.side_effects.id_to_variable.values()):
-            held = [each for each in (tracker, field(tracker, "_base_vt")) if each is not None]
-            if any(getattr(field(each, "mutation_type"), "is_modified", False) for each in held):
-                yield tracker
+        return filter(is_modified, list(self.translator.output.side_effects.id_to_variable.values()))
 
     def changed_objects(self) -> frozenset[int]:
         """Return the ids of the real objects that the traced code changed, or made and stored somewhere."""

@@ -129,6 +129,15 @@ def mutation_state(tracker: object) -> str:
     return _MUTATIONS.get(kind, kind)
 
 
+def is_modified(tracker: object) -> bool:
+    """Whether this is a container that existed before and was modified, or an object that is one."""
+    own = fields_of(tracker)
+    base = own.get("_base_vt")
+    of_base = None if base is None else fields_of(base).get("mutation_type")
+    mutations = (own.get("mutation_type"), of_base)
+    return any(getattr(each, "is_modified", False) for each in mutations)
+
+
 _MUTATIONS = {
     "ValueMutationNew": "new",
     "AttributeMutationNew": "new",

@@ -205,7 +205,7 @@ _TABLE: dict[tuple[str, ...], Reader] = {
     ("RandomClassVariable",): lambda read: Known(random.Random),
     ("BuiltinVariable", "PolyfilledFunctionVariable", "UserFunctionVariable"): lambda read: Known(read["fn"]),
     ("AutogradFunctionVariable",): lambda read: Known(read["fn_cls"]),
-    ("NumpyNdarrayVariable",): lambda read: TensorForm(_example(read), read.node, "ndarray"),
+    ("NumpyNdarrayVariable",): lambda read: _tensor_form(read, "ndarray"),
     ("SymNodeVariable",): lambda read: NumberForm(read["sym_num"], read.node),
     ("UnspecializedNNModuleVariable", "OptimizerVariable", "TorchScriptObjectVariable"): (
         lambda read: read.instance(read["value"])
@@ -284,21 +284,21 @@ _TABLE: dict[tuple[str, ...], Reader] = {
 _readers.update({name: reader for names, reader in _TABLE.items() for name in names})
 
 
-def _example(read: _Reading) -> Any:
-    return None if read.node is None else read.node.meta.get("example_value")
+def _tensor_form(read: _Reading, kind: str, number: Any = None) -> Form:
+    node = read.node
+    return TensorForm(None if node is None else node.meta.get("example_value"), node, kind, number)
 
 
 @_reads("TensorVariable")
 def _tensor(read: _Reading) -> Form:
     cls = read.get("class_type")
-    return TensorForm(_example(read), read.node, cls.__name__ if isinstance(cls, type) else "Tensor")
+    return _tensor_form(read, cls.__name__ if isinstance(cls, type) else "Tensor")
 
 
 @_reads("UnspecializedPythonVariable", "FakeItemVariable")
 def _number_as_tensor(read: _Reading) -> Form:
     number = read.get("raw_value")
-    kind = "number as Tensor" if number is None else f"{type(number).__name__} as Tensor"
-    return TensorForm(_example(read), read.node, kind, number)
+    return _tensor_form(read, f"{'number' if number is None else type(number).__name__} as Tensor", number)
 
 
 @_reads("UserDefinedObjectVariable")
