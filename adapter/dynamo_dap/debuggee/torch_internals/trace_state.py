@@ -26,6 +26,7 @@ def counts_of(tx: Any) -> dict[str, Any]:
     shape_env = output.shape_env
     effects = output.side_effects
     tracers = list(getattr(output, "tracers", ()))
+    frames = list(with_callers(tx))
     return {
         "graph nodes": sum(len(tracer.graph.nodes) for tracer in tracers) or len(output.graph.nodes),
         "graph inputs": len(output.input_source_to_var),
@@ -37,8 +38,8 @@ def counts_of(tx: Any) -> dict[str, Any]:
         "tracked objects": len(effects.id_to_variable),
         "changed objects": len(effects.store_attr_mutations),
         "tensor hooks": len(effects.tensor_hooks),
-        "local variables": sum(len(each.symbolic_locals) for each in with_callers(tx)),
-        "values on the stack": sum(len(each.stack) for each in with_callers(tx)),
+        "local variables": sum(len(each.symbolic_locals) for each in frames),
+        "values on the stack": sum(len(each.stack) for each in frames),
     }
 
 
