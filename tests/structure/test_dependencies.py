@@ -17,7 +17,7 @@ from tests.structure.sources import ADAPTER, Module, adapter_modules
 _FLOOR = {"protocol", "debuggee.code_analysis"}
 _VALUES = _FLOOR | {"debuggee.torch_internals"}
 _AGENT = _VALUES | {"debuggee.values"}
-_ENGINE = _AGENT | {"debuggee.agent", "debuggee.engines"}
+_ENGINE = _AGENT | {"debuggee.agent"}
 
 MAY_IMPORT = {
     "protocol": set[str](),

@@ -6,7 +6,6 @@ Tracing thread.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
 from typing import Any
 
 from dynamo_dap.debuggee.compile_time.graph_view import place_variable
@@ -20,7 +19,7 @@ from dynamo_dap.debuggee.values.objects import stored_attribute
 from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
 
-_ROOM = 80
+_WIDTH = 80
 
 
 def guard_children(frame: TracedFrame) -> Children:
@@ -88,12 +87,49 @@ def guard_expression(frame: TracedFrame, guard: GuardFacts) -> str:
     """Return a guard as readable Python: ``type(L['x']) is list``; its name and source where nothing more is known."""
     if guard.check in _GLOBAL_STATE:
         return _GLOBAL_STATE[guard.check]
-    write = _WRITERS.get(guard.check)
-    if write is None:
-        return f"{guard.check} {guard.name}".rstrip()
     if guard.check == "TENSOR_MATCH":
-        return _tensor(frame, guard)
-    return write(guard, resolved(frame, guard.source))
+        # With the sizes that may vary as symbols.
+        example = frame.example_of_input(guard.source)
+        return f"TENSOR_MATCH {guard.name}" + ("" if example is None else f" as {preview(example, _WIDTH)}")
+    if guard.check not in _TEMPLATES:
+        return f"{guard.check} {guard.name}".rstrip()
+    unknown, known = _TEMPLATES[guard.check]
+    value = UNKNOWN if known is None else resolved(frame, guard.source)
+    if known is not None and value is not UNKNOWN:
+        try:
+            text = known.format(name=guard.name, value=_Guarded(value))
+            return f"not {guard.name}" if text == f"len({guard.name}) == 0" else text
+        except LookupError:
+            pass
+    return unknown.format(name=guard.name, argument=_argument_text(guard.argument))
+
+
+class _Guarded:
+    """A guarded object, as templates write it; raises ``LookupError`` for what it does not have."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return preview(self._value, _WIDTH)
+
+    @property
+    def type(self) -> str:
+        return qualified_name_of(type(self._value))
+
+    @property
+    def length(self) -> int:
+        bases: tuple[Any, ...] = (dict, list, tuple, set, frozenset)
+        base = next((base for base in bases if isinstance(self._value, base)), None)
+        if base is None:
+            raise LookupError
+        return int(base.__len__(self._value))
+
+    @property
+    def keys(self) -> str:
+        if not isinstance(self._value, dict):
+            raise LookupError
+        return preview(list(dict.keys(self._value)), _WIDTH)
 
 
 UNKNOWN = object()
@@ -138,98 +174,46 @@ _GLOBAL_STATE = {
     "SHAPE_ENV": "the conditions on sizes below",
 }
 
-Writer = Callable[[GuardFacts, Any], str]
-
-
-def _same_type(guard: GuardFacts, value: Any) -> str:
-    if value is UNKNOWN:
-        return f"type({guard.name}) as now"
-    return f"type({guard.name}) is {qualified_name_of(type(value))}"
-
-
-def _equal(guard: GuardFacts, value: Any) -> str:
-    return f"{guard.name} as now" if value is UNKNOWN else f"{guard.name} == {preview(value, _ROOM)}"
-
-
-def _identical(guard: GuardFacts, value: Any) -> str:
-    return f"{guard.name} is the same object" if value is UNKNOWN else f"{guard.name} is {preview(value, _ROOM)}"
-
-
-def _same_code(guard: GuardFacts, value: Any) -> str:
-    return (
-        f"{guard.name}.__code__ as now"
-        if value is UNKNOWN
-        else f"{guard.name}.__code__ is that of {preview(value, _ROOM)}"
-    )
-
-
-def _length(guard: GuardFacts, value: Any) -> str:
-    length = _safe_length(value)
-    if length is None:
-        return f"len({guard.name}) as now"
-    return f"len({guard.name}) == {length}" if length else f"not {guard.name}"
-
-
-def _safe_length(value: Any) -> int | None:
-    for base in (dict, list, tuple, set, frozenset):
-        if isinstance(value, base):
-            return base.__len__(value)  # type: ignore[arg-type]
-    return None
-
-
-def _keys(guard: GuardFacts, value: Any) -> str:
-    if not isinstance(value, dict):
-        return f"keys of {guard.name} as now"
-    return f"list({guard.name}.keys()) == {preview(list(dict.keys(value)), _ROOM)}"
-
-
-def _tensor(frame: TracedFrame, guard: GuardFacts) -> str:
-    """Return what is checked of a tensor, with the sizes that may vary as symbols."""
-    example = frame.example_of_input(guard.source)
-    return (
-        f"TENSOR_MATCH {guard.name}" if example is None else f"TENSOR_MATCH {guard.name} as {preview(example, _ROOM)}"
-    )
-
-
-def _with_argument(template: str) -> Writer:
-    return lambda guard, _: template.format(name=guard.name, argument=_argument_text(guard.argument))
-
 
 def _argument_text(argument: Any) -> str:
     named = source_name(argument) if is_source(argument) else None
-    return named if named is not None else preview(argument, _ROOM)
+    return named if named is not None else preview(argument, _WIDTH)
 
 
-_WRITERS: dict[str, Writer] = {
-    "TYPE_MATCH": _same_type,
-    "CONSTANT_SUBCLASS_MATCH": _same_type,
-    "NN_MODULE": _same_type,
-    "EQUALS_MATCH": _equal,
-    "CONSTANT_MATCH": _equal,
-    "ID_MATCH": _identical,
-    "BOOL_MATCH": _identical,
-    "NONE_MATCH": lambda guard, _: f"{guard.name} is None",
-    "NOT_NONE_MATCH": lambda guard, _: f"{guard.name} is not None",
-    "CLASS_MATCH": _identical,
-    "MODULE_MATCH": _identical,
-    "PYMODULE_MATCH": _identical,
-    "FUNCTION_MATCH": _identical,
-    "BUILTIN_MATCH": _identical,
-    "CLOSURE_MATCH": _same_code,
-    "SEQUENCE_LENGTH": _length,
-    "TUPLE_ITERATOR_LEN": lambda guard, _: f"length of {guard.name} as now",
-    "RANGE_ITERATOR_MATCH": _equal,
-    "DICT_KEYS_MATCH": _keys,
-    "MAPPING_KEYS_CHECK": _keys,
-    "TENSOR_MATCH": lambda guard, _: guard.name,
-    "WEAKREF_ALIVE": lambda guard, _: f"{guard.name} is not None",
-    "EMPTY_NN_MODULE_HOOKS_DICT": lambda guard, _: f"not {guard.name}",
-    "HASATTR": _with_argument("hasattr({name}, {argument})"),
-    "NOT_PRESENT_IN_GENERIC_DICT": _with_argument("{argument} not in {name}.__dict__"),
-    "DICT_CONTAINS": _with_argument("{argument} in {name}"),
-    "DICT_NOT_CONTAINS": _with_argument("{argument} not in {name}"),
-    "SET_CONTAINS": _with_argument("{argument} in {name}"),
-    "SET_NOT_CONTAINS": _with_argument("{argument} not in {name}"),
-    "DUPLICATE_INPUT": _with_argument("{name} is {argument}"),
-    "OBJECT_ALIASING": _with_argument("{name} is {argument}"),
+_SAME_TYPE = ("type({name}) as now", "type({name}) is {value.type}")
+_EQUAL = ("{name} as now", "{name} == {value}")
+_IDENTICAL = ("{name} is the same object", "{name} is {value}")
+_SAME_KEYS = ("keys of {name} as now", "list({name}.keys()) == {value.keys}")
+_TEMPLATES: dict[str, tuple[str, str | None]] = {
+    "TYPE_MATCH": _SAME_TYPE,
+    "CONSTANT_SUBCLASS_MATCH": _SAME_TYPE,
+    "NN_MODULE": _SAME_TYPE,
+    "EQUALS_MATCH": _EQUAL,
+    "CONSTANT_MATCH": _EQUAL,
+    "RANGE_ITERATOR_MATCH": _EQUAL,
+    "ID_MATCH": _IDENTICAL,
+    "BOOL_MATCH": _IDENTICAL,
+    "CLASS_MATCH": _IDENTICAL,
+    "MODULE_MATCH": _IDENTICAL,
+    "PYMODULE_MATCH": _IDENTICAL,
+    "FUNCTION_MATCH": _IDENTICAL,
+    "BUILTIN_MATCH": _IDENTICAL,
+    "CLOSURE_MATCH": ("{name}.__code__ as now", "{name}.__code__ is that of {value}"),
+    "SEQUENCE_LENGTH": ("len({name}) as now", "len({name}) == {value.length}"),
+    "DICT_KEYS_MATCH": _SAME_KEYS,
+    "MAPPING_KEYS_CHECK": _SAME_KEYS,
+    "TUPLE_ITERATOR_LEN": ("length of {name} as now", None),
+    "NONE_MATCH": ("{name} is None", None),
+    "NOT_NONE_MATCH": ("{name} is not None", None),
+    "WEAKREF_ALIVE": ("{name} is not None", None),
+    "EMPTY_NN_MODULE_HOOKS_DICT": ("not {name}", None),
+    "HASATTR": ("hasattr({name}, {argument})", None),
+    "NOT_PRESENT_IN_GENERIC_DICT": ("{argument} not in {name}.__dict__", None),
+    "DICT_CONTAINS": ("{argument} in {name}", None),
+    "DICT_NOT_CONTAINS": ("{argument} not in {name}", None),
+    "SET_CONTAINS": ("{argument} in {name}", None),
+    "SET_NOT_CONTAINS": ("{argument} not in {name}", None),
+    "DUPLICATE_INPUT": ("{name} is {argument}", None),
+    "OBJECT_ALIASING": ("{name} is {argument}", None),
 }
+"""Of each check what is written while the object is not known, and with it."""
