@@ -108,12 +108,14 @@ class TracedFrame:
     @property
     def path(self) -> str:
         """The file that the code says it is from."""
-        return str(self.translator.f_code.co_filename)
+        path: str = self.translator.f_code.co_filename
+        return path
 
     @property
     def line(self) -> int:
         """The line of the instruction being executed."""
-        return int(self.translator.lineno)
+        line: int = self.translator.lineno
+        return line
 
     @property
     def index(self) -> int:
