@@ -24,30 +24,30 @@ def line_of(marker: str, function: Any) -> int:
 
 
 def at(marker: str, program: Program, look: Callable[[Any], Result], **options: Any) -> Result:
-    """Run ``program`` and return what ``look(tx)`` returned when the trace first came to the marked line."""
+    """Run ``program`` and return what ``look(frame)`` returned when the trace first came to the marked line."""
     line = line_of(marker, program)
     path = inspect.getsourcefile(program)
     results: list[Result] = []
 
-    def watch(tx: Any) -> None:
-        if not results and tx.line == line and tx.path == path:
-            results.append(look(tx))
+    def watch(frame: Any) -> None:
+        if not results and frame.line == line and frame.path == path:
+            results.append(look(frame))
 
     observe(program, watch=watch, **options)
     assert results, f"the trace never came to #@{marker}"
     return results[0]
 
 
-def scope(tx: Any, name: str) -> dict[str, Variable]:
+def scope(frame: Any, name: str) -> dict[str, Variable]:
     """Return the variables of one scope by name."""
-    found = [each for each in scopes_of(tx) if each.name == name]
+    found = [each for each in scopes_of(frame) if each.name == name]
     assert len(found) == 1, f"no scope called {name}"
     return {variable.name: variable for variable in found[0].children.named()}
 
 
-def texts(tx: Any, name: str) -> dict[str, str]:
+def texts(frame: Any, name: str) -> dict[str, str]:
     """Return the texts of one scope's variables by name."""
-    return {variable: each.value.text for variable, each in scope(tx, name).items()}
+    return {variable: each.value.text for variable, each in scope(frame, name).items()}
 
 
 def below(value: Value) -> dict[str, Variable]:

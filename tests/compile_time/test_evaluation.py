@@ -100,9 +100,9 @@ Evaluate = Callable[..., Any]
 def stopped(look: Callable[[Any], Any]) -> Any:
     """Look at the paused frame, and see that the trace is as before."""
 
-    def checked(tx: Any) -> Any:
-        before = tx.state()
-        result = look(tx)
+    def checked(frame: Any) -> Any:
+        before = frame.state()
+        result = look(frame)
         assert before.changes() == []
         return result
 
@@ -112,16 +112,16 @@ def stopped(look: Callable[[Any], Any]) -> Any:
 def values_of(*expressions: str, context: str = "watch") -> list[str]:
     """Return the texts of expressions, errors as ``Type: text``."""
 
-    def look(tx: Any) -> list[str]:
-        return [text_of(tx, expression, context) for expression in expressions]
+    def look(frame: Any) -> list[str]:
+        return [text_of(frame, expression, context) for expression in expressions]
 
     return list(stopped(look))
 
 
-def text_of(tx: Any, expression: str, context: str = "watch") -> str:
+def text_of(frame: Any, expression: str, context: str = "watch") -> str:
     """Return the text of one expression, or of its error."""
     try:
-        return evaluate(tx, expression, context, console=lambda text: None).text
+        return evaluate(frame, expression, context, console=lambda text: None).text
     except (Exception, SystemExit) as problem:  # noqa: BLE001  (what an expression raises is its result)
         return f"{type(problem).__name__}: {problem}"
 
@@ -187,19 +187,19 @@ def test_value(expected: dict[str, str]) -> None:
 
 
 def test_a_path_opens_as_the_tracker() -> None:
-    def look(tx: Any) -> Value:
-        return evaluate(tx, "d['z']", "hover", console=lambda text: None)
+    def look(frame: Any) -> Value:
+        return evaluate(frame, "d['z']", "hover", console=lambda text: None)
 
-    shown = stopped(lambda tx: {name: each.value.text for name, each in below(look(tx)).items()})
+    shown = stopped(lambda frame: {name: each.value.text for name, each in below(look(frame)).items()})
     assert shown["tracker"] == "TensorVariable"
     assert "linear" in shown["FX node"]
 
 
 def test_a_computed_value_that_is_a_trackers_own_opens_as_the_tracker() -> None:
-    def look(tx: Any) -> Value:
-        return evaluate(tx, "[z][0]", "watch", console=lambda text: None)
+    def look(frame: Any) -> Value:
+        return evaluate(frame, "[z][0]", "watch", console=lambda text: None)
 
-    assert stopped(lambda tx: below(look(tx))["tracker"].value.text) == "TensorVariable"
+    assert stopped(lambda frame: below(look(frame))["tracker"].value.text) == "TensorVariable"
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,9 @@ MODELLED = {
 
 
 def while_iterating(look: Callable[[Any], Any]) -> Any:
-    def checked(tx: Any) -> Any:
-        before = tx.state()
-        result = look(tx)
+    def checked(frame: Any) -> Any:
+        before = frame.state()
+        result = look(frame)
         assert before.changes() == []
         return result
 
@@ -268,9 +268,9 @@ def while_iterating(look: Callable[[Any], Any]) -> Any:
 
 
 def test_what_cannot_be_used_up_is_computed_with_iterators_storages_and_context_managers() -> None:
-    def look(tx: Any) -> None:
+    def look(frame: Any) -> None:
         for name, cls in MODELLED.items():
-            shown = text_of(tx, name)
+            shown = text_of(frame, name)
             for expression, expected in {
                 f"{name} is None": "False",
                 f"type({name})": present(cls).text,
@@ -284,16 +284,16 @@ def test_what_cannot_be_used_up_is_computed_with_iterators_storages_and_context_
                 f"{name} in [{name}]": "True",
                 f"[v for v in ({name},) if v is not None] == [{name}]": "True",
             }.items():
-                assert text_of(tx, expression) == expected, expression
-                assert evaluate_to_python(tx, f"({expression}) == 3") is False
+                assert text_of(frame, expression) == expected, expression
+                assert evaluate_to_python(frame, f"({expression}) == 3") is False
             if name != "listed":  # a copy of what is left, which can be used up
-                assert text_of(tx, f"({name}, 1)") == f"({shown}, 1)"
+                assert text_of(frame, f"({name}, 1)") == f"({shown}, 1)"
             if name not in ("listed", "values"):
-                assert text_of(tx, f"f'<{{{name}}}>'") == repr(f"<{shown}>")
-        assert text_of(tx, "len(held)") == "2"
-        assert text_of(tx, "held[1] + len(values)") == "2"
-        assert text_of(tx, "list(listed)") == "[1, 2]"
-        below_pair = evaluate(tx, "(generator, 1)", "watch", console=lambda text: None).children
+                assert text_of(frame, f"f'<{{{name}}}>'") == repr(f"<{shown}>")
+        assert text_of(frame, "len(held)") == "2"
+        assert text_of(frame, "held[1] + len(values)") == "2"
+        assert text_of(frame, "list(listed)") == "[1, 2]"
+        below_pair = evaluate(frame, "(generator, 1)", "watch", console=lambda text: None).children
         assert below_pair is not None
         assert "yielded so far" in below(below_pair.indexed(0, 1)[0].value)
 
@@ -318,9 +318,9 @@ def test_what_cannot_be_used_up_is_computed_with_iterators_storages_and_context_
     ],
 )
 def test_what_would_advance_or_change_them_is_refused(expression: str) -> None:
-    def look(tx: Any) -> None:
+    def look(frame: Any) -> None:
         with pytest.raises(EvaluationError, match="while tracing"):
-            evaluate(tx, expression, "watch", lambda text: None, {"copy": copy})
+            evaluate(frame, expression, "watch", lambda text: None, {"copy": copy})
 
     while_iterating(look)
 
@@ -330,17 +330,20 @@ def test_every_local_of_every_program_can_be_asked_what_it_is() -> None:
     seen: set[tuple[types.CodeType, str, str]] = set()
     refused: list[str] = []
 
-    def look(tx: Any) -> None:
-        for name, tracker in list(tx.translator.symbolic_locals.items()):
+    def look(frame: Any) -> None:
+        for name, tracker in list(frame.translator.symbolic_locals.items()):
             kind = type(unwrapped(tracker)).__name__
             # A comprehension that is inlined (PEP 709) leaves its names without a value: there is nothing to ask.
-            if not name.isidentifier() or kind == "NullVariable" or (tx.code, name, kind) in seen:
+            if not name.isidentifier() or kind == "NullVariable" or (frame.code, name, kind) in seen:
                 continue
-            seen.add((tx.code, name, kind))
-            before = tx.state()
+            seen.add((frame.code, name, kind))
+            before = frame.state()
             for expression in (f"{name} is None", f"({name}, 1)", f"len([{name}])", f"(lambda v: v is {name})({name})"):
-                text = text_of(tx, expression)
-                if text.partition(":")[0] in ("EvaluationError", "TypeError") and "len" not in tx.translator.f_locals:
+                text = text_of(frame, expression)
+                if (
+                    text.partition(":")[0] in ("EvaluationError", "TypeError")
+                    and "len" not in frame.translator.f_locals
+                ):
                     refused.append(f"{expression} of a {kind}: {text}")
             assert before.changes() == []
 
@@ -361,9 +364,9 @@ def test_errors_of_the_expression_are_its_own() -> None:
 
 
 def test_conditions_have_a_truth() -> None:
-    def look(tx: Any) -> list[object]:
+    def look(frame: Any) -> list[object]:
         return [
-            evaluate_to_python(tx, each) for each in ("n > 4", "n < 4", "mode == 'add'", "len(xs)", "xs", "[]", "k")
+            evaluate_to_python(frame, each) for each in ("n > 4", "n < 4", "mode == 'add'", "len(xs)", "xs", "[]", "k")
         ]
 
     assert stopped(look) == [True, False, True, 3, True, False, 2]
@@ -398,11 +401,11 @@ def test_real_values_cannot_be_written_to() -> None:
 
 
 def test_statements_keep_names_of_the_debugger() -> None:
-    def look(tx: Any) -> list[str]:
+    def look(frame: Any) -> list[str]:
         scratch: dict[str, object] = {}
 
         def run(text: str) -> str:
-            return evaluate(tx, text, "repl", console=lambda each: None, scratch=scratch).text
+            return evaluate(frame, text, "repl", console=lambda each: None, scratch=scratch).text
 
         first = run("import math\nsquares = [i * k for i in range(3)]\ndef twice(v):\n    return v * 2")
         shown = [run("squares"), run("twice(n)"), run("math.floor(2.5)"), run("squares[0] = 9\nsquares")]
@@ -428,8 +431,8 @@ def test_statements_cannot_assign_to_the_frame() -> None:
 
 def test_what_is_printed_goes_to_the_console(capsys: pytest.CaptureFixture[str]) -> None:
     printed: list[str] = []
-    stopped(lambda tx: evaluate(tx, "print('hello', k)", "repl", console=printed.append))
-    stopped(lambda tx: evaluate(tx, "ctx.print_graph()", "repl", console=printed.append))
+    stopped(lambda frame: evaluate(frame, "print('hello', k)", "repl", console=printed.append))
+    stopped(lambda frame: evaluate(frame, "ctx.print_graph()", "repl", console=printed.append))
     text = "".join(printed)
     assert text.startswith("hello 2\n")
     assert "def forward(self" in text
@@ -437,10 +440,10 @@ def test_what_is_printed_goes_to_the_console(capsys: pytest.CaptureFixture[str])
 
 
 def test_other_threads_print_where_they_did(capsys: pytest.CaptureFixture[str]) -> None:
-    def look(tx: Any) -> None:
+    def look(frame: Any) -> None:
         thread = threading.Thread(target=lambda: print("from another thread"))  # noqa: T201
         scratch: dict[str, object] = {"thread": thread}
-        evaluate(tx, "thread.start()\nthread.join()", "repl", console=lambda text: None, scratch=scratch)
+        evaluate(frame, "thread.start()\nthread.join()", "repl", console=lambda text: None, scratch=scratch)
 
     at("stop", program, look, dynamic=True)
     assert "from another thread" in capsys.readouterr().out
@@ -449,9 +452,9 @@ def test_other_threads_print_where_they_did(capsys: pytest.CaptureFixture[str]) 
 def test_what_the_interpreter_is_asked_is_taken_back_and_told() -> None:
     told: list[str] = []
 
-    def look(tx: Any) -> tuple[str, str]:
-        shown = evaluate(tx, "ctx.get_local('untouched').python_type()", "repl", console=told.append)
-        return shown.text, text_of(tx, "ctx.get_local('untouched').python_type()", "watch")
+    def look(frame: Any) -> tuple[str, str]:
+        shown = evaluate(frame, "ctx.get_local('untouched').python_type()", "repl", console=told.append)
+        return shown.text, text_of(frame, "ctx.get_local('untouched').python_type()", "watch")
 
     shown, watched = stopped(look)
     assert shown == "<class 'list'>"
@@ -460,7 +463,7 @@ def test_what_the_interpreter_is_asked_is_taken_back_and_told() -> None:
 
 
 def test_random_states_and_switches_are_put_back() -> None:
-    def look(tx: Any) -> list[bool]:
+    def look(frame: Any) -> list[bool]:
         states = torch.get_rng_state(), random.getstate()
         for expression in (
             "random.random()",
@@ -471,7 +474,7 @@ def test_random_states_and_switches_are_put_back() -> None:
             "torch.use_deterministic_algorithms(True)",
         ):
             scratch: dict[str, object] = {"random": random, "torch": torch}
-            evaluate(tx, expression, "repl", console=lambda text: None, scratch=scratch)
+            evaluate(frame, expression, "repl", console=lambda text: None, scratch=scratch)
         return [
             torch.equal(states[0], torch.get_rng_state()),
             states[1] == random.getstate(),
@@ -487,35 +490,35 @@ def test_an_interrupted_evaluation_puts_everything_back() -> None:
     class Interrupt(BaseException):
         pass
 
-    def look(tx: Any) -> bool:
+    def look(frame: Any) -> bool:
         scratch: dict[str, object] = {"Interrupt": Interrupt}
         with pytest.raises(Interrupt):
-            evaluate(tx, "torch.zeros(2)\nraise Interrupt", "repl", console=lambda text: None, scratch=scratch)
+            evaluate(frame, "torch.zeros(2)\nraise Interrupt", "repl", console=lambda text: None, scratch=scratch)
         return type(torch.zeros(2)) is torch.Tensor
 
     assert stopped(look) is True
 
 
 def test_the_clipboard_gets_the_whole_value() -> None:
-    def look(tx: Any) -> tuple[str, str]:
+    def look(frame: Any) -> tuple[str, str]:
         expression = "list(range(500))"
-        pane = evaluate(tx, expression, "watch", console=lambda text: None).text
-        return pane, evaluate(tx, expression, "clipboard", console=lambda text: None).text
+        pane = evaluate(frame, expression, "watch", console=lambda text: None).text
+        return pane, evaluate(frame, expression, "clipboard", console=lambda text: None).text
 
     pane, clipboard = stopped(look)
     assert pane.endswith("(500 items)")
     assert clipboard == str(list(range(500)))
 
 
-def labels(tx: Any, text: str, column: int | None = None) -> list[str]:
+def labels(frame: Any, text: str, column: int | None = None) -> list[str]:
     """Return the labels completed at the end of ``text``."""
-    return [item.label for item in completions(tx, text, column or len(text) + 1)]
+    return [item.label for item in completions(frame, text, column or len(text) + 1)]
 
 
 def test_completions() -> None:
-    def look(tx: Any) -> dict[str, list[str]]:
+    def look(frame: Any) -> dict[str, list[str]]:
         return {
-            text: labels(tx, text)
+            text: labels(frame, text)
             for text in (
                 "self.c",
                 "xs[0].resh",
@@ -540,5 +543,5 @@ def test_completions() -> None:
 
 
 def test_completion_replaces_what_was_typed() -> None:
-    item, *_ = stopped(lambda tx: completions(tx, "1 + mode + 2", 7))
+    item, *_ = stopped(lambda frame: completions(frame, "1 + mode + 2", 7))
     assert (item.label, item.start, item.length) == ("mode", 4, 2)

@@ -39,10 +39,10 @@ def in_a_trace(look: Callable[[Any], None]) -> None:
     """Call ``look`` once inside a trace."""
     looked: list[int] = []
 
-    def once(tx: Any) -> None:
+    def once(frame: Any) -> None:
         if not looked:
             looked.append(1)
-            look(tx)
+            look(frame)
 
     observe(closures, watch=once)
     assert looked
@@ -62,9 +62,9 @@ def test_what_programs_make_is_readable() -> None:
     """Collect every tracker that the programs make at every line, and look at each class a few times."""
     texts: dict[str, set[str]] = {}
 
-    def look(tx: Any) -> None:
-        view = TracedView(tx)
-        for tracker in reachable_trackers(tx.translator):
+    def look(frame: Any) -> None:
+        view = TracedView(frame)
+        for tracker in reachable_trackers(frame.translator):
             if not is_tracker(tracker):
                 continue
             seen = texts.setdefault(type(tracker).__name__, set())
@@ -84,8 +84,8 @@ def test_an_empty_tracker_of_every_class_falls_back() -> None:
     """A class whose fields are not what its reader expects, as in another version of torch, is shown by its name."""
     texts: dict[str, str] = {}
 
-    def look(tx: Any) -> None:
-        view = TracedView(tx)
+    def look(frame: Any) -> None:
+        view = TracedView(frame)
         for cls in all_classes():
             bare: Any = object.__new__(cls)
             bare.__dict__.update(source=None, mutation_type=None)

@@ -77,12 +77,12 @@ def test_looking_leaves_no_garbage(program: Program) -> None:
     left: list[str] = []
     looker, watcher = Looker(depth=2), Watcher(most_names=2)
 
-    def look(tx: Any) -> None:
+    def look(frame: Any) -> None:
         gc.collect()
         gc.set_debug(gc.DEBUG_SAVEALL)
         try:
-            looker(tx)
-            watcher(tx)
+            looker(frame)
+            watcher(frame)
             gc.collect()
             left.extend(type(each).__name__ for each in gc.garbage if type(each).__module__.startswith("dynamo_dap"))
         finally:
@@ -90,5 +90,5 @@ def test_looking_leaves_no_garbage(program: Program) -> None:
             gc.garbage.clear()
 
     lines = EachLine(look)
-    observe(program, watch=lambda tx: lines(tx) if len(tx.with_callers()) == 1 else None)
+    observe(program, watch=lambda frame: lines(frame) if len(frame.with_callers()) == 1 else None)
     assert not left

@@ -56,12 +56,12 @@ module.__wrapped__ = Layer  # type: ignore[attr-defined]  # markers are looked u
 
 
 def test_the_scopes_of_a_frame() -> None:
-    names = at("stop", module, lambda tx: [each.name for each in scopes_of(tx)], dynamic=True)
+    names = at("stop", module, lambda frame: [each.name for each in scopes_of(frame)], dynamic=True)
     assert names == ["Locals", "Value Stack", "Cells", "Globals", "Graph", "Guards", "Side Effects", "Compile"]
 
 
 def test_locals() -> None:
-    shown = at("stop", module, lambda tx: texts(tx, "Locals"), dynamic=True)
+    shown = at("stop", module, lambda frame: texts(frame, "Locals"), dynamic=True)
     assert shown == {
         "self": "<Layer module>",
         "x": "Tensor f32[s77, 4] cpu",
@@ -75,8 +75,8 @@ def test_locals() -> None:
 
 
 def test_cells_are_a_scope_besides() -> None:
-    def look(tx: Any) -> tuple[dict[str, str], dict[str, str]]:
-        return texts(tx, "Cells"), texts(tx, "Locals")
+    def look(frame: Any) -> tuple[dict[str, str], dict[str, str]]:
+        return texts(frame, "Cells"), texts(frame, "Locals")
 
     cells, others = at("stop", module, look, dynamic=True)
     assert cells == {"shift": "1.0"}
@@ -84,14 +84,14 @@ def test_cells_are_a_scope_besides() -> None:
 
 
 def test_globals_are_those_that_the_code_names() -> None:
-    shown = at("stop", module, lambda tx: texts(tx, "Globals"), dynamic=True)
+    shown = at("stop", module, lambda frame: texts(frame, "Globals"), dynamic=True)
     assert shown == {"seen_so_far": "1"}
 
 
 def test_a_tensor_tells_its_metadata_node_source_and_line() -> None:
-    def look(tx: Any) -> tuple[dict[str, str], Any]:
-        children = below(scope(tx, "Locals")["x"].value)
-        made = below(scope(tx, "Side Effects")["d['result']"].value)
+    def look(frame: Any) -> tuple[dict[str, str], Any]:
+        children = below(scope(frame, "Locals")["x"].value)
+        made = below(scope(frame, "Side Effects")["d['result']"].value)
         return {name: variable.value.text for name, variable in children.items()}, made
 
     shown, made = at("stop", module, look, dynamic=True)
@@ -114,8 +114,8 @@ def test_a_tensor_tells_its_metadata_node_source_and_line() -> None:
 
 
 def test_a_symbol_tells_expression_hint_range_and_source() -> None:
-    def look(tx: Any) -> dict[str, str]:
-        return {name: variable.value.text for name, variable in below(scope(tx, "Locals")["n"].value).items()}
+    def look(frame: Any) -> dict[str, str]:
+        return {name: variable.value.text for name, variable in below(scope(frame, "Locals")["n"].value).items()}
 
     shown = at("stop", module, look, dynamic=True)
     assert shown["expression"] == "s77"
@@ -125,8 +125,8 @@ def test_a_symbol_tells_expression_hint_range_and_source() -> None:
 
 
 def test_attributes_show_pending_changes() -> None:
-    def look(tx: Any) -> dict[str, str]:
-        return {name: variable.value.text for name, variable in below(scope(tx, "Locals")["self"].value).items()}
+    def look(frame: Any) -> dict[str, str]:
+        return {name: variable.value.text for name, variable in below(scope(frame, "Locals")["self"].value).items()}
 
     shown = at("stop", module, look, dynamic=True)
     assert shown["calls"] == "1"
@@ -135,9 +135,9 @@ def test_attributes_show_pending_changes() -> None:
 
 
 def test_the_graph_has_a_line_for_each_node() -> None:
-    def look(tx: Any) -> tuple[dict[str, str], Any, str]:
-        nodes = scope(tx, "Graph")
-        return texts(tx, "Graph"), nodes["mul" if "mul" in nodes else "y_1"], graph_source(tx).text()
+    def look(frame: Any) -> tuple[dict[str, str], Any, str]:
+        nodes = scope(frame, "Graph")
+        return texts(frame, "Graph"), nodes["mul" if "mul" in nodes else "y_1"], graph_source(frame).text()
 
     shown, last, text = at("stop", module, look, dynamic=True)
     assert any(each.startswith("torch._C._nn.linear(") for each in shown.values())
@@ -149,8 +149,8 @@ def test_the_graph_has_a_line_for_each_node() -> None:
 
 
 def test_guards_are_expressions_with_their_line() -> None:
-    def look(tx: Any) -> dict[str, Any]:
-        return {variable.value.text: variable for variable in scope(tx, "Guards").values()}
+    def look(frame: Any) -> dict[str, Any]:
+        return {variable.value.text: variable for variable in scope(frame, "Guards").values()}
 
     shown = at("stop", module, look, dynamic=True)
     assert "type(L['self']) is Layer" in shown
@@ -165,8 +165,8 @@ def test_guards_are_expressions_with_their_line() -> None:
 
 
 def test_side_effects_are_what_the_user_wrote() -> None:
-    def look(tx: Any) -> dict[str, Any]:
-        return scope(tx, "Side Effects")
+    def look(frame: Any) -> dict[str, Any]:
+        return scope(frame, "Side Effects")
 
     shown = at("stop", module, look, dynamic=True)
     assert {name: variable.value.text for name, variable in shown.items()} == {
@@ -181,7 +181,7 @@ def test_side_effects_are_what_the_user_wrote() -> None:
 
 
 def test_compile_tells_which_compile_this_is() -> None:
-    shown = at("stop", module, lambda tx: texts(tx, "Compile"), dynamic=True)
+    shown = at("stop", module, lambda frame: texts(frame, "Compile"), dynamic=True)
     assert shown["compile id"] == "0/0"
     assert shown["attempt"] == "1"
     assert shown["backend"] == "backend"
@@ -202,7 +202,7 @@ def stack_program(compiled: Compiled) -> list[Any]:
 
 
 def test_the_value_stack_is_bottom_to_top() -> None:
-    shown = at("inside", stack_program, lambda tx: texts(tx, "Value Stack"))
+    shown = at("inside", stack_program, lambda frame: texts(frame, "Value Stack"))
     assert next(iter(shown.values())) == "__exit__ of torch.set_grad_enabled(False)"
     assert list(shown)[-1].endswith("(top)")
 
@@ -217,7 +217,7 @@ def restart_program(compiled: Compiled) -> list[Any]:
 
 
 def test_a_resume_function_shows_the_users_locals() -> None:
-    shown = at("after", restart_program, lambda tx: (texts(tx, "Locals"), texts(tx, "Compile")))
+    shown = at("after", restart_program, lambda frame: (texts(frame, "Locals"), texts(frame, "Compile")))
     assert shown[0]["y"] == "Tensor f32[2] cpu (unrealized)"
     assert not [name for name in shown[0] if name.startswith("__")]
     assert "fn (resumed at line" in shown[1]["frame"]
@@ -234,8 +234,8 @@ def inlined_program(compiled: Compiled) -> list[Any]:
 
 
 def test_an_inlined_function_has_its_own_locals_and_the_shared_graph() -> None:
-    def look(tx: Any) -> tuple[dict[str, str], dict[str, str], Any]:
-        return texts(tx, "Locals"), texts(tx, "Compile"), texts(tx, "Graph")
+    def look(frame: Any) -> tuple[dict[str, str], dict[str, str], Any]:
+        return texts(frame, "Locals"), texts(frame, "Compile"), texts(frame, "Graph")
 
     local, compiled, graph = at("helper", inlined_program, look)
     assert local == {"v": "Tensor f32[2] cpu", "rest": "(1, 2)", "options": "{'a': 3}"}

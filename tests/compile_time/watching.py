@@ -29,14 +29,14 @@ class Looker:
         self.shown: dict[str, str] = {}
         """The last text of every path that was shown. No values: what they hold must be free to die with the pause."""
 
-    def __call__(self, tx: Any) -> None:
+    def __call__(self, frame: Any) -> None:
         """Look at a paused trace."""
-        for scope in scopes_of(tx):
+        for scope in scopes_of(frame):
             self._open(scope.children, scope.name, self._depth)
-        for number, frame in enumerate(tx.with_callers()[1:], start=1):
-            for scope in scopes_of(frame)[:3]:
+        for number, caller in enumerate(frame.with_callers()[1:], start=1):
+            for scope in scopes_of(caller)[:3]:
                 self._open(scope.children, f"caller {number}.{scope.name}", 1)
-        self.shown["graph"] = graph_source(tx).text()
+        self.shown["graph"] = graph_source(frame).text()
 
     def _open(self, children: Children, path: str, depth: int) -> None:
         variables = [*children.named(), *children.indexed(0, min(children.indexed_count, ITEMS))]
@@ -61,15 +61,15 @@ class EachLine:
     """Calls a function once for every line that a frame comes to, as a step by line would."""
 
     def __init__(self, look: Callable[[Any], None]) -> None:
-        """``look(tx)`` looks."""
+        """``look(frame)`` looks."""
         self._look = look
         self._last: tuple[int, int] | None = None
 
-    def __call__(self, tx: Any) -> None:
+    def __call__(self, frame: Any) -> None:
         """Look, when the line or the frame is another than last time."""
-        if self._last != (id(tx.interpreter), tx.line):
-            self._last = (id(tx.interpreter), tx.line)
-            self._look(tx)
+        if self._last != (id(frame.interpreter), frame.line):
+            self._last = (id(frame.interpreter), frame.line)
+            self._look(frame)
 
 
 WATCHES = (
@@ -95,26 +95,26 @@ class Watcher:
         self._interpreter = interpreter
         self.results: dict[str, str] = {}
 
-    def __call__(self, tx: Any) -> None:
+    def __call__(self, frame: Any) -> None:
         """Evaluate everything."""
-        names = [name for name in tx.translator.symbolic_locals if name.isidentifier()]
+        names = [name for name in frame.translator.symbolic_locals if name.isidentifier()]
         for name in names[-self._most_names :]:
             for watch in WATCHES:
-                self._evaluate(tx, watch.format(name))
+                self._evaluate(frame, watch.format(name))
             if self._interpreter:
                 for watch in ("ctx.get_local('{}').python_type()", "ctx.get_local('{}').is_dynamic()"):
-                    self._evaluate(tx, watch.format(name))
+                    self._evaluate(frame, watch.format(name))
         for expression in ("no_such_name", "torch.zeros(2).sum()", "sum(range(10))"):
-            self._evaluate(tx, expression)
+            self._evaluate(frame, expression)
         if self._interpreter:
             for expression in ("ctx.print_locals()", "ctx.print_guards()", "ctx.graph_break()", "tx.stack"):
-                self._evaluate(tx, expression)
-        completions(tx, "x.", 3)
-        completions(tx, "", 1)
+                self._evaluate(frame, expression)
+        completions(frame, "x.", 3)
+        completions(frame, "", 1)
 
-    def _evaluate(self, tx: Any, expression: str) -> None:
+    def _evaluate(self, frame: Any, expression: str) -> None:
         try:
-            value = evaluate(tx, expression, "repl", console=lambda text: None)
+            value = evaluate(frame, expression, "repl", console=lambda text: None)
         except Exception as problem:  # noqa: BLE001  (the expression's own errors are among the results)
             self.results[expression] = f"{type(problem).__name__}: {problem}"
             return
