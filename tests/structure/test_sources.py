@@ -80,6 +80,29 @@ def test_programs_that_people_read_first_have_places_and_no_markers(name: str) -
     assert "#@" not in program.path.read_text(encoding="utf-8")
 
 
+def test_what_contributors_are_told_exists() -> None:
+    """Files, tests, ``make`` targets and names in CONTRIBUTING.md; the adapter's files may be named from its folder."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = [*re.findall(r"`([^`\n]+)`", text.replace("```", "")), *re.findall(r"\S+\.py::\w+", text)]
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    words = {word for path in python_files() for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    folders = (ROOT, ADAPTER / "dynamo_dap")
+    missing = []
+    for name in named:
+        path, _, test = name.partition("::")
+        if re.fullmatch(r"[\w./-]+/[\w./-]*|[\w.-]+\.(py|md|json)", path):
+            files = [folder / path for folder in folders if (folder / path).exists()]
+            files += [*(ADAPTER / "dynamo_dap").rglob(path)] if "/" not in path else []
+            is_there = bool(files) and (not test or f"def {test}(" in files[0].read_text(encoding="utf-8"))
+        elif name.startswith("make "):
+            is_there = name.split()[1] in targets
+        else:
+            is_there = not re.fullmatch(r"\w+", name) or name in words | {path.name for path in ADAPTER.rglob("*")}
+        missing += [] if is_there else [name]
+    assert len(named) > 50, "this test reads nothing any more"
+    assert not missing, missing
+
+
 def test_commands_in_the_readme_exist() -> None:
     """Every ``make`` target and every option of ``dynamo-dap`` in the README is real."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
