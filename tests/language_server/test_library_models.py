@@ -106,6 +106,14 @@ def test_an_open_file_of_a_library_shows_what_was_found_in_it(editor: Editor, wo
     (broken,) = editor.at(library, lines.line("breaks"), "GB0059")
     assert editor.actions(library, broken) == {}
     assert [lens.command.title for lens in editor.lenses(library) if lens.command]
+    text = LIBRARY.splitlines()[lines.line("grows") - 1]
+    column = text.index("y =")
+    hint = editor.hints(library)[lines.line("grows"), column + 1]
+    assert hint.startswith(": f32[")
+    assert hint.endswith(", 4]")
+    told = editor.hover(library, lines.line("grows"), column)
+    assert told is not None
+    assert f"`f32[3, 4]` at line {lines.line('grows')} in Model.forward [" in told
 
 
 def test_a_file_of_a_library_that_is_opened_alone_is_enough(workspace: tuple[Path, Path]) -> None:

@@ -57,6 +57,6 @@ def shares_of(compiled: Compile) -> dict[str, float]:
     return {name: share for name, share in found.items() if share >= _SHORTEST}
 
 
-STAGES = ("Dynamo", "AOTAutograd", "Inductor", "code")
+STAGES = ("Dynamo", "AOTAutograd", "Inductor", "kernels")
 """Tracing; differentiating and decomposing; scheduling and fusing; writing and compiling kernels."""
 _SHORTEST = 0.005

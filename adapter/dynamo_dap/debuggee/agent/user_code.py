@@ -48,6 +48,14 @@ def is_user_file(path: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
+def is_package_file(path: str) -> bool:
+    """Whether ``path`` is code of an installed package, other than torch and the debugger: of a library of models."""
+    real = normalized_path(path)
+    is_installed = f"{os.sep}site-packages{os.sep}" in real or f"{os.sep}dist-packages{os.sep}" in real
+    return is_installed and not is_torch_file(path) and not is_debugger_file(path)
+
+
+@functools.lru_cache(maxsize=4096)
 def stands_in_for_builtin(path: str) -> bool:
     """Whether ``path`` (a ``co_filename``) is Python in place of something built in: nobody steps into that.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_package_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.answers import (
@@ -218,7 +218,7 @@ class Recorder(CompileObserver):
         compiling.notes["began"] = self._clock()
         self.note_files()
         compiling.notes["caches"] = cache_counts()
-        compiling.notes["trace"] = trace = Trace(is_user_file)
+        compiling.notes["trace"] = trace = Trace(_is_noted)
         self._notes.begin(trace)
         stack = _stack()
         users = [one.place for one in stack if is_user_file(one.place.path)]
@@ -391,6 +391,11 @@ class Recorder(CompileObserver):
         if functions:
             self._take(Traced(identifier, functions, values_of(trace) if values is None else values))
         trace.clear()
+
+
+def _is_noted(path: str) -> bool:
+    """Whether lines and values of a file are noted: the user's, and those of models that come from a library."""
+    return is_user_file(path) or is_package_file(path)
 
 
 def _name_of(code: types.CodeType, function: str) -> str:
