@@ -305,10 +305,13 @@ def test_the_demo_shows_a_session(environment: dict[str, str]) -> None:
     run_time = ran.stdout.partition("dynamo-dap debug fixtures/generated_code.py")[2]
     in_order(
         run_time,
-        "replay: d.update({'first': graph_out_0[0]})",
-        "(dynamo) stack",
+        "d.update({'first': graph_out_0[0]})",
         "at the break",
-        "call the resume function",
+        "(dynamo) listing instructions",
+        "pack the frame for the resume function",
+        "(dynamo) stack",
+        "(dynamo) listing statements",
+        "return __resume_at_",
         "(dynamo) step",
         f"broken (resumed at line {Fixture('generated_code').line('break')}, generated #3)",
         "['first', 'second']",

@@ -46,8 +46,8 @@ class SeenStop:
     @property
     def index(self) -> int:
         """Index of the current instruction."""
-        line: int = self.frame.position.line
-        return line - 1
+        index: int = self.frame._place.index
+        return index
 
     @property
     def instruction(self) -> str:

@@ -10,6 +10,7 @@ import torch
 
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.run_time.frames import listing_source
+from dynamo_dap.protocol.contract import LISTING_FORMS
 from dynamo_dap.protocol.types import FunctionBreakpoint, InstructionBreakpoint, SourceBreakpoint
 from tests.run_time.in_process import Recorder, ScriptedHost, SeenStop, debugging
 from tests.run_time.programs import FIXTURE, compiled, line, programs, replay_arguments
@@ -285,23 +286,25 @@ def test_addresses_that_are_no_instruction(reference: str, problem: str) -> None
     assert problem in (made.message or "")
 
 
-def test_lines_of_a_listing() -> None:
+@pytest.mark.parametrize("form", LISTING_FORMS)
+def test_lines_of_a_listing(form: str) -> None:
     function = compiled(programs.replay)
     record = Recorder(look=lambda stop: (stop.reason, stop.index))
     with debugging(record) as host:
         (generated,) = _met(host, function, *replay_arguments())
         record.seen.clear()
         store = next(one.index for one in generated.table if one.name == "STORE_SUBSCR")
-        virtual = listing_source(generated)
+        virtual, document = listing_source(generated, form), generated.document(form)
+        wanted = document.line_of(store)
         answers = host.engine.set_listing_breakpoints(
-            virtual, [SourceBreakpoint(line=store + 1), SourceBreakpoint(line=9999)]
+            virtual, [SourceBreakpoint(line=wanted), SourceBreakpoint(line=9999)]
         )
         host.engine.arm()
         assert answers is not None
         bound, beyond = answers
-        assert (bound.verified, bound.line, bound.source) == (True, store + 1, None)
+        assert (bound.verified, bound.line, bound.source) == (True, wanted, None)
         assert not beyond.verified
-        assert f"has {len(generated.table)} lines" in (beyond.message or "")
+        assert f"has {len(virtual.text().splitlines())} lines" in (beyond.message or "")
         function(*replay_arguments())
         host.engine.set_listing_breakpoints(virtual, [])
         host.engine.arm()

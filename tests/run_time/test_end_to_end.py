@@ -21,6 +21,11 @@ def _enter(session: Session, fixture: str = "generated_code", **options: Any) ->
     return session.wait_for_stop("entry")
 
 
+def _enter_instructions(session: Session) -> Stop:
+    """For what is about the form of the listing in which each instruction has a line."""
+    return _enter(session, listing="instructions")
+
+
 def _listing(session: Session, stop: Stop) -> list[str]:
     reference = stop.frame.data.source.source_reference
     body = session.request("source", {"source": {"sourceReference": reference}, "sourceReference": reference})
@@ -29,21 +34,21 @@ def _listing(session: Session, stop: Stop) -> list[str]:
 
 
 def test_a_generated_frame_with_its_listing_and_its_callers(session: Session) -> None:
-    stop = _enter(session)
+    stop = _enter_instructions(session)
     assert [frame.name for frame in stop.frames] == ["replay (generated #0)", "replay", *CALLERS]
     assert [frame.marker for frame in stop.frames[2:3]] == ["call_replay"]
     lines = _listing(session, stop)
     assert stop.frame.line == FIRST_LINE
     assert lines[stop.frame.line - 1].split()[0] == str(FIRST_LINE - 1)
-    assert any("← log.append(3)" in line for line in lines)
+    assert any(f"replay line {FIXTURE.line('append')}: log[:] =" in line for line in lines)
     assert stop.frame.data.instruction_pointer_reference
     assert stop.frame["Locals"].texts()["log"] == "[1]"
     assert stop.frames[2]["Locals"].texts()["log"] == "[1]"
     assert stop.frame.evaluate("x.shape[0] + len(__stack__)").text == "3"
 
 
-def test_stepping_by_instruction_and_by_statement(session: Session) -> None:
-    stop = _enter(session)
+def test_stepping_by_instruction_and_by_group_of_instructions(session: Session) -> None:
+    stop = _enter_instructions(session)
     lines = _listing(session, stop)
     assert session.next("instruction").frame.line == FIRST_LINE + 1
     assert session.step_in("instruction").frame.line == FIRST_LINE + 2
@@ -53,7 +58,7 @@ def test_stepping_by_instruction_and_by_statement(session: Session) -> None:
         title = lines[stop.frame.line - 1]
         assert re.search("[┌╶]", title), f"a statement begins at {title!r}"
         titles.append(title)
-        if "replay: log" in title:
+        if "replay line" in title and "log[:]" in title:
             break
     assert "┌ call compiled graph" in "\n".join(titles)
     assert stop.frames[1].marker == "append"
@@ -64,6 +69,37 @@ def test_stepping_by_instruction_and_by_statement(session: Session) -> None:
     user = stop.frames[1]["Locals"]
     assert temporaries <= set(user["of Dynamo"].children), "and folded where the user's lines are shown"
     assert not temporaries & set(user.children)
+
+
+def test_statements_and_instructions_of_the_same_code(session: Session) -> None:
+    stop = _enter(session)
+    statements = _listing(session, stop)
+    source = stop.frame.data.source
+    assert source.name == "replay #0.py"
+    assert statements[1].startswith("def replay(x, d, log, state):")
+    while "d.update(" not in statements[stop.frame.line - 1]:
+        stop = session.next()
+    assert stop.frames[1].marker in ("store_item", "note")
+    told = stop.frame.evaluate(f"__listing__[{stop.frame.line}]", "hover")
+    assert told.text == f"replay: {told['whole'].text}"
+    assert told["whole"].text.startswith("d.update({'result': graph_out_0[1]")
+    assert told[f"generated_code.py:{FIXTURE.line('store_item')}"].text == 'd["result"] = y'
+    assert _linked(session, told[f"generated_code.py:{FIXTURE.line('note')}"])["line"] == FIXTURE.line("note")
+    assert "CALL" in told["1"].text + told["2"].text
+    assert "shows no instruction" in stop.frame.refusal("__listing__[1]")
+    assert stop.frame.evaluate("result").text.startswith("(Tensor f32[3]"), "a name that only the statements have"
+
+    session.request("dynamoListing", {"form": "instructions"})
+    changed = session.timeline.expect_event("invalidated")
+    assert changed["areas"] == ["stacks"]
+    again = Stop(session, stop.body)
+    assert again.frame.data.source.name == "replay #0.dynamo"
+    lines = _listing(session, again)
+    assert "replay lines" in lines[again.frame.line - 1]
+    told = again.frame.evaluate(f"__listing__[{again.frame.line}]", "hover")
+    assert told.text.startswith("replay: d.update(")
+    assert "is no form of a listing" in session.refusal("dynamoListing", {"form": "letters"})
+    session.disconnect()
 
 
 def test_values_are_set(session: Session) -> None:
@@ -92,7 +128,7 @@ def test_values_are_set(session: Session) -> None:
 
 
 def test_breakpoints_on_instructions_and_lines_of_the_listing(session: Session) -> None:
-    stop = _enter(session)
+    stop = _enter_instructions(session)
     lines = _listing(session, stop)
     number = next(number for number, text in enumerate(lines, 1) if "STORE_SUBSCR" in text)
     source = {"sourceReference": stop.frame.data.source.source_reference, "name": stop.frame.data.source.name}
@@ -187,7 +223,7 @@ def test_stepping_in_from_the_last_traced_line_lands_in_the_code_made_for_it(ses
         if "generated" in stop.frame.name:
             break
     assert names[-1] == "replay (generated #0)"
-    assert stop.frame.line == FIRST_LINE
+    assert _listing(session, stop)[stop.frame.line - 2].startswith("    global "), "at the first statement"
     assert [frame.name for frame in stop.frames[1:]] == ["replay", *CALLERS]
 
 
@@ -282,7 +318,7 @@ def test_debugpy_has_nothing_to_say_of_the_tracing(session: Session) -> None:
 def test_a_breakpoint_in_a_listing_as_vs_code_sets_it(session: Session) -> None:
     stop = _enter(session, "side_effects")
     source = stop.frame.data.source
-    line = next(number for number, text in enumerate(_listing(session, stop), 1) if "prepare: d.update" in text)
+    line = next(number for number, text in enumerate(_listing(session, stop), 1) if "d.update(" in text)
     asked = {
         "source": {"name": source.name, "sourceReference": source.source_reference},
         "breakpoints": [{"line": line}],

@@ -39,7 +39,7 @@ def test_one_line_per_instruction() -> None:
     for instruction, text in zip(table, lines, strict=True):
         index, offset, name = text.split()[:3]
         assert (int(index), int(offset), name) == (instruction.index, instruction.offset, instruction.name)
-        assert len(text) <= 200
+        assert len(text) <= 126, "the purpose is seen in a window of 1600 pixels"
 
 
 def test_groups_cover_the_code_without_gaps() -> None:
@@ -63,7 +63,11 @@ def test_side_effects_name_the_users_statements() -> None:
     assert by_start["replay: state.last"] == [("state.last = y + 1", line("store_attribute"))]
     assert by_start["replay: TOTAL"] == [("TOTAL = 4", line("store_global"))]
     text = listing.text()
-    assert f"← log.append(3)  #@append  (line {line('append')})" in text
+    assert re.search(rf"╶ replay line {line('append')}: log\[:\] = \[log\[0\], 3\]$", text, re.MULTILINE)
+    number = next(number for number, shown in enumerate(text.splitlines(), 1) if "replay line" in shown)
+    told = listing.told(number)
+    assert told is not None
+    assert told.purpose.title == "replay: TOTAL = 4"
 
 
 def test_the_graph_its_inputs_and_outputs() -> None:

@@ -116,7 +116,7 @@ def test_unhashable_code() -> None:
         function(*replay_arguments())
         with pytest.raises(TypeError, match="unhashable"):
             TorchDebugger().run(_as_the_callback_would)
-        record = Recorder("in", look=lambda stop: stop.instruction)
+        record = Recorder("in instruction", look=lambda stop: stop.instruction)
         with debugging(record, stop_on_generated_code=True) as host:
             function(*replay_arguments())
             (generated,) = host.engine.codes

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dynamo_dap.debuggee.torch_internals.compile_records import readable_graph
+from dynamo_dap.protocol.contract import INSTRUCTIONS
 from tests.run_time.in_process import Recorder, SeenStop, debugging
 from tests.run_time.programs import compiled, line, programs, replay_arguments
 
@@ -24,7 +25,7 @@ def _titles(action: str, function: Any, *arguments: Any) -> list[tuple[str, str]
         first.append(True)
         return record(stop)
 
-    with debugging(script, stop_on_generated_code=True):
+    with debugging(script, stop_on_generated_code=True, listing=INSTRUCTIONS):  # it is about groups of them
         function(*arguments)
     return record.seen
 
@@ -107,7 +108,7 @@ def test_step_over_runs_a_resume_function_through() -> None:
 
     seen: list[tuple[str, str]] = []
     d: dict[str, Any] = {}
-    with debugging(script, mode="run-time", stop_on_generated_code=False) as host:
+    with debugging(script, listing=INSTRUCTIONS) as host:  # groups of instructions are counted
         host.pause_requested = True
         host.engine.arm()
         function(torch.ones(3), d)
@@ -148,7 +149,7 @@ def test_lines_are_those_of_the_users_statements() -> None:
             lines.append(stop.user_line)
         return "in line"
 
-    with debugging(script, stop_on_generated_code=True):
+    with debugging(script, stop_on_generated_code=True, listing=INSTRUCTIONS):  # its lines are the user's
         function(torch.ones(3), {})
     assert lines[0] == line("before_break")
     assert line("break") in lines

@@ -74,7 +74,7 @@ def test_the_value_stack_is_what_python_has_there() -> None:
 def test_null_slots_are_shown() -> None:
     function = compiled(programs.broken)
     (texts, kinds), _ = _at(
-        lambda stop: stop.title == f'line {line("break")}: print("at the break", y.shape[0])  #@break',
+        lambda stop: stop.title == f'line {line("break")}: print("at the break", y.shape[0])',
         lambda stop: (stop.texts("Value Stack"), [one.value.type_name for one in stop.scope("Value Stack").named()]),
         function,
         torch.ones(3),
@@ -225,7 +225,7 @@ def test_a_local_is_written_and_the_program_goes_on_with_it() -> None:
         return value.text
 
     text, (w, y) = _at(
-        lambda stop: stop.title.startswith("load compiled graph") and stop.instruction.startswith("LOAD_FAST"),
+        lambda stop: stop.title.startswith("inputs of compiled graph") and stop.instruction.startswith("LOAD_FAST"),
         look,
         compiled(programs.broken),
         torch.ones(3),

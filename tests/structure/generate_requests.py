@@ -32,6 +32,7 @@ _REQUESTS = {
     "COMPILES": None,
     "GRAPH": contract.GraphArguments,
     "GUARDS": contract.GuardsArguments,
+    "LISTING": contract.ListingArguments,
     "COMPILES_CHANGED_EVENT": None,
 }
 _NAMES: dict[type[Struct], str] = {Node: "GraphNode", Graph: "GraphSummary", GraphBody: "Graph", GuardsBody: "Guards"}

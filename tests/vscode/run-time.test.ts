@@ -7,7 +7,7 @@ import { launchJson } from "./harness/workspace.js";
 const FILE = "side_effects.py";
 const GENERATED = /^record \(generated #\d+\) /;
 
-test("generated code is stepped in its listing and in the Disassembly view, with the value stack", { tag: "@picture" }, async ({
+test("generated code is stepped as statements, as instructions, and in the Disassembly view", { tag: "@picture" }, async ({
     vscode,
     workspace,
     picture,
@@ -18,38 +18,46 @@ test("generated code is stepped in its listing and in the Disassembly view, with
     await vscode.startDebugging();
     await debug.waitForStop(GENERATED);
     await debug.foldPane("Watch", false);
-    await expect(page.locator(".tab.active", { hasText: /^record #\d+\.dynamo/ })).toBeVisible();
+    const tab = page.locator(".tab.active");
+    await expect(tab.filter({ hasText: /^record #\d+\.py/ })).toBeVisible();
     await expect(debug.headline()).toHaveText(/^Running record \(generated #\d+\)$/);
-    await expect.poll(() => editor.text()).toMatch(/LOAD_FAST +x .*load compiled graph/);
+    await expect.poll(() => editor.text()).toContain("def record(x, d, log, state):");
     await expect(debug.row("variables", "x =")).toContainText("Tensor f32[3]");
     expect(await debug.offers("x ="), "real values can be set").toContain("Set Value");
 
-    // A step is a statement: one group of instructions that serve one purpose.
-    const before = await editor.currentLine();
+    // A step is a statement.
+    await expect.poll(() => editor.currentLine()).toContain("record_pregraph_bytecode_enter()");
     await page.keyboard.press("F10");
-    await expect.poll(() => editor.currentLine(), "the step ends").not.toBe(before);
-    await expect.poll(() => editor.currentLine()).toMatch(/[┌╶]/);
+    await expect.poll(() => editor.currentLine(), "the step ends").toContain("record_pregraph_bytecode_exit(");
 
-    // A breakpoint in the listing stops at its instruction.
-    const line = await editor.lineWith("prepare: d.update");
+    // A breakpoint in the listing stops before its statement.
+    const line = await editor.lineWith("d.update(");
     await editor.setBreakpoint(line);
     await page.keyboard.press("F5");
-    await expect.poll(() => editor.currentLine(), { timeout: 30_000 }).toContain("prepare: d.update");
+    await expect.poll(() => editor.currentLine(), { timeout: 30_000 }).toContain("d.update({'result': graph_out_0[1]})");
     const store = at("record", FILE, await workspace.line(FILE, "store_dict"));
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(store));
     await debug.expand("graph_out_0 =");
+    await expect(await editor.hover(line, "graph_out_0")).toContainText("Tensor f32[3] cpu");
+    await expect(await editor.hover(line, "line"), "what there is no room for").toContainText("replay: d.update({'result': graph_out_0[1]})");
+    await page.mouse.move(10, 10);
     await picture("run-time");
 
+    // The same as instructions, by one click; there a step is an instruction's group.
+    await page.locator(".editor-actions").getByRole("button", { name: "Show Generated Code as Instructions" }).click();
+    await expect(tab.filter({ hasText: /^record #\d+\.dynamo/ })).toBeVisible();
+    await expect.poll(() => editor.currentLine()).toMatch(/[┌╶] replay line 17: d\.update/);
+    await picture("instructions");
     await vscode.command("Open Disassembly View");
-    for (const instruction of ["LOAD_FAST d", "LOAD_METHOD update", "LOAD_CONST 'result'"]) {
+    for (const instruction of [/PRECALL 1/, /\bCALL 1/, /POP_TOP/]) {
         const row = debug.instructionRow().filter({ hasText: instruction });
-        await expect(row, `stopped at ${instruction}`).toBeVisible();
+        await expect(row, `stopped at ${instruction.source}`).toBeVisible();
         await page.keyboard.press("F10");
     }
-    await expect(debug.instructionRow()).toContainText("LOAD_FAST graph_out_0");
+    await expect(debug.instructionRow()).toContainText("BUILD_LIST 0");
     await debug.foldVariables("Locals", false);
     await debug.expand("Value Stack");
-    await expect(await debug.reveal("variables", "(top)")).toContainText("'result'");
+    await expect(await debug.reveal("variables", "(top)")).toContainText("Tensor f32[]");
     await picture("disassembly");
 });
 

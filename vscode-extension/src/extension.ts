@@ -8,6 +8,7 @@ import { registerCodeLenses } from "./editor/code-lens.js";
 import { registerCommands } from "./editor/commands.js";
 import { registerInlineValues } from "./editor/inline-values.js";
 import { registerInstallation } from "./environment/installation.js";
+import { registerListings } from "./editor/listings.js";
 import { registerLanguageServer } from "./language/language-server.js";
 import { registerAdapter } from "./session/adapter.js";
 import { Compiles } from "./session/compiles.js";
@@ -32,6 +33,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerCommands(),
         registerCodeLenses(),
         registerInlineValues(),
+        registerListings(),
         registerLanguageServer(context.extensionPath),
         createCompilesView(compiles),
         createGraphView(compiles),

@@ -7,8 +7,9 @@ options of ``launch`` and ``attach`` are in ``options``. Facts and structs; any 
 from __future__ import annotations
 
 from enum import IntEnum, unique
+from typing import Annotated
 
-from msgspec import Struct, to_builtins
+from msgspec import Meta, Struct, to_builtins
 
 CUSTOM_PREFIX = "dynamo"
 """Requests and events of our own begin with this."""
@@ -27,6 +28,9 @@ RECORDS_VARIABLE = "DYNAMO_DAP_RECORDS"
 """The folder of all record files."""
 
 # -- modes and exception filters ---------------------------------------------------------------------------------------
+
+STATEMENTS, INSTRUCTIONS = LISTING_FORMS = ("statements", "instructions")
+"""The forms in which generated code is shown."""
 
 COMPILE_TIME = "compile-time"
 RUN_TIME = "run-time"
@@ -158,6 +162,8 @@ class RunsOnEventBody(Struct):
 COMPILES = "dynamoCompiles"
 GRAPH = "dynamoGraph"
 GUARDS = "dynamoGuards"
+LISTING = "dynamoListing"
+"""Have generated code shown in another form. No body; the stacks of stopped threads are invalid then."""
 COMPILES_CHANGED_EVENT = "dynamoCompilesChanged"
 """The answer to ``COMPILES`` is another one now. No body."""
 
@@ -173,6 +179,12 @@ class GuardsArguments(Struct, rename="camel"):
     """Arguments of ``GUARDS``."""
 
     compile_id: str
+
+
+class ListingArguments(Struct, rename="camel"):
+    """Arguments of ``LISTING``."""
+
+    form: Annotated[str, Meta(extra={"choices": LISTING_FORMS})]
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
+from dynamo_dap.protocol.contract import COMPILE_TIME, INSTRUCTIONS, RUN_TIME, STATEMENTS
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -21,6 +21,10 @@ MODES = {
     BOTH: "Stop while Dynamo traces and in the bytecode that it generates.",
     COMPILE_TIME: "Stop only while Dynamo traces a function: symbolic values, the graph and the guards so far.",
     RUN_TIME: "Stop only in the bytecode that Dynamo generated: real tensors and Python's value stack.",
+}
+LISTINGS = {
+    STATEMENTS: "As Python: each group of instructions as the statement that it is.",
+    INSTRUCTIONS: "As bytecode: each instruction, with what it is for.",
 }
 CONSOLES = {
     "internalConsole": "Output goes to the Debug Console; the program has no input.",
@@ -73,6 +77,7 @@ class DebuggingOptions(Struct, rename="camel", frozen=True, kw_only=True):
     stop_on_generated_code: Annotated[bool, _described("Stop on entry of every function that Dynamo generated.")] = (
         False
     )
+    listing: Annotated[str, _one_of("How code that Dynamo generated is shown.", LISTINGS)] = STATEMENTS
     trace_instructions: Annotated[
         bool,
         _described(

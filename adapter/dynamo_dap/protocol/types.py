@@ -402,6 +402,14 @@ class InstructionBreakpoint(Struct, rename="camel", omit_defaults=True):
     mode: str | None = None
 
 
+class InvalidatedEventBody(Struct, rename="camel", omit_defaults=True):
+    """Body of DAP's ``invalidated`` event."""
+
+    areas: list[str] | None = None
+    thread_id: int | None = None
+    stack_frame_id: int | None = None
+
+
 class LocationsArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of DAP's ``locations`` request."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import LISTING, ListingArguments
 from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.protocol.types import (
     BreakpointEventBody,
@@ -248,6 +249,13 @@ class Debugger:
         """Select a frame, the nearest there is, and show it."""
         self.selected = min(max(number, 0), len(self.frames()) - 1)
         self.show_frame()
+
+    def show_listings_as(self, form: str) -> None:
+        """Have frames of generated code show it as statements or as instructions, and show the selected frame."""
+        self.client.request(LISTING, ListingArguments(form=form))
+        if self.thread_id is not None:
+            self._frames = None
+            self.show_frame()
 
     def current_path(self) -> str | None:
         """The file that a bare line number means: the selected frame's, or the program's."""

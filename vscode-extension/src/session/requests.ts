@@ -6,11 +6,13 @@ import {
     COMPILES,
     GRAPH,
     GUARDS,
+    LISTING,
     type CompiledFunction,
     type Graph,
     type GraphArguments,
     type Guards,
     type GuardsArguments,
+    type ListingArguments,
 } from "./structures.js";
 
 export { COMPILES_CHANGED_EVENT } from "./structures.js";
@@ -31,4 +33,10 @@ export async function requestGraph(session: DebugSession, compileId: string, ind
 export async function requestGuards(session: DebugSession, compileId: string): Promise<Guards> {
     const wanted: GuardsArguments = { compileId };
     return (await session.customRequest(GUARDS, wanted)) as Guards;
+}
+
+/** Has generated code shown in another form; the stacks of stopped threads change. */
+export async function requestListing(session: DebugSession, form: ListingArguments["form"]): Promise<void> {
+    const wanted: ListingArguments = { form };
+    await session.customRequest(LISTING, wanted);
 }

@@ -9,6 +9,7 @@ import type { DebugProtocol } from "@vscode/debugprotocol";
 export const COMPILES = "dynamoCompiles";
 export const GRAPH = "dynamoGraph";
 export const GUARDS = "dynamoGuards";
+export const LISTING = "dynamoListing";
 export const COMPILES_CHANGED_EVENT = "dynamoCompilesChanged";
 
 /** Arguments of `GRAPH`. */
@@ -20,6 +21,11 @@ export interface GraphArguments {
 /** Arguments of `GUARDS`. */
 export interface GuardsArguments {
     compileId: string;
+}
+
+/** Arguments of `LISTING`. */
+export interface ListingArguments {
+    form: "statements" | "instructions";
 }
 
 /** A function of the user's, with every compile of it and of its rest after graph breaks. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from types import CodeType
@@ -140,4 +141,4 @@ def _generated(code: CodeType, listing_of: ListingOf) -> Variable:
 def _listing(listing: VirtualSource | None) -> Value:
     if listing is None:
         return Value("without a listing: this session does not show generated code")
-    return Value(listing.name.removesuffix(".dynamo"), location=Location(listing, 1))
+    return Value(os.path.splitext(listing.name)[0], location=Location(listing, 1))

@@ -13,7 +13,7 @@ from types import CodeType
 
 from dynamo_dap.debuggee.code_analysis.data_flow import Call, DataFlow, Expression
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction, InstructionTable
-from dynamo_dap.debuggee.run_time.purpose import DROPPING, PACKING, PROFILING, Kind, Purpose
+from dynamo_dap.debuggee.run_time.purpose import DROPPING, PACKING, PROFILING, Kind, Purpose, without_comment
 from dynamo_dap.debuggee.run_time.side_effect_statements import ReplayedStatements, attribute_set_by
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, Statement
 from dynamo_dap.debuggee.torch_internals.generated_code import is_marker
@@ -111,7 +111,7 @@ class Effects:
         line = instruction.line or 0
         text = linecache.getline(self._path, line).strip()
         statement = Statement(self._path, line, self._name, text)
-        title = f"line {line}: {text}" if text else f"line {line}"
+        title = f"line {line}: {without_comment(text)}" if text else f"line {line}"
         return Purpose(Kind.USER, title, instruction.index, (statement,))
 
     def _unpacking(self, instruction: Instruction) -> Purpose | None:

@@ -43,7 +43,7 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
     Notifier,
 )
 from dynamo_dap.debuggee.values.model import VirtualSource, text_of_raised
-from dynamo_dap.protocol.contract import GENERATED_CODE, RUN_TIME, ErrorId
+from dynamo_dap.protocol.contract import GENERATED_CODE, LISTING_FORMS, RUN_TIME, ErrorId
 from dynamo_dap.protocol.types import (
     Breakpoint,
     DisassembleArguments,
@@ -77,7 +77,8 @@ class RunTimeEngine:
         """``host`` is the agent; ``crash_folder`` is where to leave word of what is executed, if anybody will look."""
         self._host = host
         self._recorder = CompileRecorder(log_exception)
-        self.codes = GeneratedCodes(self._recorder)
+        self._form: str | None = None
+        self.codes = GeneratedCodes(self._recorder, lambda: self._form or host.options.listing)
         self._events = new_source(self, self.codes)
         self._notifier = Notifier(self._about_to_run, log_exception)
         self._marker_hook = MarkerHook(self._notifier)
@@ -164,6 +165,7 @@ class RunTimeEngine:
         self._recorder.remove()
         self._events.close()
         self._instruction_breakpoints.clear()
+        self._form = None
         self._plans.forget()
         self._crash.pause()
 
@@ -360,9 +362,19 @@ class RunTimeEngine:
 
         The caller arms the engines afterwards.
         """
+        shown = self._shown_by(virtual)
+        return None if shown is None else self._instruction_breakpoints.set_listing(*shown, requested)
+
+    def show_listings_as(self, form: str) -> None:
+        """Have frames show their listings in this form from now on, one of ``LISTING_FORMS``."""
+        self._form = form
+
+    def _shown_by(self, virtual: VirtualSource) -> tuple[GeneratedCode, str] | None:
+        """Return of which code a document is the listing, and in which form."""
         for generated in self.codes:
-            if listing_source(generated).key == virtual.key:
-                return self._instruction_breakpoints.set_listing(generated, requested)
+            for form in LISTING_FORMS:
+                if listing_source(generated, form).key == virtual.key:
+                    return generated, form
         return None
 
     def listing_of(self, code: types.CodeType) -> VirtualSource | None:

@@ -31,8 +31,9 @@ def evaluate(
 
     Statements of the console may assign locals; other names go to ``scratch``.
     """
-    before = values.locals()
-    names: dict[str, object] = {**scratch, **before, STACK_NAME: values.stack()}
+    written, own = values.written_names(), values.locals()
+    before = {**written, **own}
+    names: dict[str, object] = {**written, **scratch, **own, STACK_NAME: values.stack()}
     with dynamo_off():
         value = evaluate_python(expression, context, values.frame.f_globals, names, console)
     _keep_assigned(values, scratch, before, names)

@@ -51,6 +51,18 @@ class FrameValues:
         found = value_stack(self.frame, depth)
         return found if self.operands is None else [*found, *self.operands]
 
+    def written_names(self) -> dict[str, Any]:
+        """Return what the listing has other names for than the frame: values on the stack, and globals."""
+        statements, held = self.generated.statements, self.frame.f_globals
+        found = {
+            shown: held[name]
+            for shown, name in statements.names_of_globals().items()
+            if name in held and "." not in shown
+        }
+        stack = self.stack()
+        names = statements.names_on_stack(self.index).items()
+        return {**found, **{name: stack[slot] for slot, name in names if slot < len(stack)}}
+
     @property
     def own_depth(self) -> int:
         """How many slots are on the stack now."""

@@ -6,8 +6,10 @@ next frame of the stack) at the line of the user's file that its instruction is 
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python
 from dynamo_dap.debuggee.agent.frames import Frame, Position
@@ -16,9 +18,22 @@ from dynamo_dap.debuggee.run_time import evaluation
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.run_time.place import Moment, Place
+from dynamo_dap.debuggee.run_time.purpose import without_comment
 from dynamo_dap.debuggee.run_time.scopes import scopes_of
-from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
+from dynamo_dap.debuggee.torch_internals.dynamo_names import shown_names
+from dynamo_dap.debuggee.values.model import (
+    EvaluationError,
+    Fixed,
+    Location,
+    ScopeOfFrame,
+    Value,
+    Variable,
+    VirtualSource,
+)
+from dynamo_dap.protocol.contract import INSTRUCTIONS, STATEMENTS
 from dynamo_dap.protocol.types import CompletionItem
+
+_OF_LISTING = re.compile(r"__listing__\[(\d+)\]")
 
 
 class GeneratedFrame(Frame):
@@ -60,7 +75,7 @@ class GeneratedFrame(Frame):
     @property
     def position(self) -> Position:
         """The line of the current instruction in the listing."""
-        return Position(self._place.index + 1)
+        return Position(self._place.generated.document().line_of(self._place.index))
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
         """The real state."""
@@ -68,8 +83,22 @@ class GeneratedFrame(Frame):
         return scopes_of(place.generated, self._values, place.returned, folds_temporaries=folds)
 
     def evaluate(self, expression: str, context: str) -> Value:
-        """Evaluate over locals, globals and ``__stack__``."""
+        """Evaluate over locals, globals and ``__stack__``; ``__listing__[7]`` explains a line of the listing."""
+        asked = _OF_LISTING.fullmatch(expression.strip())
+        if asked is not None:
+            return self._explained(int(asked[1]))
         return evaluation.evaluate(self._values, self._scratch, expression, context, self._console)
+
+    def _explained(self, line: int) -> Value:
+        told = self._place.generated.document().told(line)
+        if told is None:
+            raise EvaluationError(f"line {line} of the listing shows no instruction")
+        below = [Variable("whole", Value(told.text))]
+        for one in told.purpose.statements:
+            where = f"{os.path.basename(one.path)}:{one.line}"
+            below.append(Variable(where, Value(without_comment(one.text), location=Location(one.path, one.line))))
+        below += [Variable(str(number), Value(text)) for number, text in enumerate(told.instructions, 1)]
+        return Value(shown_names(told.purpose.title), children=Fixed(tuple(below)), kind="virtual")
 
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""
@@ -114,15 +143,17 @@ class UserFrame(GeneratedFrame):
         return Position(self._line)
 
 
-def _listing_text(generated: GeneratedCode) -> str:
-    return generated.listing.text()
+_SHOWN_AS = {STATEMENTS: (".py", "text/x-python"), INSTRUCTIONS: (".dynamo", "text/x-python-bytecode")}
+"""Suffix of the name, and what editors take it for."""
 
 
-def listing_source(generated: GeneratedCode) -> VirtualSource:
-    """Return the annotated listing of ``generated`` as a document."""
+def listing_source(generated: GeneratedCode, form: str | None = None) -> VirtualSource:
+    """Return a listing of ``generated`` as a document, in the form that is shown now, if none is given."""
+    form = form or generated.form
+    suffix, mime_type = _SHOWN_AS[form]
     return VirtualSource(
-        name=f"{generated.function} #{generated.number}.dynamo",
-        text=partial(_listing_text, generated),
-        mime_type="text/x-python-bytecode",
-        key=("generated code", generated.number),
+        name=f"{generated.function} #{generated.number}{suffix}",
+        text=lambda: generated.document(form).text(),
+        mime_type=mime_type,
+        key=("generated code", generated.number, form),
     )

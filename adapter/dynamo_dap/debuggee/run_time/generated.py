@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import CodeType
+from typing import Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.user_code import normalized_path
@@ -18,7 +19,8 @@ from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
 from dynamo_dap.debuggee.code_analysis.line_table import prologue_end
 from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
-from dynamo_dap.debuggee.run_time.listing import Listing
+from dynamo_dap.debuggee.run_time.listing import Listing, Told
+from dynamo_dap.debuggee.run_time.statements import StatementListing
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, CompileRecorder, lines_computed
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import (
@@ -28,9 +30,29 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
     original_of,
     user_function_of,
 )
+from dynamo_dap.protocol.contract import STATEMENTS
 
 ADDRESS_SHIFT = 24
 """An address is ``(number + 1) << ADDRESS_SHIFT | offset``: room for 16 MB of code before the next begins."""
+
+
+class Document(Protocol):
+    """A listing of one code object, in one form. Lines are 1-based, instructions told by their indices."""
+
+    def text(self) -> str:
+        """Return the whole of it."""
+
+    def line_of(self, index: int) -> int:
+        """Return the line of an instruction."""
+
+    def entry_of(self, line: int) -> int | None:
+        """Return the instruction at which a line begins; None where there is none."""
+
+    def is_same_statement(self, one: int, other: int) -> bool:
+        """Whether a step by statement goes over both instructions at once."""
+
+    def told(self, line: int) -> Told | None:
+        """Return what there is no room for in a line; None where there is nothing to tell."""
 
 
 class CodeGone(Exception):
@@ -40,9 +62,19 @@ class CodeGone(Exception):
 class GeneratedCode:
     """One code object that Dynamo generated."""
 
-    def __init__(self, number: int, code: CodeType, record: Callable[[CodeType], CompileRecord | None]) -> None:
-        """``number`` names it in the session, from 0; ``record`` finds what Dynamo recorded of its compile."""
+    def __init__(
+        self,
+        number: int,
+        code: CodeType,
+        record: Callable[[CodeType], CompileRecord | None],
+        form: Callable[[], str],
+    ) -> None:
+        """``number`` names it in the session, from 0; ``record`` finds what Dynamo recorded of its compile.
+
+        ``form`` says how generated code is shown now, one of ``LISTING_FORMS``.
+        """
         self.number = number
+        self._form = form
         self._code = weakref.ref(code)
         self._record = record
         original = original_of(code)
@@ -134,6 +166,20 @@ class GeneratedCode:
         """Its annotated listing."""
         return Listing(self.code, self.original, self.depths, self.record)
 
+    def document(self, form: str | None = None) -> Document:
+        """Return the document that its frames show; ``form`` is one of ``LISTING_FORMS``, that of now if not given."""
+        return self.statements if (form or self._form()) == STATEMENTS else self.listing
+
+    @property
+    def form(self) -> str:
+        """How it is shown now."""
+        return self._form()
+
+    @cached_property
+    def statements(self) -> StatementListing:
+        """Its listing as Python."""
+        return StatementListing(self.code, self.original, self.depths, self.listing)
+
     @cached_property
     def markers(self) -> frozenset[int]:
         """Indices of torch's breakpoint markers."""
@@ -156,9 +202,10 @@ class GeneratedCode:
 class GeneratedCodes:
     """Every generated code object met, by identity and by number."""
 
-    def __init__(self, recorder: CompileRecorder) -> None:
-        """``recorder`` knows what Dynamo recorded of compiles."""
+    def __init__(self, recorder: CompileRecorder, form: Callable[[], str]) -> None:
+        """``recorder`` knows what Dynamo recorded of compiles; ``form`` says how generated code is shown now."""
         self._recorder = recorder
+        self._form = form
         self._count = 0
         self._by_id: dict[int, GeneratedCode] = {}
         self._by_number: dict[int, GeneratedCode] = {}
@@ -177,7 +224,7 @@ class GeneratedCodes:
         with self._lock:
             found = self._by_id.get(id(code))
             if found is None:
-                found = GeneratedCode(self._count, code, self._recorder.record_of)
+                found = GeneratedCode(self._count, code, self._recorder.record_of, self._form)
                 self._count += 1
                 key, number = id(code), found.number
                 self._references[key] = weakref.ref(code, lambda _: self._forget(key, number))

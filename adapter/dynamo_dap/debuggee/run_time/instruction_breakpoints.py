@@ -12,6 +12,7 @@ from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, Conditions, LineBreakpoint
 from dynamo_dap.debuggee.run_time.addresses import BadAddress, parsed_address
 from dynamo_dap.debuggee.run_time.generated import ADDRESS_SHIFT, CodeGone, GeneratedCode, GeneratedCodes
+from dynamo_dap.protocol.contract import LISTING_FORMS
 from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
 
 _ByIndex = Mapping[int, tuple[LineBreakpoint, ...]]
@@ -26,7 +27,8 @@ class InstructionBreakpoints:
         self._table = table
         self._lock = threading.Lock()
         self._by_address: dict[int, _ByIndex] = {}
-        self._by_listing: dict[int, _ByIndex] = {}
+        self._by_listing: dict[tuple[int, str], _ByIndex] = {}
+        """By the code's number and the form of its listing."""
         self._kept: dict[tuple[object, ...], LineBreakpoint] = {}
         self.version = 0
         """Changes whenever the breakpoints do."""
@@ -37,8 +39,9 @@ class InstructionBreakpoints:
     def of(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
         """Return the breakpoints of ``generated`` by instruction index."""
         found: dict[int, tuple[LineBreakpoint, ...]] = dict(self._by_address.get(generated.number, {}))
-        for index, breakpoints in self._by_listing.get(generated.number, {}).items():
-            found[index] = (*found.get(index, ()), *breakpoints)
+        for form in LISTING_FORMS:
+            for index, breakpoints in self._by_listing.get((generated.number, form), {}).items():
+                found[index] = (*found.get(index, ()), *breakpoints)
         return found
 
     def clear(self) -> None:
@@ -92,23 +95,29 @@ class InstructionBreakpoints:
             raise BadAddress(f"{hex(address)} is in the middle of {instruction.name}, which begins at {begin}")
         return generated, max(index, generated.entry)
 
-    def set_listing(self, generated: GeneratedCode, requested: Sequence[SourceBreakpoint]) -> list[Breakpoint]:
-        """Replace the breakpoints on lines of the listing of ``generated``; return what became of each, in order.
+    def set_listing(
+        self, generated: GeneratedCode, form: str, requested: Sequence[SourceBreakpoint]
+    ) -> list[Breakpoint]:
+        """Replace the breakpoints on lines of a listing of ``generated``; return what became of each, in order.
 
-        The answers name no source: VS Code would make of one without a path another place than that it showed.
+        ``form`` is one of ``LISTING_FORMS``. The answers name no source: VS Code would make of one without a path
+        another place than that it showed.
         """
         answers: list[Breakpoint] = []
         by_index: dict[int, tuple[LineBreakpoint, ...]] = {}
+        document, key = generated.document(form), (generated.number, form)
         with self._lock:
             for one in requested:
-                index = max(one.line - 1, generated.entry) if one.line > 0 else -1
+                entry = document.entry_of(one.line) if one.line > 0 else None
                 conditions = Conditions.parse(one.condition, one.hit_condition, one.log_message)
-                if not 0 <= index < len(generated.table):
-                    message = f"the listing of {generated.name} has {len(generated.table)} lines"
+                if entry is None:
+                    message = f"the listing of {generated.name} has {len(document.text().splitlines())} lines"
                     answers.append(Breakpoint(verified=False, message=message, line=one.line, reason="failed"))
                     continue
-                identity = ("listing", generated.number, index, one.condition, one.hit_condition, one.log_message)
-                breakpoint = self._breakpoint(identity, index + 1, conditions)
+                index = max(entry, generated.entry)
+                line = document.line_of(index)
+                identity = ("listing", *key, index, one.condition, one.hit_condition, one.log_message)
+                breakpoint = self._breakpoint(identity, line, conditions)
                 problem = conditions.problem
                 if problem is None:
                     by_index[index] = (*by_index.get(index, ()), breakpoint)
@@ -118,14 +127,14 @@ class InstructionBreakpoints:
                         verified=problem is None,
                         id=breakpoint.id,
                         message=problem,
-                        line=index + 1,
+                        line=line,
                         instruction_reference=reference,
                         reason=None if problem is None else "failed",
                     )
                 )
-            self._by_listing = {**self._by_listing, generated.number: by_index}
+            self._by_listing = {**self._by_listing, key: by_index}
             if not by_index:
-                del self._by_listing[generated.number]
+                del self._by_listing[key]
             self._changed()
         return answers
 

@@ -6,20 +6,23 @@ argument; on the right what the instructions are for, once per group, and what s
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from types import CodeType
 
 from dynamo_dap.debuggee.code_analysis.data_flow import DataFlow
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
-from dynamo_dap.debuggee.run_time.purpose import Kind, Purpose
+from dynamo_dap.debuggee.run_time.purpose import Kind, Purpose, without_comment
 from dynamo_dap.debuggee.run_time.purposes import Purposes
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, Statement, outputs_of
+from dynamo_dap.debuggee.torch_internals.dynamo_names import shown_names
 
-_NAME_WIDTH = 22
-_ARGUMENT_WIDTH = 30
-_MAXIMUM_LINE = 200
-_MAXIMUM_NOTE = 70
+_NAME_WIDTH = 18
+_ARGUMENT_WIDTH = 26
+_MAXIMUM_PURPOSE = 64
+"""So that a line is seen as a whole beside a side bar; what is cut off is told by a hover."""
+_MAXIMUM_NOTE = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,17 @@ class Group:
     last: int
     """Indices of its first and last instruction."""
     purpose: Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What there is no room for in a line of a listing."""
+
+    text: str
+    """The statement as a whole, or the instruction."""
+    purpose: Purpose
+    instructions: tuple[str, ...] = ()
+    """The instructions of a statement."""
 
 
 class Listing:
@@ -84,16 +98,28 @@ class Listing:
         """Return the groups that are there for ``kind``."""
         return [group for group in self.groups if group.purpose.kind is kind]
 
+    def line_of(self, index: int) -> int:
+        """Return the 1-based line of the instruction ``index``."""
+        return index + 1
+
+    def entry_of(self, line: int) -> int | None:
+        """Return the instruction of the 1-based ``line``; None where there is none."""
+        return line - 1 if 0 < line <= len(self._table) else None
+
+    def is_same_statement(self, one: int, other: int) -> bool:
+        """Whether two instructions serve one purpose, in one go."""
+        return self.group_of(one) is self.group_of(other)
+
     def text(self) -> str:
         """Return the whole listing."""
         return "".join(f"{self.line(instruction)}\n" for instruction in self._table)
 
     def line(self, instruction: Instruction) -> str:
         """Return the line of one instruction."""
-        argument = _shortened(instruction.text, _ARGUMENT_WIDTH)
+        argument = shortened(shown_names(instruction.text), _ARGUMENT_WIDTH)
         number = f"{instruction.index:4d} {instruction.offset:5d}"
         left = f"{number}  {instruction.name:<{_NAME_WIDTH}} {argument:<{_ARGUMENT_WIDTH}}"
-        return _shortened(f"{left}  {self._annotation(instruction)}", _MAXIMUM_LINE).rstrip()
+        return f"{left}  {shortened(self._annotation(instruction), _MAXIMUM_PURPOSE)}".rstrip()
 
     def _annotation(self, instruction: Instruction) -> str:
         group = self.group_of(instruction.index)
@@ -104,12 +130,34 @@ class Listing:
         return f"{head}   {note}" if note else head
 
     def title(self, group: Group) -> str:
-        """Return what a group is for, with the user's statements that it carries out."""
+        """Return what a group is for, with the numbers of the user's lines that it carries out before anything else."""
         purpose = group.purpose
         if not purpose.statements or purpose.kind in (Kind.USER, Kind.USER_OPERANDS):
-            return purpose.title
-        told = "; ".join(f"{one.text}  (line {one.line})" for one in purpose.statements)
-        return f"{purpose.title}   ← {told}"
+            return shown_names(purpose.title)
+        verb, _, what = purpose.title.partition(": ")
+        lines = ", ".join(str(one.line) for one in purpose.statements)
+        return f"{verb} line{'s' if len(purpose.statements) > 1 else ''} {lines}: {shown_names(what)}"
+
+    def users_lines(self, group: Group) -> str:
+        """Return the user's statements that a group carries out, with their lines."""
+        return "; ".join(
+            f"{self._file(one.path)}{one.line}: {without_comment(one.text)}" for one in group.purpose.statements
+        )
+
+    def _file(self, path: str) -> str:
+        return "line " if path == self._path else f"{os.path.basename(path)}:"
+
+    def told(self, line: int) -> Told | None:
+        """Return what there is no room for in a line."""
+        index = self.entry_of(line)
+        if index is None:
+            return None
+        purpose = self.group_of(index).purpose
+        return Told(str(self._table[index]), purpose)
+
+    def output(self, number: int) -> str:
+        """Return the name of an output of the compiled graph; nothing where it is not known."""
+        return f"output '{self._graph_outputs[number]}'" if number < len(self._graph_outputs) else ""
 
     def _note(self, instruction: Instruction) -> str:
         """What the value is that an instruction leaves: an output of the graph, or a longer expression."""
@@ -122,9 +170,10 @@ class Listing:
             bracket
             and base.startswith("graph_out_")
             and index[:-1].isdigit()
-            and int(index[:-1]) < len(self._graph_outputs)
+            and (output := self.output(int(index[:-1])))
         ):
-            return f"{text}: output '{self._graph_outputs[int(index[:-1])]}'"
+            return f"{text}: {output}"
+        text = shown_names(text)
         return text if text != "…" and len(text) <= _MAXIMUM_NOTE else ""
 
 
@@ -139,5 +188,6 @@ def _groups(purposes: tuple[Purpose, ...]) -> list[Group]:
     return groups
 
 
-def _shortened(text: str, width: int) -> str:
+def shortened(text: str, width: int) -> str:
+    """Return text cut to a width, with an ellipsis that tells it was cut."""
     return text if len(text) <= width else text[: width - 1] + "…"

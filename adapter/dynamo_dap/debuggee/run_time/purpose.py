@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tokenize
 from dataclasses import dataclass
 from enum import Enum
 
@@ -44,6 +46,18 @@ class Purpose:
 
 
 PACKING = Purpose(Kind.RESUME_OPERANDS, "pack the frame for the resume function", -1)
-PROFILING = Purpose(Kind.BOOKKEEPING, "tell the profiler, if it is on, that the graph begins", -1)
+PROFILING = Purpose(Kind.BOOKKEEPING, "for the profiler, if it is on", -1)
 EMPTY_FRAME = Purpose(Kind.RESUME_OPERANDS, "an empty frame: nothing is resumed", -1)
 DROPPING = Purpose(Kind.CLEANUP, "drop temporaries", -1)
+
+
+def without_comment(line: str) -> str:
+    """Return a line of Python without the comment at its end."""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(line).readline):
+            if token.type == tokenize.COMMENT:
+                return line[: token.start[1]].rstrip()
+    except (tokenize.TokenError, SyntaxError):
+        # The rest of a statement stands on other lines; a comment before that was found.
+        pass
+    return line

@@ -104,7 +104,7 @@ class Purposes:
         if kind is Kind.RESUME_OPERANDS:
             return PACKING
         titles = {
-            Kind.INPUTS: f"load {served.title.removeprefix('call ')} and its inputs",
+            Kind.INPUTS: f"inputs of {served.title.removeprefix('call ')}",
             Kind.SIDE_EFFECT_OPERANDS: f"prepare: {served.title.removeprefix('replay: ')}",
             Kind.USER_OPERANDS: f"operands of: {served.title}",
             Kind.RETURNED: "build the returned value",

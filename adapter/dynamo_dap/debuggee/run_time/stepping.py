@@ -2,8 +2,9 @@
 
 Pure decisions over where the step began and where execution is. The stepping thread only.
 
-- **Granularity**: ``instruction`` ends at the next instruction; ``statement`` at the next group of the listing (one
-  call of the graph, one side effect, one resume function); ``line`` at the next line of the user's file.
+- **Granularity**: ``instruction`` ends at the next instruction; ``statement`` at the next statement of the listing (one
+  call of the graph, one side effect, one resume function), in the form of instructions at the next group of them.
+  ``line`` ends at the next line: of the listing where it shows statements, else of the user's file.
 - **in**: also ends at the first instruction of any generated code that runs meanwhile: nested functions, resume
   functions.
 - **over**: calls run through; once the frame has returned, ends in its caller, if that is generated code, at what
@@ -27,6 +28,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.protocol.contract import INSTRUCTIONS
 
 
 @dataclass(eq=False, slots=True)
@@ -64,11 +66,11 @@ def _ends_in_same_frame(step: Step, origin: Origin, index: int) -> bool:
         return origin.generated.table[index].is_return
     if step.granularity == "instruction" or index <= origin.index:
         return True
-    listing = origin.generated.listing
-    if step.granularity == "line":
-        begun = listing.statement_begun_at(index)
-        return begun is not None and begun != listing.statement_at(origin.index)
-    return listing.group_of(index).number != listing.group_of(origin.index).number
+    generated = origin.generated
+    if step.granularity == "line" and generated.form == INSTRUCTIONS:
+        begun = generated.listing.statement_begun_at(index)
+        return begun is not None and begun != generated.listing.statement_at(origin.index)
+    return not generated.document().is_same_statement(index, origin.index)
 
 
 def is_on_stack(wanted: FrameType | None, top: FrameType) -> bool:

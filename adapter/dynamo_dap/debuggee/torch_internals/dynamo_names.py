@@ -31,6 +31,11 @@ _GLOBAL = re.compile(
 )
 """What ``OutputGraph.install_global`` and its like make: with a count, or with an object's address and a compile."""
 
+_RANDOM = re.compile(r"_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}\b")
+"""What tells a compiled graph from those of other processes."""
+_IMPORT = re.compile(r"\b__import_(?P<module>\w+)")
+_BUILTINS = re.compile(r"\b(__builtins_dict__)_\d+\b")
+
 T = TypeVar("T")
 
 
@@ -68,6 +73,14 @@ def without_resumes(name: str) -> str:
         name = match["function"]
         match = _RESUME_NAME.match(name)
     return name if outer is None else f"{name} (resumed at line {outer['line']})"
+
+
+def shown_names(text: str) -> str:
+    """Return text with Dynamo's global names as a person reads them: ``__compiled_fn_1``, ``torch._dynamo.utils``."""
+    if "__" not in text:
+        return text
+    text = _BUILTINS.sub(r"\1", _RANDOM.sub("", text))
+    return _IMPORT.sub(lambda match: match["module"].replace("_dot_", "."), text)
 
 
 def is_dynamos_global(name: str) -> bool:

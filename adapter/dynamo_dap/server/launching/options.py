@@ -16,6 +16,7 @@ from dynamo_dap.protocol.contract import ErrorId, Invitation
 from dynamo_dap.protocol.messages import ProtocolError, decode
 from dynamo_dap.protocol.options import (
     CONSOLES,
+    LISTINGS,
     MODES,
     AgentOptions,
     AttachArguments,
@@ -41,6 +42,7 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
     except ProtocolError as error:
         raise StartRefused(ErrorId.INVALID_ARGUMENTS, str(error)) from None
     _check_choice("mode", options.mode, MODES)
+    _check_choice("listing", options.listing, LISTINGS)
     if isinstance(options, LaunchArguments):
         _check_choice("console", options.console, CONSOLES)
     return options

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dynamo_dap.protocol.contract import LISTING_FORMS
 from dynamo_dap.terminal.commands.arguments import number
 from dynamo_dap.terminal.commands.table import command
 from dynamo_dap.terminal.debugger import Debugger
+from dynamo_dap.terminal.errors import UsageError
 
 
 @command("where w bt")
@@ -41,6 +43,14 @@ def show_threads(debugger: Debugger, argument: str) -> None:
 def select_thread(debugger: Debugger, argument: str) -> None:
     """Go to another stopped thread."""
     debugger.select_thread(number(argument))
+
+
+@command("listing", "statements | instructions")
+def show_listings_as(debugger: Debugger, argument: str) -> None:
+    """Show generated code as Python, or its bytecode."""
+    if argument not in LISTING_FORMS:
+        raise UsageError(f"give {' or '.join(LISTING_FORMS)}")
+    debugger.show_listings_as(argument)
 
 
 @command("list l", "[LINE]")

@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Protocol, cast
 from dynamo_dap.debuggee.agent.handlers.lookup import referred
 from dynamo_dap.debuggee.agent.requests import RequestError, handles
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.contract import RUN_TIME, ErrorId
+from dynamo_dap.protocol.contract import (
+    LISTING,
+    LISTING_FORMS,
+    RUN_TIME,
+    ErrorId,
+    ListingArguments,
+)
 from dynamo_dap.protocol.types import (
     Breakpoint,
     DisassembleArguments,
     DisassembleResponseBody,
     InstructionBreakpoint,
+    InvalidatedEventBody,
     SetInstructionBreakpointsArguments,
     SetInstructionBreakpointsResponseBody,
     Source,
@@ -37,6 +44,9 @@ class InstructionEngine(Protocol):
         self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
     ) -> list[Breakpoint] | None:
         """Replace the breakpoints on lines of a listing; None when ``virtual`` is none."""
+
+    def show_listings_as(self, form: str) -> None:
+        """Have frames show their listings in another form, one of ``LISTING_FORMS``."""
 
 
 def _engine(agent: Agent) -> InstructionEngine | None:
@@ -72,6 +82,17 @@ def set_instruction_breakpoints(
     answers = engine.set_instruction_breakpoints(arguments.breakpoints)
     agent.arm_engines()
     return SetInstructionBreakpointsResponseBody(answers)
+
+
+@handles(LISTING, ListingArguments)
+def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
+    """Show generated code in another form."""
+    if arguments.form not in LISTING_FORMS:
+        text = f"'{arguments.form}' is no form of a listing: give one of {', '.join(LISTING_FORMS)}"
+        raise RequestError(text, error_id=ErrorId.INVALID_ARGUMENTS)
+    if (engine := _engine(agent)) is not None:
+        engine.show_listings_as(arguments.form)
+        agent.send_event("invalidated", InvalidatedEventBody(areas=["stacks"]))
 
 
 def set_listing_breakpoints(
