@@ -1,7 +1,6 @@
 """The command ``dynamo-dap``, the same as ``python -m dynamo_dap``. Reads the arguments and starts what they ask for.
 
-Subcommands are looked up in one table and imported only when asked for: a server started by an IDE loads nothing of the
-terminal's.
+A subcommand is imported only when it is used: a server started by an IDE loads none of the terminal's modules.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How the token of a program that listens for a debugger gets to the debugger of the same user, without being typed.
+"""Passes the access token of a listening program to a debugger of the same user, without anybody typing it.
 
 The listening program writes it to a file that only its user can read; a server that attaches on the same machine looks
-there. Any thread of either process; a file lives from ``listen`` to the end of the program, and is removed by whoever
-finds that the program is gone.
+there. Any thread of either process; a file lives from ``listen`` to the end of the program. If the program dies without
+removing it, the next reader does.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _writable_directory() -> Path:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _is_private(directory, stat.S_ISDIR) and os.access(directory, os.W_OK):
                 return directory
-    raise OSError("found no directory that is only this user's to keep an access token in")
+    raise OSError("found no directory that only this user can read, to keep an access token in")
 
 
 def _is_private(path: Path, has_type: Any) -> bool:

@@ -1,9 +1,9 @@
 """A DAP connection: sends and receives messages over a byte stream, pairing responses with requests.
 
-One class for every end: the IDE's end of the server, the server's end of a backend, the agent, the terminal client.
-One daemon thread per connection reads, and calls the receiver in the order of arrival; any thread may send. Each
-message is written by a single ``write``. A connection lives until either side closes it, and then answers every pending
-request with a ``Disconnected`` failure, so that nobody waits for ever.
+The same class serves every end: the server's connections to the IDE and to the backends, the agent, the terminal
+client. One daemon thread per connection reads and calls the receiver in the order of arrival; any thread may send. Each
+message is written by a single ``write``. A connection lives until either side closes it; every pending request is then
+answered with a ``Disconnected`` failure, so that nobody waits forever.
 """
 
 from __future__ import annotations

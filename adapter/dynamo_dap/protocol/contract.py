@@ -1,7 +1,7 @@
-"""What the server and the debugged program agree on beyond DAP, each thing written once.
+"""The contract between the server and the debugged program, beyond DAP itself.
 
-Requests and events of our own, what a program says of itself, the environment variables, the ids of failures. The
-options of ``launch`` and ``attach`` are in ``options``. Facts and structs; any thread.
+Custom requests and events, what a program tells about itself, environment variables, error ids. The options of
+``launch`` and ``attach`` are in ``options``. Constants and structs; any thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, to_builtins
 
 CUSTOM_PREFIX = "dynamo"
-"""Requests and events of our own begin with this."""
+"""Names of custom requests and events begin with this."""
 
 # -- environment variables ---------------------------------------------------------------------------------------------
 
@@ -55,12 +55,12 @@ EXCEPTION_FILTERS = (
     LIMIT,
     GENERATED_CODE,
 )
-"""The agent's: debugpy has others."""
+"""The agent's filters; debugpy has its own."""
 
 # -- a connection's beginning ------------------------------------------------------------------------------------------
 
 AUTHORIZE = "dynamoAuthorize"
-"""The first request on each connection between the server and a process of the program's; whoever connects sends it.
+"""The first request on each connection between the server and a process of the program. Whoever connects sends it.
 
 Its arguments are ``AuthorizeArguments`` with those of ``ProcessInformation`` (a program), ``ChildOffer`` or
 ``TerminalArrival``. A program that listens is asked, and answers with its ``ProcessInformation``.
@@ -68,18 +68,18 @@ Its arguments are ``AuthorizeArguments`` with those of ``ProcessInformation`` (a
 
 
 class AuthorizeArguments(Struct):
-    """What everybody has to show."""
+    """What every process that connects sends."""
 
     token: str
 
 
 def introduction(token: str, newcomer: Struct) -> dict[str, object]:
-    """Return the arguments of ``AUTHORIZE`` for who connects to the server."""
+    """Return the arguments of ``AUTHORIZE`` for a process that connects to the server."""
     return {"token": token, **to_builtins(newcomer)}
 
 
 class ProcessInformation(Struct, rename="camel"):
-    """What a program says of itself when it connects, or is connected to."""
+    """What a program tells about itself when it connects, or when the server connects to it."""
 
     process_id: int | None = None
     executable: str | None = None
@@ -104,7 +104,7 @@ class TerminalArrival(Struct, rename="camel", omit_defaults=True):
 
 
 class Invitation(Struct, frozen=True):
-    """Where the server waits for one to connect, and what to show there. Child processes find theirs in a file."""
+    """Where the server waits for a connection, and the token to send. Child processes read theirs from a file."""
 
     address: str
     token: str
@@ -114,7 +114,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """The value of ``LAUNCH_VARIABLE``."""
 
     address: str | None = None
-    """The server's, ``HOST:PORT``; None to run without a debugger, and only take a record."""
+    """The server's, ``HOST:PORT``; None to run without a debugger and only write a record."""
     token: str = ""
     program: str | None = None
     module: str | None = None
@@ -124,11 +124,11 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """Where the server waits for debugpy; None when ordinary Python is not debugged."""
     debugpy_token: str = ""
     copies: dict[str, str] = {}
-    """Files to be read in place of others, by the path of these: an edit that is tried."""
+    """Maps the path of a file to the copy that is read in its place: how a fix is tried."""
     results: str | None = None
     """Where to write what the program computed: see ``debuggee.bootstrap.trial``."""
     own_variables: list[str] = []
-    """What the server put into the environment for this process alone."""
+    """Environment variables that the server set for this process alone."""
     is_thawed: bool = False
     """Whether the server had this process import the standard library from its files."""
 
@@ -140,7 +140,7 @@ EAGER_EVENT = "dynamoEager"
 ENDING_EVENT = "dynamoEnding"
 """The connection is about to end because the program is."""
 RUNS_ON_EVENT = "dynamoRunsOn"
-"""Of a child process: nobody has attached in time."""
+"""Sent by a child process: nobody attached in time, so it runs without debugging."""
 
 
 class EagerEventBody(Struct, omit_defaults=True):
@@ -165,7 +165,7 @@ GUARDS = "dynamoGuards"
 LISTING = "dynamoListing"
 """Have generated code shown in another form. No body; the stacks of stopped threads are invalid then."""
 COMPILES_CHANGED_EVENT = "dynamoCompilesChanged"
-"""The answer to ``COMPILES`` is another one now. No body."""
+"""The answer to ``COMPILES`` has changed. No body."""
 
 
 class GraphArguments(Struct, rename="camel"):

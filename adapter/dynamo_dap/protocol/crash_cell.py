@@ -1,12 +1,12 @@
 """A small file, mapped into memory, that says which instruction of generated code a process is executing.
 
-The debugged process writes it at every instruction while generated code is stepped or traced; writing costs well under
-a microsecond and needs no system call, and what was written survives the process. When it has died of a signal, its
-parent reads where it was. Both find the folder of the files by the environment variable ``DYNAMO_DAP_CRASH_CELL``,
-which the parent sets; the parent makes the folder and removes it.
+The debugged process writes it at every instruction while generated code is stepped or traced. A write costs well under
+a microsecond, needs no system call, and survives the process. When the process was killed by a signal, its parent reads
+where it was. The parent makes the folder of these files, names it in the environment variable
+``DYNAMO_DAP_CRASH_CELL``, and removes it.
 
-Every process has files of its own, named by its id: children inherit the folder. One record per thread. The writer uses
-it on the threads that run the code; the reader on any.
+Child processes inherit the folder, so each process has a file named by its process id, with one entry per thread.
+Written on the threads that run the code, read on any.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The log file that ``DYNAMO_DAP_LOG`` names: for its owner alone, and without what is secret in the messages.
+"""The log file that ``DYNAMO_DAP_LOG`` names: only its owner can read it, and secrets are left out of the messages.
 
 The server and the debugged program each write to it. Any thread; a handler lives as long as its process.
 """

@@ -1,8 +1,8 @@
-"""The options of ``launch`` and ``attach``, each written once: name, type, bounds, default, and what users read of it.
+"""The options of ``launch`` and ``attach``, each defined once: name, type, bounds, default, description for users.
 
-The server decodes them, and passes on what the agent needs; ``make generate`` makes the extension's schema and the
-table in ``README.md`` of them. An option without a description is not for configurations that users write. Structs;
-any thread.
+The server decodes them and passes on what the agent needs; ``make generate`` writes the extension's schema and the
+table in ``README.md`` from them. An option without a description is internal: users do not write it. Structs; any
+thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Threads of the debugger's own, wherever it runs: daemons that other Python debuggers in the process leave alone.
+"""Makes the debugger's own threads: daemon threads that other Python debuggers in the process leave alone.
 
-Called on any thread; what it makes lives as long as its target runs.
+Called on any thread; a thread lives as long as its target runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may use this server: over TCP, only a client that knows its access token. Immutable; used on the loop."""
+"""Access control: over TCP, only clients that know the access token may use the server. Immutable; used on the loop."""
 
 from __future__ import annotations
 

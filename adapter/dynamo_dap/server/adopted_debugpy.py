@@ -1,7 +1,8 @@
-"""A program that was listening for debugpy before we came: debugpy's own adapter is the backend for ordinary Python.
+"""Attaching to a program that already listens for debugpy: debugpy's own adapter is the backend for ordinary Python.
 
-The adapter is a process that ``debugpy.listen`` started; it takes clients at the address that the program chose. By its
-session the agent is brought into the program, and connects to us. Used on the loop.
+The adapter is a process that ``debugpy.listen`` started; it takes clients at the address that the program chose. The
+server starts the agent in the program by evaluating code through the adapter's session; the agent then connects to the
+server. Used on the loop.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _GREETING_SECONDS = 3.0
 
 
 class AdoptedDebugpy(EagerSide):
-    """See the module."""
+    """debugpy in a program that listened for it before the session, by way of its adapter."""
 
     def __init__(
         self, client: Client, events: BackendEvents, given: dict[str, Any], connection: LoopConnection

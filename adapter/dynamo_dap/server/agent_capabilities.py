@@ -1,7 +1,7 @@
-"""What the agent in the debugged program can do: said here because ``initialize`` is answered before there is one.
+"""The agent's capabilities: declared here because ``initialize`` is answered before there is an agent.
 
-Facts only. A request that is forwarded as it is stands in ``FORWARDED_REQUESTS``; whatever handlers of the server
-declare (``handling``) is added to ``AGENT_CAPABILITIES``.
+Constants only. Requests that are forwarded unchanged are in ``FORWARDED_REQUESTS``; the capabilities that handlers of
+the server declare (``handling``) are added to ``AGENT_CAPABILITIES``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A backend: something in the debugged program that speaks DAP as an adapter would: the agent, and debugpy.
+"""A backend: the agent or debugpy, which run in the debugged program and speak DAP as an adapter does.
 
 Used on the loop. Lives as long as its connection, which is never longer than the debugged process.
 """

@@ -1,7 +1,7 @@
-"""What becomes of a backend's events on their way to the client.
+"""Passes a backend's events on to the client.
 
-Used on the loop; one per life of the debugged program. Most pass unread. Only those are read in which something is the
-server's: breakpoint ids, the end of the program.
+Used on the loop; one per run of the debugged program. Most events pass unread; the server reads only those that concern
+its own state: breakpoint ids, the end of the program.
 """
 
 from __future__ import annotations

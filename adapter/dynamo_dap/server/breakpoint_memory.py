@@ -1,6 +1,6 @@
-"""What the client armed, and the ids it knows it by.
+"""Remembers the breakpoints and exception filters that the client set, and the ids under which it knows them.
 
-The client's breakpoint ids are the server's own: one breakpoint may live in several backends, and it keeps its id when
+The server gives breakpoints ids of its own: one breakpoint may be set in both backends, and it keeps its id when
 ``restart`` sets it again in a new process. Used on the loop, one per session; outlives the debugged process.
 """
 

@@ -1,6 +1,6 @@
-"""Which of the breakpoints in a request are whose. Pure functions, used on the loop.
+"""Splits the breakpoints of a request between the backends. Pure functions, used on the loop.
 
-A line breakpoint with a mode is armed by the backend of that mode alone; exception filters belong to one backend each.
+A line breakpoint with a mode goes only to the backend of that mode; each exception filter belongs to one backend.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Child processes of the debugged program, each of which becomes a session of its own (DAP ``startDebugging``).
 
-A child connects, shows the token that it found in the invitation's file, and says where it listens for a debugger. The
-client is asked to start a session that attaches there; whether that one has the same server does not matter. The child
-waits for some seconds, while its connection to us is open. Once no session came for a child, the others of this run are
-let go at once. Used on the loop; lives as long as the program's present life.
+A child connects, sends the token from the invitation file, and says where it listens for a debugger. The server asks
+the client to start a session that attaches there; that session may run in another server process. The child waits for
+some seconds, as long as its connection to this server is open. If no session comes for one child, later children of the
+same run are not made to wait. Used on the loop; lives as long as one run of the program.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_THE_PARENT = {
 
 
 class ChildSessions:
-    """See the module."""
+    """The child processes of one run of the program."""
 
     def __init__(self, client: Client, given: dict[str, Any]) -> None:
         """``given`` are the client's ``launch`` or ``attach`` arguments."""
@@ -91,7 +91,7 @@ class ChildSessions:
             return
         self._are_let_go = True
         text = f"The child process {child.process_id} runs without debugging: {why}."
-        self._client.output(f"{text} Further child processes of this run will do so as well.", "important")
+        self._client.output(f"{text} So will all further child processes of this run.", "important")
 
 
 class _Waiting:

@@ -1,4 +1,4 @@
-"""The IDE, as the session sees it: what it can do, and what is said to it. Used on the loop; one per IDE connection."""
+"""The IDE's end of a session: its capabilities, and sending to it. Used on the loop; one per IDE connection."""
 
 from __future__ import annotations
 

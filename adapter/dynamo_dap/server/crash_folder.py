@@ -1,6 +1,6 @@
-"""The folder in which a launched program leaves word of the generated code it is executing, for when it crashes.
+"""The folder where a launched program notes which generated code it is executing, so that a crash can be located.
 
-Used on the loop; made when the program is started, removed when its debuggee is closed.
+Used on the loop; made when the program is started, removed when its ``Debuggee`` is closed.
 """
 
 from __future__ import annotations

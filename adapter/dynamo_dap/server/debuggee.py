@@ -1,8 +1,8 @@
-"""One life of the debugged program: from its start, or the connection to it, to its end.
+"""One run of the debugged program, from the start (or the connection) to the end.
 
-Used on the loop. A session has one after another when it restarts. Who is there: a process that the server owns
-(launch), an agent in it that speaks DAP, or both; an attached program has only the agent. Beside the agent there may be
-debugpy (``eager_side``).
+Used on the loop. A session that restarts the program has one after another. A launched program has a process that the
+server owns and, unless it runs without debugging, an agent that speaks DAP; an attached program has only the agent.
+Beside the agent there may be debugpy (``eager_side``).
 """
 
 from __future__ import annotations

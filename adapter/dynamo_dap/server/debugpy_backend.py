@@ -1,7 +1,7 @@
 """debugpy's in-process server as a backend: its connection, and how a session with it begins.
 
-Used on the loop. It comes to the server by itself (``launching.debugpy_listener``), and is spoken to as its own adapter
-would.
+Used on the loop. It connects to the server (``launching.debugpy_listener``), which speaks to it as debugpy's own
+adapter does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OURS = frozenset({"accessToken", "connect", "eager", "host", "mode", "port", "c
 
 
 class DebugpyBackend(Backend):
-    """See the module."""
+    """The connection to debugpy's in-process server."""
 
     async def introduce(
         self,

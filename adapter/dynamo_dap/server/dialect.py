@@ -1,7 +1,7 @@
-"""The client's way to write places: lines and columns from 0 or 1, paths or URIs.
+"""Converts between the client's and the backends' notation of places: lines and columns from 0 or 1, paths or URIs.
 
-Backends always get lines and columns from 1, and paths. Pure functions on raw JSON, used on the loop. Clients that
-write places as backends do, as all the common ones, pay nothing: their messages are not even read.
+Backends always get paths, and lines and columns from 1. Pure functions on raw JSON, used on the loop. Most clients use
+the backends' notation; their messages are not even decoded.
 """
 
 from __future__ import annotations

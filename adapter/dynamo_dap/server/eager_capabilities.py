@@ -1,4 +1,4 @@
-"""What debugpy can do for eager frames: facts, said here since ``initialize`` is answered before there is one."""
+"""debugpy's capabilities for eager frames: declared here because ``initialize`` is answered before debugpy runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""debugpy's part of one life of the debugged program: awaited, introduced, lost.
+"""debugpy during one run of the debugged program: waiting for it, starting its session, losing it.
 
-Used on the loop. Made when the session wants ordinary Python debugged; lives as long as its ``Debuggee``. Whatever
-becomes of debugpy, the session goes on.
+Used on the loop. Made when the session wants ordinary Python debugged; lives as long as its ``Debuggee``. If debugpy
+fails, the session goes on without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WITHOUT = "Ordinary Python is not debugged in this session; tracing and generat
 
 
 class EagerSide:
-    """See the module."""
+    """debugpy during one run of the program."""
 
     def __init__(self, client: Client, events: BackendEvents, given: dict[str, Any]) -> None:
         """``given`` are the client's ``launch`` or ``attach`` arguments."""

@@ -1,4 +1,4 @@
-"""Why a request is refused: stable ids and a text for a person.
+"""Why a request is refused: a stable id and a text for the user.
 
 Raised on the loop, and turned into a failure response there.
 """

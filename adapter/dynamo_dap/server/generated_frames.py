@@ -1,7 +1,7 @@
-"""Frames of code that Dynamo generated, in a stack that debugpy tells of: called what they are.
+"""Labels frames of code that Dynamo generated in the stack traces that debugpy sends.
 
-The agent gave such code a file name of this form (``debuggee.torch_internals.generated_names``). Pure functions on raw
-JSON, used on the loop.
+They are recognised by the file name that the agent gave such code (``debuggee.torch_internals.generated_names``). Pure
+functions on raw JSON, used on the loop.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The decorators that make a function the handler of a DAP request, and the table of them.
+"""The decorators that make a function the handler of a DAP request, and the table of handlers.
 
-Filled while ``server.handlers`` is imported, read on the loop afterwards. Three families of requests:
+Filled while ``server.handlers`` is imported, read on the loop afterwards. There are three kinds of requests:
 
 - *handled*: the server answers itself. A handler returns the body (or None), or raises ``RequestRefused``; it may be a
   coroutine function, and then runs as a task that ``cancel`` can end.
-- *broadcast*: every backend gets the request, and the handler returns what merges their answers into one body. Merging
-  runs in the callback of the last answer, so the answer precedes the events that followed it.
+- *broadcast*: every backend gets the request, and the handler returns a function that merges their answers into one
+  body. It runs in the callback of the last answer, so the merged answer is sent before the events that followed it.
 - *forwarded*: one backend answers (``agent_capabilities.FORWARDED_REQUESTS``, custom requests).
 """
 
@@ -27,10 +27,10 @@ A = TypeVar("A")
 
 Answers = Sequence[tuple[Backend, msgspec.Raw]]
 Merge = Callable[[Answers], object]
-"""Makes the body for the IDE of the bodies of all backends; there are none when a program runs without debugging."""
+"""Merges the backends' bodies into the one for the IDE; there are none when a program runs without debugging."""
 
 Share = Callable[[Backend, msgspec.Raw], "msgspec.Raw | None"]
-"""Gives a backend its part of the arguments; None when the request is none of its business."""
+"""Returns a backend's part of the arguments; None when the request does not concern it."""
 
 
 def _everything(_backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw:

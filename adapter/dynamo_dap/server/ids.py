@@ -1,9 +1,8 @@
-"""Whose an id is: a bijection, not a table.
+"""Translates ids between the client and the two backends, by arithmetic rather than by a table.
 
-Two backends give ids to frames, variables, sources and locations without knowing of each other. The client's ids are
-``2n`` for the agent's ``n`` and ``2n + 1`` for debugpy's. Threads are the process's own: both backends give them the
-same ids, which are left alone, as are breakpoint ids (``breakpoint_memory``). Pure functions on raw JSON, used on the
-loop.
+The backends number frames, variables, sources and locations independently of each other. The client sees ``2n`` for the
+agent's ``n`` and ``2n + 1`` for debugpy's. Thread ids are the same in both backends and are not translated, nor are
+breakpoint ids (``breakpoint_memory``). Pure functions on raw JSON, used on the loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server's log file: what a bug report needs, and the only place where tracebacks of ours go.
+"""The server's log file: what a bug report needs, and the only place where the server's tracebacks go.
 
 Set up once, at the start.
 """

@@ -1,4 +1,4 @@
-"""How far a session is, and what is said to requests that come too early or too late. Facts only."""
+"""The phases of a session, and the errors for requests that come too early or too late. Constants only."""
 
 from __future__ import annotations
 

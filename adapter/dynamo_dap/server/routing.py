@@ -1,7 +1,7 @@
-"""Which backend gets a request, and which requests are on their way there.
+"""Decides which backend gets a request, and tracks the requests that are not answered yet.
 
-Used on the loop, one per session. Answers are passed on in plain callbacks, never through a task that first has to be
-woken: so a response leaves before the events that followed it, and costs no turn of the loop.
+Used on the loop, one per session. Answers are passed on in plain callbacks and not through tasks, so that a response
+leaves before the events that followed it, without a further turn of the loop.
 """
 
 from __future__ import annotations

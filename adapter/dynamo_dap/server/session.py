@@ -1,7 +1,7 @@
 """One IDE connection: its state, and where each of its requests goes.
 
-Lives on the loop from the IDE's connection to its end. Several may live at once (over TCP); they share nothing. What
-runs here: callbacks of the connections, and one task per request whose handler is a coroutine.
+Used on the loop; lives as long as the connection. Several may exist at once (over TCP); they share nothing. Connections
+call it back, and each request whose handler is a coroutine runs as a task.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ARGUMENTS = FORWARDED_REQUESTS | EAGER_ARGUMENTS
 
 
 class Session:
-    """See the module."""
+    """The session of one IDE connection."""
 
     def __init__(self, stream: ByteStream, access: Access, on_access: Callable[[], None] = lambda: None) -> None:
         """``on_access`` is called when the client has shown the token that ``access`` wants."""

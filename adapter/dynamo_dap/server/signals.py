@@ -1,4 +1,4 @@
-"""Ending in good order when the system or the user ends the server: what it launched must not be left behind."""
+"""Orderly shutdown on signals: no program that the server launched may be left behind."""
 
 from __future__ import annotations
 

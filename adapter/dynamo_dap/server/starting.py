@@ -1,4 +1,4 @@
-"""Bringing a debuggee to life: launch a job, or connect to a program that listens. Used on the loop, as tasks."""
+"""Starts a debuggee: launches a job, or connects to a program that listens. Used on the loop, as tasks."""
 
 from __future__ import annotations
 

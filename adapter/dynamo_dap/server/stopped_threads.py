@@ -1,8 +1,8 @@
-"""Which backend has stopped which thread. Used on the loop; one per life of the debugged program.
+"""Which backend has stopped which thread. Used on the loop; one per run of the debugged program.
 
-Exactly one backend owns a stopped thread: whoever reported it stopped. Both stop each thread by itself. A thread that
-was let go on may be stopped by the other backend, on another connection, before the first has answered the request:
-what is to be told of such a thread waits for the answer.
+Exactly one backend owns a stopped thread: the one that reported it stopped. Threads stop and resume individually. A
+thread that is resumed may be stopped by the other backend, on another connection, before the first has answered the
+resuming request: events about such a thread wait for that answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Connections that have yet to show who they are: how many there may be, for how long, and how they are accepted.
+"""Connections that have not authenticated yet: how many there may be, for how long, and how they are accepted.
 
-Every port of ours is open to each program of the machine. One that connects and says nothing must cost no more than a
-moment: not the port, not the process. Used on the loop; a ``Strangers`` lives as long as its port.
+Any program on this machine can connect to our ports. One that connects and sends nothing must not block the port or
+use up the process's file descriptors. Used on the loop; a ``Strangers`` lives as long as its port.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 PATIENCE = 20.0
 """Seconds for a stranger to show its token; editors send theirs with the second message."""
 MAXIMUM = 16
-"""Strangers at once; the one that came first goes when another comes."""
+"""Strangers at a time; the oldest one is closed when another comes."""
 _RETRY_INTERVAL = 0.1
 
 
@@ -35,7 +35,7 @@ async def connections_to(listening: socket.socket) -> AsyncIterator[socket.socke
 
 
 class Strangers:
-    """Those of one port."""
+    """The connections of one port that have not authenticated yet."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience

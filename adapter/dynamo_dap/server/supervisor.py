@@ -1,9 +1,9 @@
 """Starts the debugged program in a terminal and tells the server how it ends. ``python supervisor.py JOB``.
 
-A process of its own, with the server's Python, in the terminal that the IDE opened. ``JOB`` is an owner-only JSON file,
-read and removed at once. The main thread waits for the program; the connection's reader thread takes the server's
-orders. When the server dies, so does the program. The program is the terminal's foreground process group: Ctrl-C is for
-it alone.
+A process of its own, with the server's Python, in the terminal that the IDE opened. ``JOB`` is a JSON file that only
+its owner can read; it is removed as soon as it is read. The main thread waits for the program; the connection's reader
+thread takes requests of the server. When the server dies, the program is killed. The program is the terminal's
+foreground process group, so that Ctrl-C goes to it alone.
 """
 
 from __future__ import annotations

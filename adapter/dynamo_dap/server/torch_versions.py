@@ -1,4 +1,4 @@
-"""What a version of torch means for the user. Pure functions on version strings: torch is never imported here."""
+"""Warnings about the program's version of torch. Pure functions on version strings: torch is never imported here."""
 
 from __future__ import annotations
 

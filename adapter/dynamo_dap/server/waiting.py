@@ -1,4 +1,4 @@
-"""Waiting with an end. Used on the loop."""
+"""Waiting with a timeout. Used on the loop."""
 
 from __future__ import annotations
 

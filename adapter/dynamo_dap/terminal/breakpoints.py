@@ -1,6 +1,6 @@
-"""The breakpoints of a terminal session, numbered for a person, and kept over a restart of the program.
+"""The breakpoints of a terminal session: numbered for the user, and set again when the program is restarted.
 
-Used on the prompt's thread, which also takes in what the server tells of them.
+Used on the prompt's thread, which also handles the server's events about them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ends a command before it is done. Raised and caught on the prompt's thread."""
+"""Exceptions that end a command early. Raised and caught on the prompt's thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where commands come from: given beforehand, typed at a prompt with history and completion, or piped in.
+"""Reads commands: from the command line or a file, from a prompt with history and completion, or from a pipe.
 
 Read on the prompt's thread.
 """

@@ -1,4 +1,4 @@
-"""Where a breakpoint goes, as a person types it: ``model.py:12 hit >= 3 if x.dim() == 2 log seen {x}``.
+"""Parses a breakpoint as the user types it: ``model.py:12 hit >= 3 if x.dim() == 2 log seen {x}``.
 
 Pure functions; used on the prompt's thread.
 """

@@ -1,4 +1,4 @@
-"""Source text by DAP ``Source``: from the file, or from the server when only it has the text.
+"""The text of a DAP ``Source``: from the file, or from the server when there is no file.
 
 Used on the prompt's thread; texts are kept until the next stop.
 """

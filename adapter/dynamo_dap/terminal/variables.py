@@ -1,6 +1,6 @@
-"""Finding scopes and values by the path a person types, showing what is below them, and completing such paths.
+"""Finds scopes and values by the path that the user types, shows what is below them, and completes such paths.
 
-Used on the prompt's thread, of a stopped thread's selected frame.
+Used on the prompt's thread, for the selected frame of a stopped thread.
 """
 
 from __future__ import annotations

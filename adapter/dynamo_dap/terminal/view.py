@@ -1,6 +1,6 @@
-"""What a person sees: stops, source excerpts, stacks, values and the program's output, drawn with rich.
+"""Prints what the user sees: stops, source excerpts, stacks, values and the program's output, with rich.
 
-Used on the prompt's thread. Knows protocol types and nothing of where they come from.
+Used on the prompt's thread. It gets protocol types, wherever they come from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything that arms: each request goes to every backend, and is remembered for ``restart``."""
+"""Requests that set breakpoints: each goes to every backend, and is remembered for ``restart``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cancel``: to whoever has the request."""
+"""``cancel``: passed on to whoever is serving the request."""
 
 from __future__ import annotations
 

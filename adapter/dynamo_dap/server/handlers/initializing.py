@@ -1,4 +1,4 @@
-"""``initialize``: what the two sides can do."""
+"""``initialize``: the capabilities of client and server."""
 
 from __future__ import annotations
 

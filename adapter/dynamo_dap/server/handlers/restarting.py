@@ -1,4 +1,4 @@
-"""``restart``: the same job in a new process, with everything that was armed."""
+"""``restart``: the same job in a new process, with the same breakpoints."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The loopback socket to which a started program connects, and the handshake by which the server knows who it is.
+"""The loopback socket to which a started program connects, and the handshake that identifies it.
 
-Used on the loop. Lives while one program is being started. Each expected newcomer has a random token of its own;
-whoever cannot show one is answered with a failure and cut off.
+Used on the loop. Lives while one program is being started. Each process that is expected has a random token of its own;
+a connection without a valid token gets a failure response and is closed.
 """
 
 from __future__ import annotations

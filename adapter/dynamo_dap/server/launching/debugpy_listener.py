@@ -1,7 +1,7 @@
 """The loopback socket to which debugpy in the debugged program connects, and its child processes' debugpy after it.
 
-pydevd says nothing by itself: it is asked, and shows the token that the program was given. Used on the loop; lives as
-long as the program's present life.
+pydevd waits to be asked before it sends the token that the program was given. Used on the loop; lives as long as one
+run of the program.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Read the pipes given as descriptor numbers until their end, and forget what comes.
+"""Reads the pipes given as descriptor numbers to their end, and discards the data.
 
-Run as a process of its own, for a program that was launched, and let go with its output still going to our pipes.
+A process of its own, for a launched program that runs on after the session while its output still goes to our pipes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The environment of the debugged program: the file of ``envFile``, the ``env`` attribute, and what output needs.
+"""The environment of the debugged program: ``envFile``, ``env``, and what is needed to capture its output.
 
 Pure functions. An environment *change* maps a name to its new value, or to None when the variable is to be removed.
 """

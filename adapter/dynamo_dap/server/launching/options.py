@@ -1,4 +1,4 @@
-"""Reads the arguments of ``launch`` and ``attach``: what is wrong with them, and what is unknown among them.
+"""Checks the arguments of ``launch`` and ``attach``: reports wrong values and unknown names.
 
 Pure functions, used on the loop. The options themselves are in ``protocol.options``.
 """
@@ -72,9 +72,9 @@ def agent_arguments(
 ) -> AgentOptions:
     """Return the arguments of the agent's ``attach`` request.
 
-    ``eager``: whether ordinary Python is debugged, which the user may wish for in vain; ``invitation``: where the agent
-    is to have debugpy connect to; ``children_file``: where child processes find out how to offer themselves;
-    ``adopts_debugpy``: it debugs the program already.
+    ``eager``: whether ordinary Python is debugged, which can be false although the user asked for it; ``invitation``:
+    where the agent has debugpy connect to; ``children_file``: tells child processes where to ask for a session;
+    ``adopts_debugpy``: whether debugpy debugs the program already.
     """
     return AgentOptions(
         **{name: getattr(options, name) for name in DebuggingOptions.__struct_fields__},

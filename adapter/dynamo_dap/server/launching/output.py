@@ -1,7 +1,7 @@
-"""What the program writes to a pipe, as text, in order, lost nowhere.
+"""Reads what the program writes to a pipe, as text, in order and complete.
 
-Used on the loop, one ``OutputPump`` per pipe of a child process; reading waits while the IDE is slow to take events, so
-a program that prints without end is slowed down rather than stored.
+Used on the loop, one ``OutputPump`` per pipe of a child process. Reading waits while the IDE is slow to take events, so
+a program that prints endlessly is slowed down instead of filling memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the rest of the server knows of a process that it started, by itself or through a terminal. Used on the loop."""
+"""The interface of a process that the server started, itself or through a terminal. Used on the loop."""
 
 from __future__ import annotations
 

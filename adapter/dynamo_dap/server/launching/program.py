@@ -1,6 +1,6 @@
-"""What is to be started: the ``launch`` arguments, checked against the file system, as a ``Job``.
+"""Turns ``launch`` arguments into a ``Job``: what is to be started, checked against the file system.
 
-Pure but for looking at files. A ``Job`` is made per start and is as good for the next one.
+Pure, except that it looks at files. The same ``Job`` can be started again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands that tell of commands, and the completion of command lines."""
+"""``help``, and the completion of command lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The table of commands, and running one by what was typed.
 
-Commands run on the prompt's thread, print by the view, and raise ``UsageError`` for what makes no sense.
+Commands run on the prompt's thread, print through the view, and raise ``UsageError`` for wrong input.
 """
 
 from __future__ import annotations
