@@ -81,6 +81,7 @@ bench: $(READY)  ## Measure what the debugger costs, as ratios to the plain prog
 	@$(BIN)/python tests/benchmarks/run_time_instructions.py
 	@$(BIN)/python tests/benchmarks/eager.py
 	@$(BIN)/python tests/benchmarks/breakpoints.py
+	@$(BIN)/python -m tests.benchmarks.language_server
 
 test-matrix:  ## Run the tests of the debuggee on every other Python that is installed
 	$(PYTHON) tests/matrix/run.py $(ARGUMENTS)

@@ -7,6 +7,7 @@ after, and writes down what each of them returned and printed.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,6 +132,13 @@ def test_an_action_mends_what_it_is_offered_for(recorded: Recorded, program: Pro
 @pytest.mark.parametrize("program", REFUSED, ids=lambda one: one.name)
 def test_nothing_is_offered_that_changes_a_result_or_does_not_help(recorded: Recorded, program: Program) -> None:
     assert not [title for title in recorded.titles[program.name] if title.startswith(program.kind)]
+
+
+def test_each_kind_of_fix_is_tried_on_six_programs_and_no_other_is_offered(recorded: Recorded) -> None:
+    kinds = Counter(one.kind for one in PROGRAMS)
+    assert min(kinds.values()) >= 6, kinds
+    offered = {title.removeprefix("Try this fix: ") for titles in recorded.titles.values() for title in titles}
+    assert [title for title in offered if not title.startswith(tuple(kinds))] == []
 
 
 def test_marking_is_never_an_error(recorded: Recorded) -> None:

@@ -232,25 +232,44 @@ def test_a_command_without_a_title_tries_everything_at_a_line(editor: Editor, mo
         editor.wait(f"an answer to {arguments}", lambda text=text: any(text in one for one in editor.messages))
 
 
-def test_a_trial_can_be_cancelled_and_leaves_nothing_running(program: Path, editor: Editor, model: Path) -> None:
-    """The program starts a process of its own, and both run on and on."""
+@pytest.fixture
+def endless(program: Path) -> Path:
+    """The program starts a process of its own, and both run on and on; a file tells which they are."""
     started = program.with_name("started")
+    started.unlink(missing_ok=True)
     program.write_text(
         f"{PROGRAM}\nimport os, pathlib, subprocess, sys, time\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
         f"pathlib.Path({str(started)!r}).write_text(f'{{os.getpid()}} {{child.pid}}')\ntime.sleep(1000)\n",
         encoding="utf-8",
     )
+    return started
+
+
+def _started(editor: Editor, endless: Path) -> list[psutil.Process]:
+    editor.wait("the program to run", lambda: endless.exists() and len(endless.read_text().split()) == 2)
+    return [psutil.Process(int(one)) for one in endless.read_text().split()]
+
+
+def test_a_trial_can_be_cancelled_and_leaves_nothing_running(endless: Path, editor: Editor, model: Path) -> None:
     _try(editor, model)
-    editor.wait("the program to run", lambda: started.exists() and len(started.read_text().split()) == 2)
+    processes = _started(editor, endless)
     _try(editor, model)
     editor.wait("the second to be refused", lambda: any("Another fix is being tried" in one for one in editor.messages))
-    processes = [psutil.Process(int(one)) for one in started.read_text().split()]
     (token,) = editor.progress
     editor.cancel(token)
     editor.wait("the end of the progress", lambda: _kinds(editor)[-1] == "end")
     editor.wait("both processes to end", lambda: not any(map(_runs, processes)))
     assert TITLE in _actions(editor, model), "what was cancelled tells nothing"
+
+
+def test_what_is_tried_ends_with_the_editor(endless: Path, program: Path, model: Path) -> None:
+    with Editor(program.parent, program.parent / "records") as editor:
+        editor.open(model)
+        editor.wait("the break", lambda: bool(_broken(editor, model)))
+        _try(editor, model)
+        processes = _started(editor, endless)
+    editor.wait("both processes to end", lambda: not any(map(_runs, processes)))
 
 
 def _runs(process: psutil.Process) -> bool:

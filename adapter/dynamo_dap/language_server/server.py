@@ -284,7 +284,8 @@ class RecordServer(LanguageServer):
         await self.window_show_document_async(types.ShowDocumentParams(path.as_uri(), take_focus=True))
 
     def close(self) -> None:
-        """Clear away what was written to be shown. Harmless when called again."""
+        """End what runs, and clear away what was written to be shown. Harmless when called again."""
+        self._trials.close()
         if self._reports is not None:
             self._reports.cleanup()
             self._reports = None
@@ -301,6 +302,10 @@ def make_server() -> RecordServer:
     @server.feature(types.INITIALIZED)
     async def initialized(_: types.InitializedParams) -> None:
         await server.begin()
+
+    @server.feature(types.SHUTDOWN)
+    def shut_down(_: None) -> None:
+        server.close()
 
     @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
     async def did_change_configuration(params: types.DidChangeConfigurationParams) -> None:

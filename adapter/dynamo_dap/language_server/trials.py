@@ -28,11 +28,16 @@ class Trials:
         self._client = client
         self._tried: dict[_Key, Trial] = {}
         self._running: asyncio.Task[None] | None = None
+        self._is_closed = threading.Event()
         self._numbers = itertools.count(1)
 
     def forget(self) -> None:
         """What was tried was tried on what an older record tells."""
         self._tried.clear()
+
+    def close(self) -> None:
+        """End what runs: nobody will hear of it. Harmless when called again."""
+        self._is_closed.set()
 
     def of(self, document: Document, fix: Fix) -> Trial | None:
         """Return what came of a fix, if it was tried on the code as it is now."""
@@ -57,7 +62,10 @@ class Trials:
         def run_tells(how: str) -> None:
             loop.call_soon_threadsafe(progress.report, f"{runner.command} runs {how}, on a copy")
 
-        told = replace(runner, tell=run_tells, is_cancelled=progress.is_cancelled.is_set)
+        def is_cancelled() -> bool:
+            return progress.is_cancelled.is_set() or self._is_closed.is_set()
+
+        told = replace(runner, tell=run_tells, is_cancelled=is_cancelled)
         try:
             trials = await asyncio.to_thread(try_fixes, fixes, told, texts)
         except Cancelled:
@@ -67,8 +75,6 @@ class Trials:
             return
         finally:
             progress.end()
-            # Whoever ends the server while the program runs does not want it to go on.
-            progress.is_cancelled.set()
         self._tried.update({_key(document, trial.fix): trial for trial in trials})
         for trial in trials:
             kind = types.MessageType.Info if trial.is_proven else types.MessageType.Warning
