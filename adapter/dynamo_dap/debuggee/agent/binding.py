@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
@@ -33,16 +33,20 @@ class Binding:
     """Something to tell about a bound breakpoint."""
 
 
-def bind_line(path: str, line: int, mode: str | None, options: AgentOptions) -> Binding:
-    """Bind a breakpoint on ``line`` of the file ``path`` for breakpoint mode ``mode`` (None for any)."""
-    problem = _mode_problem(mode, options) or _file_problem(path, options)
-    if problem is not None:
-        return Binding(line, problem)
-    try:
-        table = line_table(path)
-    except LineTableError as error:
-        return Binding(line, str(error))
-    return _bind_in_table(table, line)
+def bind_lines(path: str, wanted: Sequence[tuple[int, str | None]], options: AgentOptions) -> list[Binding]:
+    """Bind breakpoints in the file ``path``: each is ``wanted`` on a line, for a breakpoint mode (None for any)."""
+    problem, table = _file_problem(path, options), None
+    if problem is None:
+        try:
+            table = line_table(path)
+        except LineTableError as error:
+            problem = str(error)
+
+    def bind(line: int, mode: str | None) -> Binding:
+        why = _mode_problem(mode, options) or problem
+        return Binding(line, why) if table is None or why is not None else _bind_in_table(table, line)
+
+    return [bind(line, mode) for line, mode in wanted]
 
 
 def _bind_in_table(table: LineTable, line: int) -> Binding:
@@ -50,7 +54,7 @@ def _bind_in_table(table: LineTable, line: int) -> Binding:
     if bound is None:
         return Binding(line, f"there is no code on or after line {line}")
     if not table.functions_running(bound):
-        bound = _first_line_of_body(table, bound)
+        bound = table.body_below_head(bound)
         if bound is None:
             return Binding(line, f"line {line} runs when the module is imported: Dynamo traces functions only")
     # A function in another on one line comes last: that is the one that is traced by itself.
@@ -58,14 +62,6 @@ def _bind_in_table(table: LineTable, line: int) -> Binding:
     if reason is not None:
         return Binding(line, reason)
     return Binding(bound)
-
-
-def _first_line_of_body(table: LineTable, line: int) -> int | None:
-    """Return the first line of the body of the function whose ``def`` or decorator is on ``line``."""
-    function = table.function_at(line)
-    if function is None or not function.lines:
-        return None
-    return min((one for one in function.lines if one > line), default=None)
 
 
 def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:

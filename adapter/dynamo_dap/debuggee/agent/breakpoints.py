@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dynamo_dap.debuggee.agent.binding import Binding, bind_line
+from dynamo_dap.debuggee.agent.binding import Binding, bind_lines
 from dynamo_dap.debuggee.agent.conditions import (
     HitCondition,
     InvalidCondition,
@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.agent.conditions import (
 )
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.agent.watched_variable import ANY_ACCESS, CHANGED, GUARDED, WatchedVariable
+from dynamo_dap.debuggee.code_analysis.line_table import looking_once
 from dynamo_dap.protocol.contract import BREAKPOINT_MODES
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import Breakpoint, DataBreakpoint, FunctionBreakpoint, Source, SourceBreakpoint
@@ -158,10 +159,14 @@ class BreakpointTable:
         self, path: str, requested: Iterable[SourceBreakpoint], options: AgentOptions
     ) -> list[LineBreakpoint]:
         """Replace the breakpoints of the file ``path`` and return them, bound, in the order asked for."""
-        key = normalized_path(path)
-        with self._write_lock:
+        key, wanted = normalized_path(path), list(requested)
+        with self._write_lock, looking_once():
             kept = {_identity(old.requested): old for old in self._tables.by_path.get(key, ())}
-            made = [self._line_breakpoint(path, one, options, kept.pop(_identity(one), None)) for one in requested]
+            bindings = bind_lines(path, [(one.line, one.mode) for one in wanted], options)
+            made = [
+                self._line_breakpoint(path, one, binding, kept.pop(_identity(one), None))
+                for one, binding in zip(wanted, bindings, strict=True)
+            ]
             by_path = {**self._tables.by_path, key: tuple(made)}
             if not made:
                 del by_path[key]
@@ -169,9 +174,8 @@ class BreakpointTable:
         return made
 
     def _line_breakpoint(
-        self, path: str, requested: SourceBreakpoint, options: AgentOptions, old: LineBreakpoint | None
+        self, path: str, requested: SourceBreakpoint, binding: Binding, old: LineBreakpoint | None
     ) -> LineBreakpoint:
-        binding = bind_line(path, requested.line, requested.mode, options)
         if old is not None:
             old.binding = binding
             return old
@@ -219,10 +223,10 @@ class BreakpointTable:
 
     def bind_again(self, options: AgentOptions) -> None:
         """Bind every line breakpoint anew: the options changed."""
-        with self._write_lock:
+        with self._write_lock, looking_once():
             for one in itertools.chain.from_iterable(self._tables.by_path.values()):
                 assert isinstance(one.requested, SourceBreakpoint), "by file are those that a line was given for"
-                one.binding = bind_line(one.path, one.requested.line, one.mode, options)
+                (one.binding,) = bind_lines(one.path, [(one.requested.line, one.mode)], options)
             self._replace()
 
     def clear(self) -> None:

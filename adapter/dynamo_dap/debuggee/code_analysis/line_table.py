@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_OPTIMIZED
-from pathlib import Path
 from types import CodeType
 
 _NAME_WHEN_COMPILING = "<dynamo-dap line table>"
@@ -174,16 +173,20 @@ class LineTable:
         around = [one for one in below if one.first_line <= line]
         if around and all(one.first_line <= around[-1].first_line for one in above):
             return next_line  # The code below goes on with a function that has begun, and none inside it has since.
-        if (body := self._body_below_head(line)) is not None:
+        if (body := self.body_below_head(line)) is not None:
             return body
         if self._is_behind(above, line, next_line):
             return next((one for one in lines[position:] if one in self.module_level_lines), None)
-        function = self.function_at(line)
+        # No function has begun since the code above, or its body would be the answer.
+        function = above[-1] if _is_simple(above) else self.function_at(line)
         candidates = function.lines if function is not None else self.module_level_lines
         return min((one for one in candidates if one >= line), default=None)
 
-    def _body_below_head(self, line: int) -> int | None:
-        """Return the first line of the body of a function that has begun on or above ``line``, if all is below it."""
+    def body_below_head(self, line: int) -> int | None:
+        """Return the first line of the body of a function that has begun on or above ``line``, if all is below it.
+
+        Of a line with code that no function runs: when it is that of a ``def``, or of what belongs to one.
+        """
         position = bisect_right(self._first_lines, line)
         body = min(self.functions[position - 1].lines, default=0) if position else 0
         return body if body > line else None
@@ -196,7 +199,7 @@ class LineTable:
         if not above:
             return True
         function = above[-1]
-        if len(above) > 1 or "<" in function.qualified_name:
+        if not _is_simple(above):
             return False
         if function.first_line not in self._ends:
             self._ends[function.first_line] = self._end_before(function, next_line)
@@ -215,14 +218,49 @@ class LineTable:
         return end + above if end is not None else self.last_line(function)
 
 
+def _is_simple(running: list[FunctionLines]) -> bool:
+    """Whether a line runs in one function alone, with a name of its own, that is in no other."""
+    return len(running) == 1 and "<" not in running[0].qualified_name
+
+
 def line_table(path: str) -> LineTable:
     """Return the line table of the Python file at ``path``.
 
     Raises:
         LineTableError: the file cannot be read, or is no Python that this interpreter can parse.
     """
+    seen: dict[str, LineTable | LineTableError] | None = getattr(_looking, "seen", None)
+    if seen is None:
+        return _look(path)
+    if path not in seen:
+        try:
+            seen[path] = _look(path)
+        except LineTableError as error:
+            seen[path] = error
+    found = seen[path]
+    if isinstance(found, LineTableError):
+        raise found
+    return found
+
+
+@contextmanager
+def looking_once() -> Iterator[None]:
+    """Look only once inside whether a file has changed, and while no other thread is inside.
+
+    For many questions about one file. Two debuggers are asked for its breakpoints at the same time; taking turns at
+    each look would take them longer than one after the other.
+    """
+    with _making:
+        _looking.seen = {}
+        try:
+            yield
+        finally:
+            del _looking.seen
+
+
+def _look(path: str) -> LineTable:
     try:
-        status = Path(path).stat()
+        status = os.stat(path)
     except OSError as error:
         raise LineTableError(f"cannot read {path}: {error.strerror or error}") from None
     version = (status.st_mtime_ns, status.st_size)
@@ -246,13 +284,14 @@ def line_table_of_text(text: str, path: str = "<string>") -> LineTable:
 
 
 _cache: dict[str, tuple[tuple[int, int], LineTable]] = {}
-_making = threading.Lock()
+_making = threading.RLock()
+_looking = threading.local()
 
 
 def _forget_lock() -> None:
     """In a forked process: whoever held it is not here."""
     global _making
-    _making = threading.Lock()
+    _making = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_forget_lock)
@@ -349,11 +388,17 @@ def code_lines(code: CodeType) -> set[int]:
     """Return the lines of ``code`` at which something happens: those of more than a function's prologue."""
     body_start = prologue_end(code)
     instructions = code.co_code
-    return {
-        line
-        for start, end, line in code.co_lines()
-        if line and any(instructions[at] not in _PROLOGUE for at in range(max(start, body_start), end, 2))
-    }
+    lines: set[int] = set()
+    for start, end, line in code.co_lines():
+        if not line or line in lines or end <= body_start:
+            continue
+        first = max(start, body_start)
+        # The first one tells of nearly every line.
+        if instructions[first] not in _PROLOGUE or any(
+            instructions[at] not in _PROLOGUE for at in range(first, end, 2)
+        ):
+            lines.add(line)
+    return lines
 
 
 def prologue_end(code: CodeType) -> int:

@@ -9,19 +9,20 @@ program's threads.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.agent.binding import not_above_code, why_not_executed
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.code_analysis.line_table import line_table
+from dynamo_dap.debuggee.code_analysis.line_table import line_table, looking_once
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
 _STATE_RUN, _STATE_SUSPEND = 1, 2
@@ -107,14 +108,31 @@ def _answer(py_db: Any, request_seq: int, command: str, answered: dict[str, Any]
 
 
 def _read_files_once() -> None:
-    """Have it ask our line tables which lines of a file have code."""
-    api = _module("pydevd_api")
-    lines_of = api._get_code_lines
+    """Have it ask our line tables which lines of a file have code, and see to all breakpoints of a file at once."""
+    api, processor = _module("pydevd_api"), _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
+    lines_of, set_breakpoints = api._get_code_lines, processor.on_setbreakpoints_request
 
     def get_code_lines(code: Any) -> Any:
         return line_table(code).sorted_lines if isinstance(code, str) else lines_of(code)
 
-    api._get_code_lines = get_code_lines
+    def on_setbreakpoints_request(self: Any, py_db: Any, request: Any) -> Any:
+        with looking_once(), _changing_once(py_db):
+            return set_breakpoints(self, py_db, request)
+
+    api._get_code_lines, processor.on_setbreakpoints_request = get_code_lines, on_setbreakpoints_request
+
+
+@contextlib.contextmanager
+def _changing_once(py_db: Any) -> Iterator[None]:
+    """Have it look at all threads anew after the last change inside, and not at each."""
+    changes: list[bool] = []
+    py_db.on_breakpoints_changed = lambda removed=False: changes.append(removed)
+    try:
+        yield
+    finally:
+        del py_db.on_breakpoints_changed
+        if changes:
+            py_db.on_breakpoints_changed(removed=all(changes))
 
 
 def _verify() -> None:
