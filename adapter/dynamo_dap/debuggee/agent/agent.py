@@ -1,4 +1,4 @@
-"""The agent: one client's DAP session inside the debugged program.
+"""The agent: the debugged program's end of a DAP session.
 
 The reader thread of the client's connection calls ``on_request``; engines call the ``Host`` methods on the program's
 own threads. There is one agent per process; clients come and go.

@@ -1,4 +1,4 @@
-"""Where a breakpoint binds, and why it cannot: decided from the source alone, before the program loads it.
+"""Finds the line that a breakpoint binds to, or why there is none: from the source alone, before the program loads it.
 
 Runs on the agent's reader thread. A breakpoint is verified only when it can be hit: Dynamo traces functions, so code at
 module level, in a coroutine, or in a function that was disabled can never stop in a trace.

@@ -1,8 +1,8 @@
-"""The breakpoints of a session: where they were asked for, where they bind, and how often they were reached.
+"""The breakpoints of a session: where they were requested, where they bind, and how often they were hit.
 
 Set by the agent's reader thread; read by engines on any thread. Readers see a consistent table without locks, since
-every change replaces whole tuples and dictionaries. Ids are never used again, and a breakpoint that is set again
-unchanged keeps its id and its hits, as editors re-send all breakpoints of a file at every change. Lives as long as the
+every change replaces whole tuples and dictionaries. Ids are never reused. A breakpoint that is set again unchanged
+keeps its id and its hit count, since editors send all breakpoints of a file again at every change. Lives as long as the
 agent.
 """
 

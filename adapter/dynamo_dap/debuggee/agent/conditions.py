@@ -1,6 +1,6 @@
 """Hit conditions and log messages of breakpoints.
 
-Hit conditions are parsed when a breakpoint is set (agent's reader thread), and asked on the thread that reached it.
+Hit conditions are parsed when a breakpoint is set (agent's reader thread), and checked on the thread that hits it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides whether breakpoints that were reached stop the program: conditions, hit counts, log messages.
 
-Runs on the thread that reached them, which counts as held meanwhile, so that what a condition calls cannot stop again.
+Runs on the thread that reached them. It counts as held meanwhile, so that functions called by a condition do not stop.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The debugger of ordinary Python in the same process, as the agent sees it.
 
-The agent and that debugger share the program's threads: each stops some of them, and both may have a step under way on
-the same one. All methods are called on the thread they are about, unless they say otherwise. The agent has a
-``NoEagerDebugger`` until a session with one begins.
+The agent and that debugger share the program's threads: each stops some of them, and both may have a step in progress
+on the same one. All methods are called on the thread they are about, unless they say otherwise. The agent has a
+``NoEagerDebugger`` until a session with debugpy begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Evaluates Python expressions and statements over real values: the frames of ordinary Python, and generated ones.
 
-Runs on the held thread. An expression is run as Python runs it, with whatever it does; ``evaluate`` requests are
-bounded in time by the agent.
+Runs on the held thread. An expression is run as Python runs it, side effects included; the agent limits the time of
+``evaluate`` requests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the agent asks of an engine, and what an engine may ask of the agent.
+"""The interfaces between the agent and its engines: what each may call on the other.
 
-An engine is one of the two modes. It installs hooks only while something is armed: it derives that, in ``arm``, from
-the agent's breakpoints, steps and pause requests, and takes every hook out again when nothing is left.
+Each of the two modes has an engine. In ``arm`` it looks at the agent's breakpoints, steps and pause requests, and
+installs the hooks that these need; it removes every hook that nothing needs any more.
 """
 
 from __future__ import annotations

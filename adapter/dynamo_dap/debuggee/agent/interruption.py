@@ -1,9 +1,9 @@
-"""Bounds a piece of work on a held thread in time, and lets it be cancelled from another thread.
+"""Limits the time of work on a held thread, and lets another thread cancel it.
 
 The work runs user code, which knows nothing of deadlines: when time is up, or on ``interrupt``, an exception is raised
-in its thread (``PyThreadState_SetAsyncExc``). It arrives at the next Python instruction; work stuck in C code goes on
-until it returns, and somebody is told that it does. One watchdog thread serves the whole process and sleeps when there
-is nothing to watch.
+in its thread (``PyThreadState_SetAsyncExc``). It takes effect at the next Python instruction; work that is stuck in C
+code goes on until that returns, and a callback reports it. One watchdog thread serves the whole process and sleeps when
+there is nothing to watch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Interruptible:
                 raise_in_thread(self._ident, Interrupted)
 
     def time_out(self) -> None:
-        """Interrupt because the time is up, or tell that this was in vain. The watchdog's thread."""
+        """Interrupt because the time is up, or report that this had no effect. The watchdog's thread."""
         with self._lock:
             is_first = not self._is_over and not self.timed_out
             is_stuck = not self._is_over and self.timed_out

@@ -1,7 +1,7 @@
 """One held thread: it serves requests about its state until it is released.
 
-The held thread runs ``serve``; the agent's reader thread submits work and releases it. A pause lives from the stop to
-the resumption.
+The held thread runs ``serve``; the agent's reader thread submits work and releases it. A pause lives until the thread
+resumes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Has the main thread call something between two of its instructions (``Py_AddPendingCall``, CPython C API).
+"""Has the main thread call a function between two of its instructions (``Py_AddPendingCall``, CPython C API).
 
-Asked for on any thread. A thread that nobody asks pays nothing. A thread in a long call into C comes to it afterwards.
+Requested on any thread. The main thread pays nothing while there is no request. If it is in a long call into C, it
+calls the function afterwards.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generat
 def call_on_main_thread(function: Callable[[], None]) -> bool:
     """Have ``function`` called as soon as the main thread runs Python; ``sys._getframe(2)`` there is what it ran.
 
-    Returns False when CPython's queue stays full: then it is not called. Not for the main thread itself, which would
-    wait in vain.
+    Returns False when CPython's queue stays full: then it is not called. Not to be called on the main thread, which
+    would wait for itself.
     """
     call = _calling(function, lambda: _waiting.remove(callback))
     next(call)

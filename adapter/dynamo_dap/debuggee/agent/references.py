@@ -1,8 +1,8 @@
-"""The numbers by which a client names frames, variables, locations and virtual sources.
+"""The numbers by which a client refers to frames, variables, locations and virtual sources.
 
-Numbers count up and are never used again, so a stale one is recognised. Frames, children and locations are forgotten
-when their pause ends; virtual sources with a key stay for the session. Entries are added on held threads and looked up
-on the agent's reader thread.
+Numbers count up and are never reused, so a stale one is recognised. Frames, children and locations are forgotten when
+their pause ends; virtual sources with a key stay for the session. Entries are added on held threads and looked up on
+the agent's reader thread.
 """
 
 from __future__ import annotations

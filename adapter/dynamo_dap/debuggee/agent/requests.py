@@ -1,8 +1,7 @@
-"""The table of requests that the agent serves, and how a handler declares itself.
+"""The table of requests that the agent serves, and the decorators that register handlers.
 
-Handlers are plain functions in ``agent/handlers``, registered once at import. A handler is served either at once, on
-the agent's reader thread (on the backlog's, if it takes time), or on the held thread that owns what the request is
-about.
+Handlers are plain functions in ``agent/handlers``, registered once at import. A handler runs either at once, on the
+agent's reader thread (a slow one on the backlog's thread), or on the held thread that owns what the request is about.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Handler:
 
 HANDLERS: dict[str, Handler] = {}
 SLOW = frozenset({"setBreakpoints", "setFunctionBreakpoints", "breakpointLocations"})
-"""Requests for which files have to be read and parsed: others are served meanwhile."""
+"""Requests that read and parse files: other requests are served meanwhile."""
 _IN_ORDER = SLOW | {
     "attach",
     "configurationDone",
@@ -60,7 +59,7 @@ _IN_ORDER = SLOW | {
     "setExceptionBreakpoints",
     "setInstructionBreakpoints",
 }
-"""Requests that count on those before them: the program is not to run on before its breakpoints are set."""
+"""Requests that must not overtake slow ones: the program may not run on before its breakpoints are set."""
 
 
 class Backlog:

@@ -1,7 +1,7 @@
 """What the user asked a thread to do next, and why a thread stops.
 
-``Step`` objects are made by the agent when a held thread resumes, on that thread. An engine that starts or continues a
-step reads and finishes it on the stepping thread; other threads only look whether there is one.
+``Step`` objects are made by the agent when a held thread resumes, on that thread. Engines read and finish a step on the
+stepping thread; other threads only check whether there is one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Thread ids for DAP, and the threads to show.
 
-DAP ids are small and stable: the main thread is 1, others count up as they are first seen. Beside another debugger of
-the same process, its ids are used: a thread has one id, whoever speaks of it. Any thread may ask. Threads of the
-debugger are never shown.
+DAP ids are small and stable: the main thread is 1, others count up as they are first seen. In a session with debugpy
+its ids are used, so that a thread has the same id in both backends. Any thread may ask. Threads of the debugger are
+never shown.
 """
 
 from __future__ import annotations

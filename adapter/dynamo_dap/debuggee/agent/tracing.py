@@ -1,7 +1,7 @@
 """``sys.settrace`` for several debuggers in one process. Acts on the calling thread.
 
-``set_trace`` is the function as it was before any other debugger of this process put a warning in its place. Imported
-with the agent, which is before debugpy; a program that has debugpy already is asked for what was there.
+debugpy replaces ``sys.settrace`` by a function that warns. ``set_trace`` is the original: this module is imported with
+the agent, before debugpy; if the program imported debugpy before, pydevd is asked for the original.
 """
 
 from __future__ import annotations

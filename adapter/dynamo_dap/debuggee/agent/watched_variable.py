@@ -1,4 +1,4 @@
-"""Which variable a data breakpoint is about, as DAP's ``dataId``: it means the same in the next run of the program."""
+"""The variable of a data breakpoint, as DAP's ``dataId``, which is valid in the next run of the program as well."""
 
 from __future__ import annotations
 

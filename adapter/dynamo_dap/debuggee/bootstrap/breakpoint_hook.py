@@ -1,7 +1,7 @@
 """``breakpoint()`` and ``comptime.breakpoint()`` stop in the IDE, not in pdb.
 
 ``sys.breakpointhook`` is replaced once, for the life of the process. Runs on whichever thread calls ``breakpoint()``.
-Without a client nothing stops: a program must not hang in a prompt that nobody sees.
+Without a client it does nothing: a program must not hang in a prompt that nobody sees.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which processes run the user's program, and their command lines, rewritten so that they begin as debugged programs.
+"""Decides which child processes to debug, and rewrites their command lines so that they start under the debugger.
 
-Pure functions, over commands and stacks; on whichever thread makes a process.
+Pure functions of commands and stacks; used on whichever thread starts a process.
 """
 
 from __future__ import annotations

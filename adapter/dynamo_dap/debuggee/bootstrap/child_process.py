@@ -1,7 +1,7 @@
-"""A child of a debugged process offers itself for a debug session of its own.
+"""A child of a debugged process asks for a debug session of its own.
 
-It listens on loopback, tells the server of its parent's session where, and waits until a session is configured, or the
-server does not want it, or none comes. On the main thread of the child, before its program runs, or on the thread that
+It listens on loopback, tells the server of its parent's session where, and waits until a session is configured, the
+server refuses, or the time is up. Runs on the main thread of the child before its program, or on the thread that
 forked.
 """
 

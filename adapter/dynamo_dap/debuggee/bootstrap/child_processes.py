@@ -1,9 +1,9 @@
-"""While a session wants them, child processes of the debugged one begin as debugged programs.
+"""Starts child processes of the debugged one under the debugger, while a session wants them.
 
-The functions that make processes are wrapped: a Python that is started to run the user's program begins with ``entry.py
---child``, a forked process comes to ``_after_fork``. A server of forks runs untouched; what it is sent for a worker to
-begin with brings the worker to ``entry.py``. What they do then is told in ``child_process``. Runs on whichever thread
-makes the process, and on the only thread of a forked one.
+The functions that start processes are wrapped: a Python that runs the user's program is started with ``entry.py
+--child``; a forked process calls ``_after_fork``. The fork server of multiprocessing runs untouched; the start-up data
+that it gets for a worker is changed so that the worker runs ``entry.py``. ``child_process`` has what they do then. Runs
+on whichever thread starts the process, and on the only thread of a forked one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``dynamo_dap.connect``: a program that was started without us goes to a debug server that waits for it.
+"""``dynamo_dap.connect``: a program that was started without the debugger connects to a server that waits for it.
 
 Any thread of the program. The program outlives the debugger.
 """

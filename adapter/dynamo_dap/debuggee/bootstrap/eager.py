@@ -1,7 +1,7 @@
-"""Starts debugpy in a session that wants ordinary Python debugged, and tells the server how that went.
+"""Starts debugpy in a session that wants ordinary Python debugged, and reports the result to the server.
 
-On the main thread of a launched program before the program runs, else on the agent's reader thread. Without debugpy the
-session goes on with what the agent can do.
+Runs on the main thread of a launched program before the program, else on the agent's reader thread. If debugpy cannot
+be started, the session goes on with the agent alone.
 """
 
 from __future__ import annotations

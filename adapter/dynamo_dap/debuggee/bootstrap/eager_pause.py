@@ -1,7 +1,7 @@
 """Pauses the main thread while it runs ordinary Python, where no engine can.
 
-By a pending call: no trace function is needed, and a program that is not paused pays nothing. Scheduled on the agent's
-reader thread.
+It uses a pending call, so that no trace function is needed and a program that is not paused pays nothing. Requested on
+the agent's reader thread.
 """
 
 from __future__ import annotations

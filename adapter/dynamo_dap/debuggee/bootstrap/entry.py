@@ -1,10 +1,10 @@
 """The script that a server runs in place of the user's program: ``PYTHON entry.py``, with ``DYNAMO_DAP_LAUNCH`` set.
 
-A child process runs it with ``--child``; a worker of multiprocessing's server of forks has it run for it, by another
-name, with the global ``INVITATION_FILE``.
+A child process runs it with ``--child``; in a worker of multiprocessing's fork server it is run under another name,
+with the global ``INVITATION_FILE``.
 
-It runs as a plain script, so that no directory of the user's comes first on ``sys.path`` while the debugger imports
-what it needs. If this Python has no ``dynamo_dap`` installed, the package that this file belongs to is used.
+It runs as a plain script, so that no directory of the user's is first on ``sys.path`` while the debugger is imported.
+If this Python has no ``dynamo_dap`` installed, the package that this file belongs to is used.
 """
 
 import importlib.util

@@ -1,6 +1,6 @@
 """``stopOnEntry``: stops before the first line of the program.
 
-The main thread's trace function is ours only until that line is reached.
+The main thread is traced only until that line is reached.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs the user's program under the agent, in a process that a server launched.
 
-Main thread of the debugged process. The agent connects back to the server, authorises itself with the token it was
-given, and waits until the client has set its breakpoints.
+Main thread of the debugged process. The agent connects back to the server, authenticates with the token it was given,
+and waits until the client has set its breakpoints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``dynamo_dap.listen``, ``wait_for_client`` and ``breakpoint``: debugging a program that was started without us.
+"""``dynamo_dap.listen``, ``wait_for_client``, ``breakpoint``: debug a program that was started without the debugger.
 
 ``listen`` starts a daemon thread that accepts one client after the other, for the life of the process. Without a client
 the program runs as if nothing were there.
@@ -227,7 +227,7 @@ class _ListeningReceiver:
 
     def _problem_with(self, request: Request) -> str | None:
         if request.command != AUTHORIZE:
-            return "this program wants an access token before anything else"
+            return "this program needs an access token in the first request"
         try:
             given = decode(request.arguments, AuthorizeArguments, f"arguments of '{AUTHORIZE}'").token
         except ProtocolError as error:

@@ -1,4 +1,4 @@
-"""The one agent of this process: made when first asked for, with engines that arrive as the program imports torch.
+"""The agent of this process: made when it is first needed; engines are added when the program imports torch.
 
 Any thread; the agent lives as long as the process.
 """

@@ -1,6 +1,6 @@
 """Runs a program as ``python`` would run it: a file, a module, or code, as ``__main__``.
 
-Main thread. The program's tracebacks show no frame of the debugger, and its exit is Python's own.
+Main thread. The program's tracebacks show no frame of the debugger, and it exits as it would without one.
 """
 
 from __future__ import annotations

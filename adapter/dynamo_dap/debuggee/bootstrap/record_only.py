@@ -1,4 +1,4 @@
-"""Takes a record of a program that nobody debugs (``dynamo-dap run``). Main thread, before the program."""
+"""Records a program that is not debugged (``dynamo-dap run``). Main thread, before the program."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Puts the recorder together: how nodes of graphs are written, the record file, and who hears of changes.
+"""Creates the recorder: how it writes nodes of graphs, its record file, and whom it notifies of changes.
 
 ``make_recorder`` is called once per process, when the program imports Dynamo. The file is made when the program first
-compiles something, and gets every event on the thread it happened on.
+compiles something; events are written on the thread on which they happen.
 """
 
 from __future__ import annotations

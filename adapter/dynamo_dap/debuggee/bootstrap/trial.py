@@ -1,8 +1,9 @@
-"""A run in which an edit is tried: some files are read from copies, and what the program computes is noted.
+"""A run in which an edit is tried: edited files are read from copies, and what the program computes is saved.
 
-That is what its calls of compiled functions return, and what ``__main__`` holds at its end. Random numbers begin with
-the same seeds in each run. Main thread, before the program and after it; results are noted on whichever thread calls.
-The files on disk are not touched; modules of a package are imported from copies as well as the program's own file.
+Saved are the results of its calls of compiled functions, and the values in ``__main__`` at its end. Each run starts
+with the same random seeds. Runs on the main thread before and after the program; results are saved on whichever thread
+calls. The files on disk are not touched; modules of a package are imported from copies as well as the program's own
+file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts that are the same in every run: of a constant of a code object, bounded, and without calling code of its class.
+"""The text of a constant of a code object: bounded, the same in every run, and without calling code of its class.
 
 Generated code can hold any object as a constant; its ``repr`` may be slow, huge, or the user's own. Pure; any thread.
 """

@@ -1,9 +1,9 @@
-"""What every value on the stack is, as an expression: which instruction made it, from what, and which one uses it.
+"""Data flow over the value stack: which instruction made each value, from which operands, and which one uses it.
 
-One pass over all paths of a code object gives each instruction its operands as trees. Their text, ``d.update({'result':
-graph_out_0[0]})``, is for people and cut; whoever decides something looks at the tree. Where two paths meet with
-different values the first one reached stands for both. Meant for code that Dynamo generates, which is nearly straight;
-it holds for any code, with less to tell. Pure; any thread.
+One pass over all paths of a code object gives each instruction its operands as expression trees. Their text,
+``d.update({'result': graph_out_0[0]})``, is for display and may be truncated; decisions are made on the tree. Where two
+paths meet with different values, the first one reached stands for both. It works for any code, but is meant for code
+that Dynamo generates, which hardly branches. Pure; any thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether an exception that reaches a line of a function is caught in that function.
 
-Read off the source, so it is the same for every version of Python, and for a function that Dynamo traces as for one
-that runs; without the source nothing is caught. Nothing of the program's is called: names are looked up, and an
-expression that is more than names and attributes is told by the last name in it. Pure; any thread.
+Decided from the source, so that it is the same for every version of Python, and for traced functions as for those that
+run; without the source nothing counts as caught. No code of the program is called: names are looked up, and of an
+expression that is more than names and attributes only the last name counts. Pure; any thread.
 """
 
 from __future__ import annotations

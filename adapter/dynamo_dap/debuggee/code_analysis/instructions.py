@@ -1,10 +1,9 @@
-"""The instructions of a code object: offsets, arguments, jump targets, where each is in the source, what protects it.
+"""The instructions of a code object: offsets, arguments, jump targets, source positions, exception handlers.
 
-The package ``bytecode`` decodes them, and the standard library's ``dis`` writes their arguments as its readers know
-them, but for constants, which are never turned into text by their own ``repr``. ``EXTENDED_ARG`` prefixes belong to the
-instruction they extend, inline caches to the instruction before them. Pure; any thread. An ``InstructionTable`` keeps
-no reference to its code object, so that it can live in a record about the code without keeping the code alive, but it
-holds the code's constants.
+The package ``bytecode`` decodes them, and their arguments are written as the standard library's ``dis`` writes them,
+except for constants, whose own ``repr`` is never called. ``EXTENDED_ARG`` prefixes belong to the instruction they
+extend, inline caches to the instruction before them. Pure; any thread. An ``InstructionTable`` holds the code's
+constants, but not the code object itself, so that a record about the code does not keep the code alive.
 """
 
 from __future__ import annotations

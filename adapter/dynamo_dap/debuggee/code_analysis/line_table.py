@@ -1,9 +1,9 @@
 """Which lines of a source file have code, and which function each belongs to.
 
 The file is read and compiled, never executed, so a breakpoint can be placed before (or without) the program loading it.
-Pure; any thread may call it. Tables are immutable and cached for as long as the file keeps its time and size. What only
-the text tells (where statements begin and functions end) is worked out when first asked for: most breakpoints need the
-code alone.
+Pure; any thread may call it. Tables are immutable and cached as long as the file's time and size stay the same. Where
+statements begin and functions end is computed from the text when it is first needed: most breakpoints need the code
+alone.
 
 A function, here, is what the user wrote with ``def``, ``async def`` or ``lambda``: comprehensions, generator
 expressions and the bodies of classes inside functions count as lines of the function around them. Bodies of classes at

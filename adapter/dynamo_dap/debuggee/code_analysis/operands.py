@@ -1,8 +1,8 @@
 """How many values each instruction takes from the value stack and how many it leaves.
 
-``dis.stack_effect`` gives only the difference. What an instruction takes matters when it is being executed: those slots
-may be empty or dangling by then, and only the slots below are still the frame's. The numbers follow the descriptions of
-the instructions in the documentation of ``dis``, Python 3.10 to 3.14; tests hold them against ``dis.stack_effect`` over
+``dis.stack_effect`` gives only the difference. What an instruction takes matters while it is being executed: those
+slots may be empty or dangling by then, and only the slots below them are valid. The numbers follow the descriptions of
+the instructions in the documentation of ``dis``, Python 3.10 to 3.14; tests compare them with ``dis.stack_effect`` over
 the whole standard library. Pure; any thread.
 """
 

@@ -1,6 +1,6 @@
 """The qualified name of a code object: ``Model.forward``, ``outer.<locals>.inner``.
 
-Python 3.11 and newer keep it in the code object; before, the function is looked up in its file. Any thread.
+Python 3.11 and newer store it in the code object; on 3.10 the function is looked up in its file. Any thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions, methods, generators, modules: what is code, with the place it was written. Runs on the held thread."""
+"""Functions, methods, generators, modules: values that are code, with their place in the source. Held thread only."""
 
 from __future__ import annotations
 

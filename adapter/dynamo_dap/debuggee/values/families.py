@@ -1,4 +1,4 @@
-"""Which family a value belongs to decides how it is shown: its text, its children, where it is defined.
+"""Families of types: each decides how its values are shown: their text, children, and where they are defined.
 
 Families register for types, or for names of types whose module may not be imported yet (torch, numpy). ``present``
 picks the family along the method resolution order. Runs on the held thread; families are stateless and live as long as

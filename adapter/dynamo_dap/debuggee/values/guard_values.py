@@ -1,4 +1,4 @@
-"""What a failed guard wanted, and what is there now, as texts. Compiling thread, before the new trace."""
+"""The value that a failed guard expected, and the value there is now, as texts. Compiling thread, before the trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any real Python object as it is shown: the one entrance to this room.
+"""How any real Python object is shown: the entry point of this package.
 
 ``present(value, expression)`` gives text, type, location and children; ``preview(value, room)`` the text alone.
 Importing this module registers every family. Runs on the held thread; the values made live as long as the pause.

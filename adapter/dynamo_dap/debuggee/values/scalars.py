@@ -1,4 +1,4 @@
-"""Numbers, text, and the small standard types whose ``repr`` is theirs alone and cheap. Runs on the held thread."""
+"""Numbers, text, and small standard types whose ``repr`` is cheap and runs no user code. Runs on the held thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Requests beyond DAP about what was compiled.
+"""Custom requests about what was compiled.
 
-Served on the agent's reader thread, while the program runs or is held; what is asked of a compile in progress, on the
-thread that is held in its trace.
-What is known is taken down by the engine called ``record``, which the agent knows nothing else of.
+Served on the agent's reader thread, while the program runs or is held; a request about a compile in progress is served
+on the thread that is held in its trace. The answers come from the engine called ``record``; the agent knows only its
+interface, ``CompileReader``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GraphBody(Protocol):
 
 
 class CompileReader(Protocol):
-    """What was taken down, as the bodies of responses."""
+    """What was recorded, as the bodies of responses."""
 
     def compiles(self) -> dict[str, object]:
         """Return the body of ``dynamoCompiles``."""

@@ -1,4 +1,4 @@
-"""How a client wants values written (DAP ``ValueFormat``): integers in hexadecimal. Pure functions, any thread."""
+"""DAP's ``ValueFormat``: integers in hexadecimal if the client asks for it. Pure functions, any thread."""
 
 from __future__ import annotations
 

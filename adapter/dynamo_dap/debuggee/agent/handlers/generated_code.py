@@ -1,6 +1,6 @@
 """Requests about instructions of generated code, passed on to the engine that debugs it.
 
-Served on the agent's reader thread. The agent knows nothing of generated code; the engine called ``run-time`` does.
+Served on the agent's reader thread. The agent itself knows nothing of generated code; the engine ``run-time`` does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds what the numbers in a request stand for, with a clear error for stale and made-up ones."""
+"""Finds what the numbers in a request refer to, with a clear error for stale and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests about a held thread's stack. Served on the held thread, but for what needs none."""
+"""Requests about a held thread's stack. Served on the held thread, except those that need none."""
 
 from __future__ import annotations
 
