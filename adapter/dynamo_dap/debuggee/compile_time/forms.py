@@ -145,8 +145,8 @@ def form_family(form: Form) -> FormFamily:
 class _RealObjects(FormFamily):
     """An object of the program's, as it is."""
 
-    def text(self, form: Known | Unrealized, room: int, depth: int, view: View) -> str:
-        return family_of(form.value).text(form.value, room, depth, view)
+    def text(self, form: Known | Unrealized, width: int, depth: int, view: View) -> str:
+        return family_of(form.value).text(form.value, width, depth, view)
 
     def present(self, form: Known | Unrealized, expression: str | None, view: View) -> Value:
         shown = family_of(form.value).present(form.value, expression, view)
@@ -181,7 +181,7 @@ class _Tensors(FormFamily):
 
     kind = "data"
 
-    def text(self, form: TensorForm, room: int, depth: int, view: View) -> str:
+    def text(self, form: TensorForm, width: int, depth: int, view: View) -> str:
         if not is_tensor(form.example):
             return f"{form.kind} (nothing known yet)" if form.example is None else f"{form.kind} {form.example}"
         return facts_of(form.example, form.kind).text
@@ -223,7 +223,7 @@ class _Numbers(FormFamily):
 
     kind = "data"
 
-    def text(self, form: NumberForm, room: int, depth: int, view: View) -> str:
+    def text(self, form: NumberForm, width: int, depth: int, view: View) -> str:
         number = form.number
         if not hasattr(number, "node"):
             return repr(number)
@@ -254,8 +254,8 @@ def _parts_of_number(number: Any) -> list[Variable]:
     return variables + [Variable(f"{symbol} is", Value(text)) for symbol, text in sources_of(number)]
 
 
-def _texts(items: Iterable[Any], room: int, depth: int, view: View) -> Iterator[str]:
-    share = max(room // 2, _LEAST_WIDTH)
+def _texts(items: Iterable[Any], width: int, depth: int, view: View) -> Iterator[str]:
+    share = max(width // 2, _LEAST_WIDTH)
     return (view.text(item, share, depth - 1) for item in items)
 
 
@@ -273,7 +273,7 @@ def _as_form(value: Any) -> Any:
 class _Containers(FormFamily):
     """What has items of its own."""
 
-    room = PREVIEW_OF_CONTAINER
+    width = PREVIEW_OF_CONTAINER
 
     def type_name(self, form: SequenceForm | SetForm | MappingForm) -> str:
         return form.type_name
@@ -283,13 +283,13 @@ class _Containers(FormFamily):
 class _SequenceForms(_Containers):
     """Items by number, or by the field of a named tuple."""
 
-    def text(self, form: SequenceForm, room: int, depth: int, view: View) -> str:
+    def text(self, form: SequenceForm, width: int, depth: int, view: View) -> str:
         if form.names:
-            return fields_text(form.type_name, list(zip(form.names, form.items, strict=False)), room, depth, view)
+            return fields_text(form.type_name, list(zip(form.names, form.items, strict=False)), width, depth, view)
         if depth <= 0 and form.items:
             return f"{form.opening}…{form.closing}"
-        texts = _texts(form.items, room, depth, view)
-        return items_text(form.opening, texts, len(form.items), form.closing, room)
+        texts = _texts(form.items, width, depth, view)
+        return items_text(form.opening, texts, len(form.items), form.closing, width)
 
     def children(self, form: SequenceForm, expression: str | None, view: View) -> Children | None:
         if not form.names:
@@ -347,13 +347,13 @@ class _SetForms(_Containers):
 
     cls = set
 
-    def text(self, form: SetForm, room: int, depth: int, view: View) -> str:
+    def text(self, form: SetForm, width: int, depth: int, view: View) -> str:
         opening, closing = ("{", "}") if form.type_name == "set" else (f"{form.type_name}({{", "})")
         if not form.items:
             return f"{form.type_name}()"
         if depth <= 0:
             return f"{opening}…{closing}"
-        return items_text(opening, _texts(form.items, room, depth, view), len(form.items), closing, room)
+        return items_text(opening, _texts(form.items, width, depth, view), len(form.items), closing, width)
 
     def children(self, form: SetForm, expression: str | None, view: View) -> Children | None:
         items = [(str(number), item) for number, item in enumerate(form.items)]
@@ -373,12 +373,12 @@ class _MappingForms(_Containers):
 
     cls = dict
 
-    def text(self, form: MappingForm, room: int, depth: int, view: View) -> str:
+    def text(self, form: MappingForm, width: int, depth: int, view: View) -> str:
         opening, closing = ("{", "}") if form.type_name == "dict" else (f"{form.type_name}({{", "})")
         if depth <= 0 and form.pairs:
             return f"{opening}…{closing}"
-        texts = (": ".join(_texts(pair, room, depth, view)) for pair in form.pairs)
-        return items_text(opening, texts, len(form.pairs), closing, room)
+        texts = (": ".join(_texts(pair, width, depth, view)) for pair in form.pairs)
+        return items_text(opening, texts, len(form.pairs), closing, width)
 
     def children(self, form: MappingForm, expression: str | None, view: View) -> Children | None:
         if not form.pairs:
@@ -433,20 +433,20 @@ def instance_attributes(form: InstanceForm) -> dict[str, Any]:
 class _Instances(FormFamily):
     """Objects of classes: their attributes, and what a container of a user's class contains."""
 
-    room = PREVIEW_OF_CONTAINER
+    width = PREVIEW_OF_CONTAINER
 
-    def text(self, form: InstanceForm, room: int, depth: int, view: View) -> str:
+    def text(self, form: InstanceForm, width: int, depth: int, view: View) -> str:
         name = qualified_name_of(form.cls)
         if form.contents is not None:
-            inside = family_of(form.contents).text(form.contents, room - len(name) - 2, depth, view)
+            inside = family_of(form.contents).text(form.contents, width - len(name) - 2, depth, view)
             return inside if inside.startswith(f"{name}(") else f"{name}({inside})"
         declared = [class_dictionary(base).get("__dataclass_fields__") for base in mro_of(form.cls)]
         fields = next((each for each in declared if each is not None), None)
         if type(fields) is not dict:
-            return family_of(form.value).text(form.value, room, depth, view)
+            return family_of(form.value).text(form.value, width, depth, view)
         stored = instance_attributes(form)
         shown = [(field, stored[field]) for field, each in fields.items() if each.repr and field in stored]
-        return fields_text(name, shown, room, depth, view)
+        return fields_text(name, shown, width, depth, view)
 
     def type_name(self, form: InstanceForm) -> str:
         return qualified_name_of(form.cls)
@@ -506,7 +506,7 @@ class _MadeFunctions(FormFamily):
     kind = "method"
     cls = types.FunctionType
 
-    def text(self, form: FunctionForm, room: int, depth: int, view: View) -> str:
+    def text(self, form: FunctionForm, width: int, depth: int, view: View) -> str:
         return f"{self.type_name(form)} {form.name.rpartition('<locals>.')[2]}({parameters_of(form.code)})"
 
     def type_name(self, form: FunctionForm) -> str:
@@ -549,8 +549,8 @@ class _MadeFunctions(FormFamily):
 class _CellForms(FormFamily):
     """Cells of closures: shown as what they hold."""
 
-    def text(self, form: CellForm, room: int, depth: int, view: View) -> str:
-        return "<empty cell>" if form.contents is None else view.text(form.contents, room, depth)
+    def text(self, form: CellForm, width: int, depth: int, view: View) -> str:
+        return "<empty cell>" if form.contents is None else view.text(form.contents, width, depth)
 
     def present(self, form: CellForm, expression: str | None, view: View) -> Value:
         return Value("<empty cell>") if form.contents is None else view.value(form.contents, expression)
@@ -565,10 +565,10 @@ class _CellForms(FormFamily):
 class _Composites(FormFamily):
     """Anything else: a title, and its parts by name."""
 
-    def text(self, form: Composite, room: int, depth: int, view: View) -> str:
+    def text(self, form: Composite, width: int, depth: int, view: View) -> str:
         if not form.after:
             return f"{form.title}()" if form.is_call else form.title
-        inside = ", ".join(_texts(form.after, room, depth, view))
+        inside = ", ".join(_texts(form.after, width, depth, view))
         goes_on = form.title.endswith((" of", ":", "reference to"))
         return f"{form.title} {inside}" if goes_on else f"{form.title}({inside})"
 

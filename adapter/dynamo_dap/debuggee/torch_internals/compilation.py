@@ -175,12 +175,12 @@ _CACHES = {"FX graph cache": ("inductor", "fxgraph_cache"), "AOTAutograd cache":
 def disassembled(code: types.CodeType, maximum: int) -> str:
     """Return the instructions of generated code, a line each, of ``maximum`` characters at most."""
     lines: list[str] = []
-    room = maximum
+    left = maximum
     for instruction in dis.get_instructions(code):
         argument = instruction.argrepr or ("" if instruction.arg is None else str(instruction.arg))
         line = f"{instruction.offset:5} {instruction.opname} {argument}".rstrip()
-        room -= len(line) + 1
-        if room < 0:
+        left -= len(line) + 1
+        if left < 0:
             lines.append("…")
             break
         lines.append(line)

@@ -17,7 +17,7 @@ class Arrays(Family):
 
     kind = "data"
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return dtype and shape."""
         return f"{qualified_name_of(type(value))} {value.dtype}[{', '.join(map(str, value.shape))}]"
 

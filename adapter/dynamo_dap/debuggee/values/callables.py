@@ -53,12 +53,12 @@ class Functions(Family):
 
     kind = "method"
 
-    def text(self, value: types.FunctionType, room: int, depth: int, view: View) -> str:
+    def text(self, value: types.FunctionType, width: int, depth: int, view: View) -> str:
         """Return ``function name(parameters)``; one that ``torch.compile`` returned as the user's."""
         original = compiled_original(value)
         if type(original) is types.FunctionType:
             word = "disabled" if is_disabled(value) else "compiled"
-            return f"{word} {self.text(original, room, depth, view)}"
+            return f"{word} {self.text(original, width, depth, view)}"
         name = value.__qualname__.rpartition("<locals>.")[2]
         return f"function {name}({parameters_of(value.__code__)})"
 
@@ -105,10 +105,10 @@ def _module(function: types.FunctionType, view: View) -> Variable:
 class Cells(Family):
     """Cells of closures: shown as what they hold."""
 
-    def text(self, value: types.CellType, room: int, depth: int, view: View) -> str:
+    def text(self, value: types.CellType, width: int, depth: int, view: View) -> str:
         """Return the contents' text."""
         try:
-            return view.text(value.cell_contents, room, depth)
+            return view.text(value.cell_contents, width, depth)
         except ValueError:
             return "<empty cell>"
 
@@ -126,7 +126,7 @@ class Methods(Family):
 
     kind = "method"
 
-    def text(self, value: types.MethodType, room: int, depth: int, view: View) -> str:
+    def text(self, value: types.MethodType, width: int, depth: int, view: View) -> str:
         """Return ``method Class.name(parameters)``."""
         function = value.__func__
         if type(function) is not types.FunctionType:
@@ -160,7 +160,7 @@ class BuiltinFunctions(Family):
 
     kind = "method"
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return ``built-in module.name``."""
         module = getattr(value, "__module__", None)
         owner = f"{module}." if type(module) is str and module != "builtins" else ""
@@ -174,7 +174,7 @@ class Descriptors(Family):
 
     kind = "property"
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return ``attribute Class.name``."""
         return f"attribute {qualified_name_of(value.__objclass__)}.{value.__name__}"
 
@@ -185,9 +185,9 @@ class CachedFunctions(Family):
 
     kind = "method"
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return ``cached`` and the function."""
-        return f"cached {view.text(value.__wrapped__, room, depth)}"
+        return f"cached {view.text(value.__wrapped__, width, depth)}"
 
     def location(self, value: Any) -> Location | None:
         """Return the function's place."""
@@ -200,9 +200,9 @@ class WrappedMethods(Family):
 
     kind = "method"
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return what wraps, and the function."""
-        return f"{name_of_wrapper(value)} {view.text(value.__func__, room, depth)}"
+        return f"{name_of_wrapper(value)} {view.text(value.__func__, width, depth)}"
 
     def location(self, value: Any) -> Location | None:
         """Return the function's place."""
@@ -220,7 +220,7 @@ class Properties(Family):
 
     kind = "property"
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return ``property`` and its getter."""
         getter = value.fget if isinstance(value, property) else value.func
         return f"property {getattr(getter, '__name__', '')}".rstrip()
@@ -237,13 +237,13 @@ class Partials(Family):
 
     kind = "method"
 
-    def text(self, value: functools.partial[Any], room: int, depth: int, view: View) -> str:
+    def text(self, value: functools.partial[Any], width: int, depth: int, view: View) -> str:
         """Return ``partial(function, arguments)``."""
-        arguments = [view.text(argument, room // 4, depth - 1) for argument in value.args[:8]]
+        arguments = [view.text(argument, width // 4, depth - 1) for argument in value.args[:8]]
         arguments += [
-            f"{name}={view.text(item, room // 4, depth - 1)}" for name, item in list(value.keywords.items())[:8]
+            f"{name}={view.text(item, width // 4, depth - 1)}" for name, item in list(value.keywords.items())[:8]
         ]
-        return f"partial({', '.join([view.text(value.func, room // 2, depth - 1), *arguments])})"
+        return f"partial({', '.join([view.text(value.func, width // 2, depth - 1), *arguments])})"
 
     def children(self, value: functools.partial[Any], expression: str | None, view: View) -> Children | None:
         """Return function and arguments."""
@@ -259,7 +259,7 @@ class Partials(Family):
 class Codes(Family):
     """Code objects."""
 
-    def text(self, value: types.CodeType, room: int, depth: int, view: View) -> str:
+    def text(self, value: types.CodeType, width: int, depth: int, view: View) -> str:
         """Return name, file and line."""
         return f"code {value.co_name}({parameters_of(value)}), {value.co_filename}:{value.co_firstlineno}"
 
@@ -274,7 +274,7 @@ class Modules(Family):
 
     kind = "class"
 
-    def text(self, value: types.ModuleType, room: int, depth: int, view: View) -> str:
+    def text(self, value: types.ModuleType, width: int, depth: int, view: View) -> str:
         """Return ``<module name>``."""
         return f"<module {instance_dictionary(value).get('__name__', '?')}>"
 
@@ -302,7 +302,7 @@ class Modules(Family):
 class Generators(Family):
     """Generators and coroutines: where they are, and their locals."""
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the kind, the function and the line where it waits."""
         code, frame = _code_and_frame(value)
         name = f"{qualified_name_of(type(value))} {qualified_name(code)}"
@@ -335,10 +335,12 @@ _traceback_of = BaseException.__dict__["__traceback__"].__get__
 class Exceptions(Family):
     """Exceptions: class and arguments, causes below."""
 
-    def text(self, value: BaseException, room: int, depth: int, view: View) -> str:
+    def text(self, value: BaseException, width: int, depth: int, view: View) -> str:
         """Return ``ValueError('message')``."""
         arguments = _arguments_of(value)
-        inside = ", ".join(view.text(argument, room // max(len(arguments), 1), depth - 1) for argument in arguments[:8])
+        inside = ", ".join(
+            view.text(argument, width // max(len(arguments), 1), depth - 1) for argument in arguments[:8]
+        )
         return f"{qualified_name_of(type(value))}({inside})"
 
     def children(self, value: BaseException, expression: str | None, view: View) -> Children | None:

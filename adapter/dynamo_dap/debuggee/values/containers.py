@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.values.objects import attributes_of, fields_text
 from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.debuggee.values.type_facts import class_dictionary, mro_of, qualified_name_of
 
-_LEAST_ROOM = 8
+_LEAST_WIDTH = 8
 """Characters below which another item is not begun."""
 
 
@@ -60,37 +60,37 @@ class IndexedItems(Children):
         return variables
 
 
-def items_text(opening: str, items: Iterable[str], count: int, closing: str, room: int, counted: str = "items") -> str:
+def items_text(opening: str, items: Iterable[str], count: int, closing: str, width: int, counted: str = "items") -> str:
     """Return items between brackets, as many as fit, then how many there are when some are left out."""
     parts: list[str] = []
     rest = f" ({count} {counted})"
-    left = room - len(opening) - len(closing) - len(rest)
+    left = width - len(opening) - len(closing) - len(rest)
     for part in items:
         if parts and left < len(part) + 2:
             break
         parts.append(part)
         left -= len(part) + 2
-        if left < _LEAST_ROOM:
+        if left < _LEAST_WIDTH:
             break
     if len(parts) == count:
         return f"{opening}{', '.join(parts)}{closing}"
     return f"{opening}{', '.join([*parts, '…'])}{closing}{rest}"
 
 
-def _previews(items: Iterator[Any], room: int, depth: int, view: View) -> Iterator[str]:
-    share = max(room // 2, _LEAST_ROOM)
+def _previews(items: Iterator[Any], width: int, depth: int, view: View) -> Iterator[str]:
+    share = max(width // 2, _LEAST_WIDTH)
     return (view.text(item, share, depth - 1) for item in items)
 
 
 class Sequences(Family):
     """What has items by number: lists, tuples, deques."""
 
-    room = PREVIEW_OF_CONTAINER
+    width = PREVIEW_OF_CONTAINER
 
     base: Any
     opening, closing = "[", "]"
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the first items."""
         count = self.base.__len__(value)
         opening, closing = self.opening, self.closing
@@ -98,7 +98,7 @@ class Sequences(Family):
             opening, closing = f"{qualified_name_of(type(value))}({opening}", f"{closing})"
         if depth <= 0 and count:
             return f"{opening}…{closing}"
-        return items_text(opening, _previews(self.base.__iter__(value), room, depth, view), count, closing, room)
+        return items_text(opening, _previews(self.base.__iter__(value), width, depth, view), count, closing, width)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the items by index, and what a subclass stores beside them."""
@@ -137,12 +137,12 @@ class Tuples(Sequences):
     base = tuple
     opening, closing = "(", ")"
 
-    def text(self, value: tuple[Any, ...], room: int, depth: int, view: View) -> str:
+    def text(self, value: tuple[Any, ...], width: int, depth: int, view: View) -> str:
         """Return the first items, a named tuple with its fields' names."""
         fields = named_tuple_fields(value)
         if fields is not None:
-            return fields_text(qualified_name_of(type(value)), fields, room, depth, view)
-        text = super().text(value, room, depth, view)
+            return fields_text(qualified_name_of(type(value)), fields, width, depth, view)
+        text = super().text(value, width, depth, view)
         one = tuple.__len__(value) == 1 and type(value) is tuple
         return f"{text[:-1]},)" if one and text.endswith(")") and not text.endswith("items)") else text
 
@@ -179,9 +179,9 @@ def named_tuple_fields(value: tuple[Any, ...]) -> list[tuple[str, Any]] | None:
 class Sets(Family):
     """Sets: items in their order of iteration, numbered."""
 
-    room = PREVIEW_OF_CONTAINER
+    width = PREVIEW_OF_CONTAINER
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the first items."""
         base: Any = set if isinstance(value, set) else frozenset
         count = base.__len__(value)
@@ -191,7 +191,7 @@ class Sets(Family):
             return f"{qualified_name_of(type(value))}()"
         if depth <= 0:
             return f"{opening}…{closing}"
-        return items_text(opening, _previews(base.__iter__(value), room, depth, view), count, closing, room)
+        return items_text(opening, _previews(base.__iter__(value), width, depth, view), count, closing, width)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the items numbered; they have no expression of their own."""
@@ -211,9 +211,9 @@ class Sets(Family):
 class Dictionaries(Family):
     """Dictionaries: ``[key]`` children in their order."""
 
-    room = PREVIEW_OF_CONTAINER
+    width = PREVIEW_OF_CONTAINER
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the first items."""
         count = _length(value)
         plain = type(value) is dict
@@ -222,11 +222,11 @@ class Dictionaries(Family):
             return f"{opening}{closing}"
         if depth <= 0:
             return f"{opening}…{closing}"
-        share = max(room // 2, _LEAST_ROOM)
+        share = max(width // 2, _LEAST_WIDTH)
         parts = (
             f"{view.text(key, share, depth - 1)}: {view.text(item, share, depth - 1)}" for key, item in _items(value)
         )
-        return items_text(opening, parts, count, closing, room)
+        return items_text(opening, parts, count, closing, width)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the items by key, in pages, and what a subclass stores beside them."""
@@ -276,12 +276,12 @@ _LITERALS: frozenset[type] = frozenset({str, int, bool, bytes, type(None)})
 class DictionaryViews(Family):
     """``keys()``, ``values()``, ``items()`` of a dictionary."""
 
-    room = PREVIEW_OF_CONTAINER
+    width = PREVIEW_OF_CONTAINER
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the first items."""
         name = qualified_name_of(type(value))
-        return items_text(f"{name}([", _previews(iter(value), room, depth, view), len(value), "])", room)
+        return items_text(f"{name}([", _previews(iter(value), width, depth, view), len(value), "])", width)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the items numbered."""

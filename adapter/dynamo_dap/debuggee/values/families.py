@@ -34,11 +34,11 @@ class Family:
 
     kind: str | None = None
     """DAP ``VariablePresentationHint.kind`` of the values."""
-    room: int = MAXIMUM_TEXT
+    width: int = MAXIMUM_TEXT
     """Characters of the text in a pane; the clipboard gets more."""
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
-        """Return the value as text of about ``room`` characters; ``depth`` more containers may be opened."""
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+        """Return the value as text of about ``width`` characters; ``depth`` more containers may be opened."""
         return f"<{qualified_name_of(type(value))} object>"
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
@@ -56,7 +56,7 @@ class Family:
     def present(self, value: Any, expression: str | None, view: View) -> Value:
         """Return the value as it is shown."""
         return Value(
-            text=bounded_text(self.text(value, self.room, DEPTH_OF_PREVIEW, view)),
+            text=bounded_text(self.text(value, self.width, DEPTH_OF_PREVIEW, view)),
             type_name=self.type_name(value),
             children=self.children(value, expression, view),
             kind=self.kind,
@@ -111,7 +111,7 @@ class View:
     """How values look from where they are shown. What is below a value is shown through the view that showed it.
 
     This one shows what objects hold. While Dynamo traces, objects have changes that are not carried out yet, and the
-    view of that room lays them over.
+    view of that package lays them over.
     """
 
     def value(self, value: object, expression: str | None = None) -> Value:
@@ -123,11 +123,11 @@ class View:
         except BaseException as problem:  # noqa: BLE001 - an object may be broken in any way; its neighbours still show
             return Value(f"<{qualified_name_of(type(value))}: cannot be shown ({text_of_raised(problem)})>")
 
-    def text(self, value: object, room: int = MAXIMUM_TEXT, depth: int = DEPTH_OF_PREVIEW) -> str:
-        """Return the object's text alone, bounded to ``room`` characters."""
+    def text(self, value: object, width: int = MAXIMUM_TEXT, depth: int = DEPTH_OF_PREVIEW) -> str:
+        """Return the object's text alone, bounded to ``width`` characters."""
         try:
             seen = self.seen(value)
-            return bounded_text(family_of(seen).text(seen, room, depth, self), max(room, 1))
+            return bounded_text(family_of(seen).text(seen, width, depth, self), max(width, 1))
         except Interrupted:
             raise
         except BaseException as problem:  # noqa: BLE001 - as in value
@@ -156,6 +156,6 @@ def present(value: object, expression: str | None = None) -> Value:
     return PLAIN.value(value, expression)
 
 
-def preview(value: object, room: int = MAXIMUM_TEXT, depth: int = DEPTH_OF_PREVIEW) -> str:
-    """Return the value's text alone, bounded to ``room`` characters."""
-    return PLAIN.text(value, room, depth)
+def preview(value: object, width: int = MAXIMUM_TEXT, depth: int = DEPTH_OF_PREVIEW) -> str:
+    """Return the value's text alone, bounded to ``width`` characters."""
+    return PLAIN.text(value, width, depth)

@@ -87,14 +87,14 @@ def class_variable(value: object, expression: str | None, view: View) -> Variabl
 class ObjectFamily(Family):
     """Any object: ``<ClassName object>`` with its stored attributes below."""
 
-    room = PREVIEW_OF_CONTAINER
+    width = PREVIEW_OF_CONTAINER
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the class's name; a dataclass also its fields."""
         fields = dataclass_fields(value)
         if fields is None:
             return f"<{qualified_name_of(type(value))} object>"
-        return fields_text(qualified_name_of(type(value)), fields, room, depth, view)
+        return fields_text(qualified_name_of(type(value)), fields, width, depth, view)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the attributes, then the class."""
@@ -117,12 +117,12 @@ def dataclass_fields(value: object) -> list[tuple[str, Any]] | None:
     return [(name, stored[name]) for name in shown if name in stored]
 
 
-def fields_text(name: str, fields: list[tuple[str, Any]], room: int, depth: int, view: View) -> str:
-    """Return ``Name(field=value, ...)`` in about ``room`` characters."""
+def fields_text(name: str, fields: list[tuple[str, Any]], width: int, depth: int, view: View) -> str:
+    """Return ``Name(field=value, ...)`` in about ``width`` characters."""
     if depth <= 0 and fields:
         return f"{name}(…)"
     parts: list[str] = []
-    left = room - len(name) - 2
+    left = width - len(name) - 2
     for field, value in fields:
         if left < len(field) + _LEAST_ROOM:
             parts.append("…")
@@ -143,7 +143,7 @@ class Classes(Family):
 
     kind = "class"
 
-    def text(self, value: type, room: int, depth: int, view: View) -> str:
+    def text(self, value: type, width: int, depth: int, view: View) -> str:
         """Return ``<class 'module.Name'>``."""
         return f"<class '{full_name_of(value)}'>"
 

@@ -1,6 +1,6 @@
 """How any real Python object is shown: the entry point of this package.
 
-``present(value, expression)`` gives text, type, location and children; ``preview(value, room)`` the text alone.
+``present(value, expression)`` gives text, type, location and children; ``preview(value, width)`` the text alone.
 Importing this module registers every family. Runs on the held thread; the values made live as long as the pause.
 """
 

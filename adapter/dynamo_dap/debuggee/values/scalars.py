@@ -25,7 +25,7 @@ _LONG_INTEGER = 1_000
 class Singletons(Family):
     """``None``, ``...``, ``NotImplemented``, booleans."""
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return its name."""
         return repr(value)
 
@@ -34,7 +34,7 @@ class Singletons(Family):
 class Integers(Family):
     """Integers, and subclasses of ``int`` by their integer value."""
 
-    def text(self, value: int, room: int, depth: int, view: View) -> str:
+    def text(self, value: int, width: int, depth: int, view: View) -> str:
         """Return the digits, or how many bits there are."""
         bits = int.bit_length(value)
         text = int.__repr__(value) if bits <= _LONG_INTEGER else f"<int of {bits} bits>"
@@ -45,7 +45,7 @@ class Integers(Family):
 class Floats(Family):
     """Floats, and subclasses by their float value."""
 
-    def text(self, value: float, room: int, depth: int, view: View) -> str:
+    def text(self, value: float, width: int, depth: int, view: View) -> str:
         """Return the shortest digits that give the number."""
         text = float.__repr__(value)
         return text if type(value) is float else f"{qualified_name_of(type(value))}({text})"
@@ -55,7 +55,7 @@ class Floats(Family):
 class Complexes(Family):
     """Complex numbers."""
 
-    def text(self, value: complex, room: int, depth: int, view: View) -> str:
+    def text(self, value: complex, width: int, depth: int, view: View) -> str:
         """Return the number as Python writes it."""
         text = complex.__repr__(value)
         return text if type(value) is complex else f"{qualified_name_of(type(value))}({text})"
@@ -65,13 +65,13 @@ class Complexes(Family):
 class Texts(Family):
     """Strings: quoted, cut at the end."""
 
-    def text(self, value: str, room: int, depth: int, view: View) -> str:
+    def text(self, value: str, width: int, depth: int, view: View) -> str:
         """Return the quoted string, or its beginning and how long it is."""
         length = str.__len__(value)
-        if length <= room - 2:
+        if length <= width - 2:
             text = str.__repr__(value)
         else:
-            text = f"{str.__repr__(str.__getitem__(value, slice(0, max(room - 24, 8))))}… ({length} characters)"
+            text = f"{str.__repr__(str.__getitem__(value, slice(0, max(width - 24, 8))))}… ({length} characters)"
         return text if type(value) is str else f"{qualified_name_of(type(value))}({text})"
 
 
@@ -79,11 +79,11 @@ class Texts(Family):
 class Bytes(Family):
     """Byte strings: quoted, cut at the end."""
 
-    def text(self, value: bytes | bytearray, room: int, depth: int, view: View) -> str:
+    def text(self, value: bytes | bytearray, width: int, depth: int, view: View) -> str:
         """Return the quoted bytes, or their beginning and how many there are."""
         base: type[bytes] | type[bytearray] = bytes if isinstance(value, bytes) else bytearray
         length = len(memoryview(value))
-        shown = max(room // 4, 8)
+        shown = max(width // 4, 8)
         text = repr(base(memoryview(value)[:shown]))
         if length > shown:
             text = f"{text}… ({length} bytes)"
@@ -96,7 +96,7 @@ class EnumMembers(ObjectFamily):
 
     kind = "property"
 
-    def text(self, value: enum.Enum, room: int, depth: int, view: View) -> str:
+    def text(self, value: enum.Enum, width: int, depth: int, view: View) -> str:
         """Return class and member; for a combination of flags that has no name, the number."""
         stored = instance_dictionary(value)
         name = stored.get("_name_")
@@ -141,9 +141,9 @@ _EXACT_REPRESENTATION: tuple[type, ...] = (
 class ExactlyRepresented(ObjectFamily):
     """Standard types whose ``repr`` is short, cheap and not the user's. A subclass is shown as any object."""
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the ``repr`` when the type is exactly one of the known."""
-        return repr(value) if type(value) in _EXACT_REPRESENTATION else super().text(value, room, depth, view)
+        return repr(value) if type(value) in _EXACT_REPRESENTATION else super().text(value, width, depth, view)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return what a subclass stores; nothing below the standard types themselves."""
@@ -166,7 +166,7 @@ _BY_NAME = (
 class RepresentedByName(Family):
     """Small values of libraries that may not be imported."""
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the library's own ``repr``."""
         return repr(value)
 
@@ -175,7 +175,7 @@ class RepresentedByName(Family):
 class ArrayScalars(Family):
     """NumPy's numbers."""
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the digits; the type stands beside them."""
         return str(value)
 
@@ -184,7 +184,7 @@ class ArrayScalars(Family):
 class Ranges(Family):
     """Ranges: their three numbers, and the numbers in them."""
 
-    def text(self, value: range, room: int, depth: int, view: View) -> str:
+    def text(self, value: range, width: int, depth: int, view: View) -> str:
         """Return ``range(start, stop)``."""
         return range.__repr__(value)
 

@@ -51,7 +51,7 @@ class Tensors(Family):
 
     kind = "data"
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return dtype, shape, device, and whether it requires a gradient."""
         return tensor_text(value)
 
@@ -219,7 +219,7 @@ _COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
 class Sizes(Family):
     """``torch.Size``."""
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return ``torch.Size([3, s0])``."""
         from dynamo_dap.debuggee.torch_internals.symbols import size_text
 
@@ -238,7 +238,7 @@ class SymbolicNumbers(Family):
 
     kind = "data"
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the expression."""
         return str(expression_of(value))
 
@@ -252,7 +252,7 @@ class SymbolicNumbers(Family):
 class Modules(Family):
     """``nn.Module``: parameters, buffers, submodules, then other attributes."""
 
-    def text(self, value: Any, room: int, depth: int, view: View) -> str:
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return ``Linear module``; ``extra_repr`` is the user's code and is not called."""
         return f"<{self.type_name(value)} module>"
 
