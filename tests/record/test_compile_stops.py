@@ -23,7 +23,7 @@ def test_a_recompile_stops_before_the_new_trace(session: Session) -> None:
     stop = session.wait_for_stop("exception")
     info = info_of(session, stop)
     assert info["exceptionId"] == "Recompile: select [0/1]"
-    assert "0/0 does not serve" in info["description"]
+    assert "A guard of 0/0 failed" in info["description"]
     assert "value then: 'double'" in info["description"], info
     assert "value now: 5" in info["description"], info
     assert stop.frame.name == "select"

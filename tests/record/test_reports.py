@@ -325,7 +325,7 @@ def test_what_changed_from_call_to_call_is_told_with_advice(tmp_path: Path) -> N
     assert "because: Changed from call to call of limited: word" in told
     assert [one for one in lines if "Graph break" in one and "limit" in one] == []
     assert re.search(r"^ attend \[0/0\] \d+\.\d\d s.*, \d+ guards$", told, re.MULTILINE)
-    assert "Recompile [1/0] did not serve: size 0 of key_cache was 15 and is 16" in told
+    assert "Recompile: a guard of [1/0] failed: size 0 of key_cache was 15 and is 16" in told
 
 
 def test_the_page_holds_everything_and_runs_nothing_but_its_own(tmp_path: Path) -> None:

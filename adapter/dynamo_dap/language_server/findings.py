@@ -176,7 +176,7 @@ def _recompiled(function: CompiledFunction, compiled: Compile, failure: GuardFai
     return Finding(
         Kind.RECOMPILE,
         at,
-        f"Recompiled: {failure.text or failure.expression}\n[{failure.compile_id}] did not serve{values}",
+        f"Recompiled: {failure.text or failure.expression}\nA guard of [{failure.compile_id}] failed{values}",
         at.line,
         function,
         is_about_function=failure.place is None,
@@ -189,7 +189,7 @@ def _recompiled(function: CompiledFunction, compiled: Compile, failure: GuardFai
 def _limited(function: CompiledFunction, compiled: Compile, limit: str) -> Finding:
     at = function.place or Place("", 1)
     reasons = [
-        Related(one.place or at, f"[{one.compile_id}] did not serve: {one.text or one.expression}")
+        Related(one.place or at, f"a guard of [{one.compile_id}] failed: {one.text or one.expression}")
         for one in compiled.failures
     ]
     message = f"Recompile limit: {function.name} was compiled too often ({limit}) and runs eagerly from here on"

@@ -69,8 +69,8 @@ class SourceRead(_Event, tag="sourceRead"):
 
     path: str
     digests: str
-    """``zlib.crc32`` of each line, in UTF-8 without what is white at its end, as 8 hexadecimal digits; empty when the
-    file had changed before it was read."""
+    """``zlib.crc32`` of each line, in UTF-8 without trailing whitespace, as 8 hexadecimal digits; empty when the file
+    had changed before it was read."""
     is_library: bool = False
     """Whether it is an installed package's, not the user's."""
 

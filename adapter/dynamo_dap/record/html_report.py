@@ -327,7 +327,7 @@ def _compile(session: Session, function: CompiledFunction, compiled: Compile, li
     caller = caller_of(function, compiled)
     parts = [_line(session, "Called at", caller)] if caller is not None else []
     parts += [
-        f"<p>[{escape(one.compile_id)}] did not serve: {escape(one.text or one.expression)}"
+        f"<p>A guard of [{escape(one.compile_id)}] failed: {escape(one.text or one.expression)}"
         f"{_at(', guarded at', one.place)}</p>"
         for one in compiled.failures
     ]

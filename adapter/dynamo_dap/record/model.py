@@ -89,7 +89,7 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
 
 
 class Guard(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """A condition under which the compiled code serves."""
+    """A condition under which the compiled code is valid."""
 
     expression: str
     type: str
@@ -116,7 +116,7 @@ class Symbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
 
 
 class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """Why an earlier compile did not serve a call."""
+    """A guard of an earlier compile that failed, so that a call was compiled again."""
 
     compile_id: str
     expression: str
@@ -169,7 +169,7 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     seconds: float | None = None
     """What it took, without the time that a debugger held it."""
     recompiled: list[str] = []
-    """Why earlier compiles did not serve, one sentence each."""
+    """Why earlier compiles could not be used, one sentence each."""
     failures: list[GuardFailure] = []
     attempts: list[Attempt] = field(default_factory=lambda: [Attempt(1)])
     graphs: list[Graph] = []

@@ -133,8 +133,8 @@ def _print_compile(function: CompiledFunction, compiled: Compile, console: Conso
         console.print(_indented(f"called at {caller.path}:{caller.line}"))
     for failure in compiled.failures:
         where = f" at {failure.place.path}:{failure.place.line}" if failure.place is not None else ""
-        line = f"[{failure.compile_id}] did not serve: {failure.text or failure.expression}{where}"
-        console.print(f"    [cyan]Recompile[/cyan] {escape(line)}")
+        line = f"a guard of [{failure.compile_id}] failed: {failure.text or failure.expression}{where}"
+        console.print(f"    [cyan]Recompile[/cyan]: {escape(line)}")
     for found in compiled.breaks:
         where = f" at {found.place.path}:{found.place.line}" if found.place is not None else ""
         identifier = f" [{found.id}]" if found.id else ""

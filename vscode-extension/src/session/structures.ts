@@ -72,7 +72,7 @@ export interface Compile {
     place?: Place;
     /** What it took, without the time that a debugger held it. */
     seconds?: number;
-    /** Why earlier compiles did not serve, one sentence each. */
+    /** Why earlier compiles could not be used, one sentence each. */
     recompiled?: string[];
     failures?: GuardFailure[];
     attempts: Attempt[];
@@ -118,7 +118,7 @@ export interface GraphNode {
     expression?: string;
 }
 
-/** A condition under which the compiled code serves. */
+/** A condition under which the compiled code is valid. */
 export interface Guard {
     expression: string;
     /** The method of `GuardBuilder`: `TENSOR_MATCH` ... */
@@ -131,7 +131,7 @@ export interface Guard {
     text?: string;
 }
 
-/** Why an earlier compile did not serve a call. */
+/** A guard of an earlier compile that failed, so that a call was compiled again. */
 export interface GuardFailure {
     compileId: string;
     /** The guard that failed, in torch's words. */

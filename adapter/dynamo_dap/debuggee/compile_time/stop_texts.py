@@ -74,7 +74,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
     name = user_function_name(compiling.code)
     lines: list[str] = []
     for failure in failures:
-        lines.append(f"{failure.compile_id} does not serve: {failure.expression}")
+        lines.append(f"A guard of {failure.compile_id} failed: {failure.expression}")
         then, now = values_then_and_now(failure, compiling.frame)
         if then is not None:
             lines.append(f"  value then: {then}")
@@ -91,7 +91,7 @@ def limit_reached(code: types.CodeType, limit: str) -> RaisedException:
     """Tell that a function was compiled too often."""
     lines = [
         f"torch compiled this function as often as its setting '{limit}' allows.",
-        "Then: calls that no earlier compile serves run eagerly.",
+        "From now on, calls that match no earlier compile run eagerly.",
         f"Hint: look at what recompiles (filter 'recompile'), or raise torch's configuration of {limit}.",
     ]
     return _raised(f"Recompile limit: {user_function_name(code)} exceeds {limit}", lines)

@@ -147,7 +147,7 @@ def _node(node: Any, texts: NodeTexts) -> Node:
 
 
 def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
-    """Return why an earlier compile did not serve the call that ``frame`` is about to run."""
+    """Return which guard of an earlier compile failed for the call that ``frame`` is about to run."""
     then, now = values_then_and_now(failure, frame) if frame is not None else (None, None)
     return GuardFailure(
         compile_id=failure.compile_id,

@@ -1,8 +1,8 @@
 """Tells when the program imports a module of torch, without importing it.
 
 Torch takes seconds to import, and a program may set environment variables first: the debugger waits until the program
-imports what it hooks into. A finder at the front of ``sys.meta_path`` watches for one module, and takes itself out when
-it has come. Runs on whichever thread imports.
+imports the module that it hooks into. A finder at the front of ``sys.meta_path`` watches for that module, and removes
+itself once it is imported. Runs on whichever thread imports.
 """
 
 from __future__ import annotations

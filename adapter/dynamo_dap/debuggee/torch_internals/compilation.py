@@ -1,4 +1,4 @@
-"""Compiles: backend, options and time of one in progress; cache entries, resume functions and phases of those before.
+"""Facts of compiles: backend, options and time of the current one; cache entries, resume functions, phases of others.
 
 Compiling thread.
 """

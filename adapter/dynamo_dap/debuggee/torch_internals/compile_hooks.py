@@ -1,9 +1,9 @@
-"""Tells what happens to a compile: it begins, restarts, breaks the graph, hands a graph to the backend, ends.
+"""Reports the events of a compile: it begins, restarts, breaks the graph, hands a graph to the backend, ends.
 
 Functions of torch that run once per compile, attempt, graph or graph break are wrapped; each wrapper calls the original
-with what it was given and then tells the observers. Wrappers are in only while an observer wants what they tell. They
-run on the compiling thread, most of them under Dynamo's compile lock. An exception of an observer goes to
-``on_problem`` and never into the compile. One ``CompileHooks`` per process, as the functions are.
+with its arguments and then notifies the observers. Wrappers are installed only while an observer wants their events.
+They run on the compiling thread, most of them under Dynamo's compile lock. An exception of an observer goes to
+``on_problem`` and never into the compile. One ``CompileHooks`` per process, since the wrapped functions are global.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class CompileObserver:
         """It is over."""
 
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
-        """No cache entry serves this call: torch's entries, and for each why it does not."""
+        """No cache entry matches this call: torch's entries, and for each the reason."""
 
     def limit_checked(self, compiling: FrameCompile, limit: str | None) -> None:
         """Torch counted the compiles; ``limit`` is the name of the setting that is exceeded, if one is."""

@@ -1,6 +1,6 @@
-"""What Dynamo knew when it generated code and forgets afterwards: the graph, and which user statements are replayed.
+"""Keeps what Dynamo forgets after it generated code: the graph, and which user statements are replayed.
 
-A hook that torch calls with each new code object, at the end of its compile, takes it down. Runs on the compiling
+It is saved by a hook that torch calls with each new code object, at the end of its compile. Runs on the compiling
 thread. A record lives as long as the function it is about.
 """
 

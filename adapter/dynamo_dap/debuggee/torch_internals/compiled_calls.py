@@ -1,7 +1,7 @@
-"""What the program's calls of compiled functions returned: for a run in which an edit is tried. Any thread of it.
+"""What the program's calls of compiled functions returned, for a run in which an edit is tried. Any thread.
 
-Only calls from ordinary Python are told, not those that a compiled function makes: which of these are calls at all
-depends on where its graphs break.
+Only calls from ordinary Python are reported. Whether a call inside a compiled function happens at all depends on where
+its graphs break.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Tells when Dynamo begins and ends to compile on a thread.
+"""Reports when Dynamo starts and stops compiling on a thread.
 
-``callback_handler`` calls its own callbacks for the first of several threads that compile at once, and on the last one;
-whoever has to undo on a thread what was done there needs both for each. Installed on any thread, called on the
-compiling one; stays in until it is removed.
+Torch's own ``callback_handler`` reports only the start of the first and the end of the last of several threads that
+compile at once; here each thread reports both, so that what was done on a thread can be undone there. Installed on any
+thread, called on the compiling one; stays installed until it is removed.
 """
 
 from __future__ import annotations

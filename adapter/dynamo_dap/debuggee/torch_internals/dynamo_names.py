@@ -1,9 +1,9 @@
-"""The names that Dynamo gives, told from the user's: resume functions, what it puts into globals, and into locals.
+"""Recognises names that Dynamo made up: resume functions, and what it puts into globals and locals.
 
 A resume function (``torch_dynamo_resume_in_fn_at_51``) runs the rest of a user's function after a graph break; its own
-arguments are a saved value stack and the frames around it. Generated code has temporaries. In the globals of the user's
-module stand compiled graphs, resume functions, and whatever else generated code needs. All of it is shown apart, in one
-group. Pure functions over code objects and names; any thread.
+arguments are a saved value stack and the frames around it. Generated code has temporaries. Dynamo adds compiled graphs,
+resume functions and whatever else generated code needs to the globals of the user's module. All of these variables are
+shown in a group of their own. Pure functions over code objects and names; any thread.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Compiling thread; nothing is realized.
 
-An operation that fails while its result's shape is worked out is raised by Dynamo as ``TorchRuntimeError``, made of a
-graph break that is made of the operation's own error. An exception that the traced code raises is an
-``ObservedException``, and a tracker in ``exn_vt_stack``; where no traced function catches it, it becomes a graph break.
+When an operation fails while Dynamo computes the shape of its result, Dynamo raises a ``TorchRuntimeError`` that wraps
+a graph break that wraps the operation's own error. An exception that the traced code raises is an ``ObservedException``
+and a tracker in ``exn_vt_stack``; where no traced function catches it, it becomes a graph break.
 """
 
 from __future__ import annotations

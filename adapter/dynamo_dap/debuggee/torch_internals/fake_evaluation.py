@@ -1,9 +1,9 @@
-"""Computing with the FakeTensors and symbols of a paused trace so that the trace does not notice.
+"""Computes with the FakeTensors and symbols of a paused trace without changing the trace.
 
 Inside ``evaluating``: nothing is compiled; tensor calls run under the trace's FakeTensorMode; comparisons of symbols
-use this call's numbers and leave no guard; what would need a tensor's data raises instead of making a new symbol; real
-tensors are converted apart from the trace's own conversions; the program's tensors cannot be changed in place; random
-states and global switches are put back. Tracing thread.
+use the values of this call and add no guard; what would need a tensor's data raises instead of making a new symbol;
+real tensors are converted apart from the trace's own conversions; the program's tensors cannot be changed in place;
+random states and global switches are restored. Tracing thread.
 """
 
 from __future__ import annotations

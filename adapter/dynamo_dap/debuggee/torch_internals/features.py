@@ -1,4 +1,4 @@
-"""Named features that stand on private names of torch, probed once each.
+"""Named features that depend on private names of torch, each probed once.
 
 Declared at import time by the modules of this room; probed on whichever thread first asks, after torch arrived; the
 answers live as long as the process.

@@ -1,7 +1,7 @@
 """Reading the value stack of a frame. Runs on the thread whose frame it is.
 
-torch reads slots without asking whether they still hold references, so a depth must be right: too large a depth reads
-dangling pointers. ``code_analysis.stack_depth`` computes it.
+torch's function reads as many slots as it is told to, whether or not they still hold references: with too large a depth
+it reads dangling pointers. ``code_analysis.stack_depth`` computes the depth.
 """
 
 from __future__ import annotations

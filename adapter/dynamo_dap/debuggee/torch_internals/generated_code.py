@@ -1,8 +1,8 @@
 """Code that Dynamo generated: when it is about to run, which function it was made from, the cache entry it belongs to.
 
 ``Notifier`` is called by torch just before generated code runs, on the thread that runs it. The lookups read torch's
-own tables and may be called on any thread. Code objects are told apart by identity: generated ones can be unhashable,
-and ``==`` compares them by value.
+own tables and may be called on any thread. Code objects are compared by identity: generated ones can be unhashable, and
+``==`` compares them by value.
 """
 
 from __future__ import annotations

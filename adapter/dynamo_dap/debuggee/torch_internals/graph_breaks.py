@@ -1,4 +1,4 @@
-"""What torch says of a graph break: its exceptions taken apart, and what becomes of the function. Compiling thread.
+"""Parses what torch reports about a graph break, and tells what happens to the function. Compiling thread.
 
 The text is made by ``torch._dynamo.exc.format_graph_break_message``: the kind of break, then ``Explanation:``,
 ``Hint:`` and ``Developer debug context:``, then a link that holds the id in torch's registry of graph breaks. A break

@@ -1,8 +1,8 @@
 """The guards that a trace has asked for so far, and what the shape environment will add to them. Read only.
 
 A ``Guard`` names a check of ``GuardBuilder`` and the source it is about; its expression is made only when tracing is
-over. Here it is written from the check's name and the real object, where that can be had without the user's code. The
-guards of a compile that is over have torch's own expressions. Compiling thread.
+over. Here it is derived from the check's name and the real object, if that can be read without running user code. The
+guards of a finished compile have torch's own expressions. Compiling thread.
 """
 
 from __future__ import annotations

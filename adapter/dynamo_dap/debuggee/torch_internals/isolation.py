@@ -1,7 +1,7 @@
 """Contexts in which the debugger may call torch without the program noticing.
 
-Modes, hooks and global switches of torch act on whatever runs, the debugger's own calls included. These contexts take
-them away on the calling thread and put them back. Entered on the held thread, for the length of one read.
+Modes, hooks and global switches of torch affect whatever runs, including the debugger's own calls. These contexts turn
+them off on the calling thread and restore them. Entered on the held thread, for the length of one read.
 """
 
 from __future__ import annotations

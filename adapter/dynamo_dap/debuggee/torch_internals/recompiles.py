@@ -1,9 +1,8 @@
-"""Why cache entries do not serve a call: torch's sentences taken apart, and the user's line of the guard.
+"""Why a call matches no cache entry: the failed guards, parsed from torch's messages, and the lines that caused them.
 
-The sentence is made by ``torch._dynamo.guards.get_guard_fail_reason``: ``0/0: `` and the part of the guard that
-failed, then perhaps the stack of the user's that installed it. Torch does not always tell the line that asked for the
-guard: those of the compiles so far are remembered, by whoever records them. Compiling threads, under Dynamo's compile
-lock.
+A message of ``torch._dynamo.guards.get_guard_fail_reason`` has ``0/0: `` and the part of the guard that failed, then
+perhaps the user stack that installed it. Torch does not always report the line that asked for the guard, so the
+recorder remembers those of earlier compiles here. Compiling threads, under Dynamo's compile lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeping Dynamo away from the debugger's own functions.
 
-Hooks run on the program's threads while Dynamo watches them: every Python function that such a hook calls would be
-taken for the program's, counted, traced and compiled. A function marked here runs as plain Python, with all that it
+Hooks run on the program's threads while Dynamo is active there: it would take every Python function that a hook calls
+for the program's, and count, trace and compile it. A function marked here runs as plain Python, as does all that it
 calls. Any thread.
 """
 

@@ -1,7 +1,8 @@
-"""Symbolic sizes and numbers, read without asking their shape environment anything that it would remember.
+"""Symbolic sizes and numbers, read without changing the state of their shape environment.
 
-``SymNode.expr`` and ``ShapeEnv.replace`` shorten chains of replacements as they go, and comparing or printing through
-``SymInt`` may guard. Here expressions are read raw and substituted on the side. Runs on the held thread.
+``SymNode.expr`` and ``ShapeEnv.replace`` shorten chains of replacements in place, and comparing or printing a
+``SymInt`` may add a guard. Here raw expressions are read, and replacements substituted on the side. Runs on the held
+thread.
 """
 
 from __future__ import annotations

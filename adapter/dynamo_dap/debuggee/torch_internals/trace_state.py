@@ -1,8 +1,8 @@
-"""Whether something changed a paused trace, and taking the change back.
+"""Detects changes of a paused trace, and undoes them.
 
-``TraceState`` copies what Dynamo keeps about the trace (containers two levels deep) before an expression runs that was
-given the interpreter itself (``ctx``, ``tx``). ``changes`` tells, for a person, what is different now; ``restore`` puts
-everything back. Tracing thread; lives as long as one evaluation.
+``TraceState`` copies the state that Dynamo keeps about the trace (containers two levels deep) before an expression runs
+that can reach the interpreter itself (``ctx``, ``tx``). ``changes`` describes the differences for the user; ``restore``
+undoes them. Tracing thread; lives as long as one evaluation.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 ``TracedFrame`` is one function as its symbolic interpreter (``torch._dynamo.symbolic_convert``) has it now: where it
 stands, what its names and its value stack hold, and the graph, guards and side effects of the compile that it belongs
-to. It holds nothing but the interpreter, and is made anew wherever one is met. The values in it are Dynamo's
-VariableTrackers: opaque to the other rooms, who ask for their form. Tracing thread.
+to. It holds nothing but the interpreter, and is made anew wherever one is needed. The values in it are Dynamo's
+VariableTrackers, which are opaque to the other rooms: they ask for a tracker's form. Tracing thread.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TracedInstruction(NamedTuple):
 
 
 class TracedFrame:
-    """See the module. Two are equal when they are of the same run of the same function."""
+    """A function that Dynamo is tracing. Two are equal if they are of the same run of the same function."""
 
     __slots__ = ("translator",)
 

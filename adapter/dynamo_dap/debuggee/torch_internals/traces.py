@@ -1,4 +1,4 @@
-"""What Dynamo's traces pass: lines, and what names are assigned. For the record.
+"""Notes the lines that Dynamo traces and the values that names are assigned, for the record.
 
 A wrapper of ``starts_line`` notes lines; wrappers in the interpreter's table of instructions note what is stored in
 local variables. Both only keep references; texts are made when the compile ends. Compiling threads, under Dynamo's

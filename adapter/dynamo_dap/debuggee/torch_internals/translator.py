@@ -1,4 +1,4 @@
-"""Dynamo's symbolic interpreters on the Python stack: who runs, who called whom, which compile and attempt it is.
+"""Dynamo's symbolic interpreters on the Python stack: which one runs, who called it, its compile and attempt.
 
 torch/_dynamo/symbolic_convert.py: an ``InstructionTranslatorBase`` interprets one function; ``run`` is its loop.
 Tracing thread.

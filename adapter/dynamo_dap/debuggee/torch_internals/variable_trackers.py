@@ -1,8 +1,8 @@
-"""Reading Dynamo's VariableTrackers without waking them, and what the traced code stored on what they stand for.
+"""Reads Dynamo's VariableTrackers without realizing them, and the attributes that traced code stored on their values.
 
-``isinstance`` on a lazy tracker realizes it (adds guards and graph inputs), and so does almost any attribute: its class
-forwards what it does not have. So trackers are read through their ``__dict__`` alone, and told apart by ``type``. Runs
-on the tracing thread.
+``isinstance`` on a lazy tracker realizes it (adds guards and graph inputs), and so does almost any attribute, since its
+class forwards attributes that it lacks. So trackers are read through their ``__dict__`` alone, and distinguished by
+``type``. Runs on the tracing thread.
 """
 
 from __future__ import annotations

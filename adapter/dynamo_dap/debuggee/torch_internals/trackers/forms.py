@@ -1,7 +1,7 @@
 """What a VariableTracker stands for, in a few forms that know nothing of Dynamo's two hundred classes.
 
-``form_of`` reads a tracker into a form. Whatever holds parts holds them as they are: trackers, or real objects where
-Dynamo keeps those. Runs on the tracing thread; forms live as long as the pause.
+``form_of`` reads a tracker into a form. The parts of a form are not read: they are trackers still, or real objects
+where Dynamo keeps those. Runs on the tracing thread; forms live as long as the pause.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reading each class of VariableTracker into a form: a table by class name, looked up along the MRO.
 
-By name, so that another version of torch, with other classes, degrades to a base class's reading, and in the end to
-the class's name in words, with every tracker its fields hold. No iterator is advanced, nothing is realized. Runs on the
-tracing thread.
+Classes are looked up by name, so that a class of another version of torch is read as its base class, or, if no base is
+known either, shown by its name and every tracker in its fields. No iterator is advanced, nothing is realized. Runs on
+the tracing thread.
 """
 
 from __future__ import annotations
