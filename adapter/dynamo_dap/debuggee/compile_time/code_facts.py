@@ -1,4 +1,4 @@
-"""Which instructions of a traced code object begin a line of the user's, and which begin the function.
+"""Which instructions of a traced code object begin a line of the user's code, and which begin the function.
 
 Computed once per code object, from the instructions as Dynamo interprets them, on the tracing thread; kept, with the
 code object, for the life of the process.

@@ -1,7 +1,7 @@
 """Stops that are not at a line: graph breaks, recompiles, failures of the backend, specializations, guards, the limit.
 
-Each is an exception filter of the client's. Part of the compile-time engine; what it is told comes on the compiling
-thread. A restarted analysis tells the same things again: what was told in this compile before does not stop.
+Each is an exception filter of the client. Part of the compile-time engine; called on the compiling thread. A restarted
+analysis reports the same events again: an event that was reported before in the same compile does not stop.
 """
 
 from __future__ import annotations

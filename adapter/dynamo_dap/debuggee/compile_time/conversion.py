@@ -1,11 +1,10 @@
 """Trackers as Python values that an expression can compute with.
 
-Constants are themselves; tensors are their FakeTensors and symbols SymInts, or both the real ones of this call;
-containers are copies. An object of a
-user's class is itself, unless the traced code changed it or something it holds: calling a method on it would see the
-old values, so it becomes a copy with the changes laid over, as does whatever leads to it. What Dynamo only models (an
-iterator, a context manager) has a stand-in that cannot be used up. Tracing thread; a converter lives as long as one
-evaluation.
+Constants are themselves; tensors are FakeTensors and symbols SymInts, or both are the real values of this call;
+containers are copies. An object of a user's class is itself, unless the traced code changed it or something it holds:
+its methods would see the old values, so it is copied and the pending changes are applied to the copy, as are all
+objects that lead to it. What Dynamo only models (an iterator, a context manager) has a stand-in that cannot be advanced
+or entered. Tracing thread; a converter lives as long as one evaluation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Data breakpoints in a trace: before each instruction the watched variables are looked at, and compared with before.
+"""Data breakpoints in a trace: before each instruction the watched variables are compared with their last values.
 
-So a change stops right after the instruction that made it, wherever that was: in the variable's own function, or in one
-that it was handed to. Tracing thread only; nothing is kept between traces but where a variable was seen.
+So a change stops right after the instruction that made it, whether in the variable's own function or in one that it was
+passed to. Tracing thread only; between traces only the place where a variable was seen is kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The DAP ``disassemble`` request over traced code: the instructions as Dynamo interprets them.
 
-Dynamo cleans instructions up before it traces them, so they are listed from its interpreter, not from ``dis``; a row's
-address stands for an index. Rows beyond either end are padding, since VS Code's view scrolls on without end. Codes are
-numbered on the tracing thread and listed on the agent's reader thread; they are kept for the life of the process.
+Dynamo rewrites instructions before it traces them, so they are listed from its interpreter and not from ``dis``; a
+row's address encodes an index. Rows beyond either end are padding, since VS Code's view scrolls endlessly. Code objects
+are numbered on the tracing thread and listed on the agent's reader thread; they are kept for the life of the process.
 """
 
 from __future__ import annotations

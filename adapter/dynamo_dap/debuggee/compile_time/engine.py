@@ -1,7 +1,8 @@
 """The compile-time engine: stops Dynamo's interpreter at the user's lines and instructions.
 
-``arm`` runs on any thread and decides which hooks are in; everything else runs on the tracing thread, inside a hook,
-under Dynamo's compile lock. One per process, made when the program imports Dynamo. With nothing armed no hook is in.
+``arm`` runs on any thread and decides which hooks are installed; everything else runs on the tracing thread, inside a
+hook, under Dynamo's compile lock. One per process, made when the program imports Dynamo. While there are no
+breakpoints, steps or pause requests, no hook is installed.
 """
 
 from __future__ import annotations

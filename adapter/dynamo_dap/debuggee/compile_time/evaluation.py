@@ -1,12 +1,12 @@
 """Evaluates a user's expressions over a paused trace, so that the trace does not notice.
 
-A path (``z``, ``d["k"]``, ``self.weight``) is followed over the trackers, and its answer opens like them. Anything
-more is computed by Python on converted values: constants, FakeTensors under the trace's fake mode, SymInts whose
-comparisons leave no guard. What asks for a tensor's data (``loss.item()``, the truth of ``z.isnan().any()``) is
-computed once more, on the real values of this call. User functions that an expression calls really run. ``ctx`` is
-torch's ``ComptimeContext`` and ``tx`` the translator, where the program has no such name; whatever they change in the
-trace is taken back and told, and so ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` do nothing. Tracing
-thread; the agent bounds the time.
+A path (``z``, ``d["k"]``, ``self.weight``) is followed over the trackers, and its result is shown like them. Anything
+else is computed by Python on converted values: constants, FakeTensors under the trace's fake mode, SymInts whose
+comparisons add no guard. An expression that needs a tensor's data (``loss.item()``, the truth of ``z.isnan().any()``)
+is computed again on the real values of this call. User functions that an expression calls really run. ``ctx`` is
+torch's ``ComptimeContext`` and ``tx`` the translator, unless the program has variables of these names; whatever they
+change in the trace is undone and reported, so ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` have no
+effect. Tracing thread; the agent limits the time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which of debugpy's exception filters an exception stops for that is raised while Dynamo traces.
+"""Applies debugpy's exception filters to exceptions that are raised while Dynamo traces.
 
-The exception does not run: Dynamo raises it about the traced code, or hands it from one traced function to the next.
-What debugpy would have done with it in ordinary Python follows from who would catch it: the traced functions, and the
-Python code below them. Tracing thread; made of what is there at the moment, and kept for nothing.
+debugpy does not see these: Dynamo models the traced code's exceptions and passes them between the traced functions.
+Whether debugpy would have stopped in ordinary Python follows from who would catch the exception: the traced functions,
+and the Python code below them. Tracing thread; nothing is kept.
 """
 
 from __future__ import annotations

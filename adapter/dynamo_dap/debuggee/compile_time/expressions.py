@@ -1,7 +1,7 @@
-"""A user's expression or statements as code: parsed, checked, with the paths in it taken out.
+"""Compiles a user's expression or statements: parsed, checked, with the paths in it replaced by names.
 
 Each longest path (``self.fc.weight`` in ``self.fc.weight.shape[0] * 2``) becomes a name of its own, whose value comes
-from the trackers. Any thread; nothing here looks at the frame but through the functions it is given.
+from the trackers. Any thread; the frame is accessed only through the functions given.
 """
 
 from __future__ import annotations

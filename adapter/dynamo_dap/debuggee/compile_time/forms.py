@@ -1,9 +1,9 @@
-"""What Dynamo models, as it is shown and computed with: for each form its text, its children, its Python value.
+"""How each form of tracker is shown and computed with: its text, its children, its Python value.
 
-A form (``torch_internals.trackers``) is what a VariableTracker stands for. Each kind has one class here, a family as
-any Python type has one (``values.families``), which knows besides how a path goes on over it and how an expression
-computes with it. Whatever a form holds is shown and converted by whoever shows and converts the form. Stateless; used
-on the tracing thread.
+A form (``torch_internals.trackers``) is what a VariableTracker stands for. Each kind of form has one class here: a
+family, as each Python type has one (``values.families``), that also knows how a path continues through the form and how
+an expression computes with it. The parts of a form are shown and converted by the same view and converter as the form.
+Stateless; used on the tracing thread.
 """
 
 from __future__ import annotations

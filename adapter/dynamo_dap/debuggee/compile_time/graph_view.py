@@ -1,6 +1,6 @@
-"""The graph that Dynamo writes, for a person: nodes as lines of Python, the ``Graph`` scope, the graph as a document.
+"""Shows the graph that Dynamo builds: nodes as lines of Python, the ``Graph`` scope, the graph as a document.
 
-Tracing thread, and whoever reads the text later.
+Made on the tracing thread; the text of a document may be read on another.
 """
 
 from __future__ import annotations

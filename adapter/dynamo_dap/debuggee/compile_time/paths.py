@@ -1,7 +1,7 @@
 """Paths (``x``, ``d["k"].weight``, ``xs[0]``) followed over trackers and real objects, and completed as they are typed.
 
-Nothing is realized and nothing of the user's runs: what a path cannot be followed through (a property, a method's
-result, a slice) is left to real evaluation. Tracing thread.
+Nothing is realized and no user code runs: where a path cannot be followed (through a property, a method's result, a
+slice), the expression is evaluated instead. Tracing thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ``Side Effects`` scope: what the traced code changed outside, in the user's terms, before it is carried out.
+"""The ``Side Effects`` scope: what the traced code changed outside of it, in the user's terms, before it is applied.
 
 ``d['result'] = z``, ``self.count = 4``, ``nonlocal total``, ``global counter``, hooks. Tracing thread.
 """

@@ -1,8 +1,8 @@
-"""Objects that stand, in an expression, for what Dynamo models and Python does not have yet.
+"""Stand-ins: objects that represent, in an expression, values that Dynamo models but that do not exist in Python yet.
 
-A generator, a ``zip``, a storage, a context manager exist in a trace as trackers alone; other objects would have to be
-made anew, with the changes of the traced code, and cannot without code of their class. Their stand-in has the class of
-the value for ``isinstance``, ``type()`` and ``hasattr``, is itself and no other, can be put into containers and
+A generator, a ``zip``, a storage, a context manager exist in a trace as trackers only; other objects would have to be
+copied to apply the changes of the traced code, which is impossible without running code of their class. A stand-in has
+the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity, can be put into containers and
 formatted. Whatever would advance, enter, call, read or change the value is refused. Tracing thread; a stand-in lives as
 long as the evaluation that made it.
 """
@@ -23,7 +23,7 @@ _own = object.__getattribute__
 
 
 class StandIn:
-    """See the module. Made by ``stand_in``, in a subclass with the special methods that the value has."""
+    """Base class of stand-ins: ``stand_in`` makes a subclass with the special methods that the value has."""
 
     __slots__ = ("__stood_for__",)
 

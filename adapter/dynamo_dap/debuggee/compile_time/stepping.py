@@ -4,17 +4,17 @@ Tracing thread only, under Dynamo's compile lock. In short:
 
 - over: the next line of the same function; the caller, once the function has returned; the next trace, once this one
   has ended (Dynamo traces frame by frame: a resume function, another compiled function).
-- in: as over, and the first line of every function on the way that is the user's.
+- in: as over, and also the first line of each user function that is called on the way.
 - out: the caller, just after the call; past the outermost frame, the next trace that does not go on with the same
 function.
 
-With granularity ``statement``, DAP's default, lines that merely go on with a statement are not stopped at.
+With granularity ``statement``, DAP's default, steps do not stop at continuation lines of a statement.
 
 Dynamo restarts the analysis of a frame from the top (a graph break, a size that has to be specialized): the same
-instructions are traced again, in the same order, up to where the attempts part. Positions are counted from the start of
-an attempt, so that an attempt can be fast-forwarded to where the one before it was, and breakpoints that were reached
-before are recognised. A step under which the analysis is restarted ends where it began, in the new attempt: the
-interpreter is there again, and the stop says so.
+instructions are traced again, in the same order, up to the point where the attempts differ. Positions are counted from
+the start of an attempt, so that an attempt can be fast-forwarded to where the previous one was, and breakpoints that
+were hit before are recognised. If the analysis is restarted during a step, the step ends where it began, in the new
+attempt, and the stop says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stops in a compile tell the user: headlines, and DAP's ``exceptionInfo``, in sentences. Compiling thread."""
+"""The texts of stops in a compile: headlines, and DAP's ``exceptionInfo``. Compiling thread."""
 
 from __future__ import annotations
 

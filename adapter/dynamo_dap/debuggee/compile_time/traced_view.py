@@ -1,8 +1,8 @@
-"""How values look inside a trace: a tracker as what it stands for, a real object with its pending changes laid over.
+"""Shows values inside a trace: a tracker as what it stands for, a real object with its pending changes applied.
 
-Behind a value's own children stands what Dynamo knows about it: FX node, source, mutation, where it was made; and the
-real value of this call, computed when it is asked for. Made for one pause; runs on the tracing thread. Nothing here
-realizes a lazy tracker, adds a guard or a node.
+After a value's own children come the facts that Dynamo knows about it (FX node, source, mutation, where it was made)
+and the real value of this call, computed when it is opened. Made for one pause; runs on the tracing thread. Nothing
+here realizes a lazy tracker, adds a guard or a node.
 """
 
 from __future__ import annotations
