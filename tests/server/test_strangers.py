@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 import stat
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 
 from dynamo_dap.protocol.log_file import LogFileHandler, loggable
 from dynamo_dap.server import strangers
-from tests.client import FIXTURES, Session
+from tests.client import FIXTURES, Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.server.programs import write
 from tests.server.test_tcp import TcpServer
@@ -45,7 +45,7 @@ def test_a_server_outlives_a_hundred_silent_connections(tmp_path: Path) -> None:
     client.run(write(tmp_path, "print('ran')"), server.token)
     client.wait_for("exited")
     assert server.process.poll() is None
-    assert _resident_megabytes(server.process) < 200
+    assert _resident_megabytes(server.process.pid) < 200
     cut_off = [one for one in silent if _is_closed(one)]
     assert len(cut_off) >= 100 - strangers.MAXIMUM
     for one in silent:
@@ -63,6 +63,37 @@ def test_a_program_that_listens_outlives_them_too(session: Session) -> None:
     for one in silent:
         one.close()
     program.end()
+
+
+STRANGERS_FIRST = """#!{python}
+import contextlib, json, os, resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+job = json.loads(os.environ["DYNAMO_DAP_LAUNCH"])
+for name in ("address", "debugpyAddress"):
+    host, port = job[name].split(":")
+    for number in range(100):
+        peer = socket.create_connection((host, int(port)))
+        with contextlib.suppress(OSError):  # cut off already
+            number % 2 or peer.sendall(b"Content-Length: 250000000\\r\\n\\r\\n" + b"x" * 100_000)
+        os.set_inheritable(peer.detach(), True)  # open as long as the program runs
+os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+"""
+
+
+def test_a_launched_program_comes_through_a_crowd_of_them(session: Session, tmp_path: Path) -> None:
+    """They came first, at both ports that a program and its debugpy connect to, and the server may open few files."""
+    python = tmp_path / "python"
+    python.write_text(STRANGERS_FIRST.format(python=sys.executable))
+    python.chmod(0o755)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.prlimit(session.server_process_id, resource.RLIMIT_NOFILE, (64, limits[1]))
+    program = Fixture(write(tmp_path, "value = 1\nprint(value)  #@here\n"))
+    with session.launching(program, python=[str(python)], **DEFAULTS):
+        session.set_breakpoints(program, "here")
+    stop = session.wait_for_stop("breakpoint", at="here")
+    assert stop.frame["Locals"]["value"].text == "1"
+    assert _resident_megabytes(session.server_process_id) < 200
+    assert session.run_to_end() == 0
 
 
 def test_a_stranger_has_so_long_and_then_makes_room() -> None:
@@ -147,8 +178,8 @@ def _is_closed(connection: socket.socket) -> bool:
     return True
 
 
-def _resident_megabytes(process: subprocess.Popen[str]) -> float:
+def _resident_megabytes(process_id: int) -> float:
     if sys.platform != "linux":
         return 0.0
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -1,7 +1,8 @@
-"""Connections that have not authenticated yet: how many there may be, for how long, and how they are accepted.
+"""Connections that have yet to show who they are: how many there may be, for how long, and how they are accepted.
 
-Any program on this machine can connect to our ports. One that connects and sends nothing must not block the port or
-use up the process's file descriptors. Used on the loop; a ``Strangers`` lives as long as its port.
+Every port of ours is open to each program of the machine. One that connects and says nothing must cost no more than a
+moment: not the port, not the process, whose file descriptors all ports share. Used on the loop; a ``Strangers`` lives
+as long as its port.
 """
 
 from __future__ import annotations
@@ -10,14 +11,20 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
+from weakref import WeakKeyDictionary
 
 _log = logging.getLogger(__name__)
 
 PATIENCE = 20.0
 """Seconds for a stranger to show its token; editors send theirs with the second message."""
-MAXIMUM = 16
-"""Strangers at a time; the oldest one is closed when another comes."""
-_RETRY_INTERVAL = 0.1
+MAXIMUM = 32
+"""Strangers at once, at all ports; the one that came first goes when another comes."""
+_RETRY_INTERVAL = 0.02
+
+_CutOff = Callable[[], None]
+
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_CutOff, Strangers]] = WeakKeyDictionary()
+"""Who waits at which port, in the order in which they came."""
 
 
 async def connections_to(listening: socket.socket) -> AsyncIterator[socket.socket]:
@@ -29,37 +36,54 @@ async def connections_to(listening: socket.socket) -> AsyncIterator[socket.socke
             connected, _ = await loop.sock_accept(listening)
         except OSError as error:
             _log.warning("cannot accept a connection: %s", error)
+            # Whoever comes has more to say, perhaps, than who came first and has said nothing.
+            _make_room()
             await asyncio.sleep(_RETRY_INTERVAL)
             continue
         yield connected
+        # While there are more, accepting them does not wait: nobody who has come would ever be heard.
+        await asyncio.sleep(0)
+
+
+def _all() -> dict[_CutOff, Strangers]:
+    return _of_loops.setdefault(asyncio.get_running_loop(), {})
+
+
+def _make_room() -> None:
+    """Cut off who came first."""
+    for cut_off, strangers in _all().items():
+        strangers._cut_off(cut_off)
+        return
 
 
 class Strangers:
-    """The connections of one port that have not authenticated yet."""
+    """Those of one port."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
-        self._waiting: dict[Callable[[], None], asyncio.TimerHandle] = {}
+        self._waiting: dict[_CutOff, asyncio.TimerHandle] = {}
 
-    def admit(self, cut_off: Callable[[], None]) -> None:
+    def admit(self, cut_off: _CutOff) -> None:
         """Another one is here, to be ``cut_off`` unless it is recognised in time, or has to make room."""
-        if len(self._waiting) >= MAXIMUM:
-            self._cut_off(next(iter(self._waiting)))
+        if len(_all()) >= MAXIMUM:
+            _make_room()
         timer = asyncio.get_running_loop().call_later(self._patience, self._cut_off, cut_off)
         self._waiting[cut_off] = timer
+        _all()[cut_off] = self
 
-    def forget(self, cut_off: Callable[[], None]) -> None:
+    def forget(self, cut_off: _CutOff) -> None:
         """The one with that ``cut_off`` has been recognised, or is gone. Harmless when it was forgotten already."""
         timer = self._waiting.pop(cut_off, None)
         if timer is not None:
             timer.cancel()
+            _all().pop(cut_off, None)
 
     def close(self) -> None:
         """Cut all of them off."""
         for cut_off in list(self._waiting):
             self._cut_off(cut_off)
 
-    def _cut_off(self, cut_off: Callable[[], None]) -> None:
+    def _cut_off(self, cut_off: _CutOff) -> None:
         _log.info("a connection that did not show its token is cut off")
         self.forget(cut_off)
         cut_off()

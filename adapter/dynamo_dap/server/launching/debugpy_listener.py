@@ -81,6 +81,7 @@ class DebugpyListener:
 
         def cut_off() -> None:
             handshake.cancel()
+            connection.close()  # the handshake may not have begun, and then it never does
 
         self._strangers.admit(cut_off)
         handshake.add_done_callback(lambda _: self._strangers.forget(cut_off))
