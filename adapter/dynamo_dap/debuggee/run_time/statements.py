@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 
-from dynamo_dap.debuggee.code_analysis.decompiling import Said, Vocabulary, decompiled
+from dynamo_dap.debuggee.code_analysis.decompiling import decompiled
 from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
+from dynamo_dap.debuggee.code_analysis.symbolic_execution import Said, Vocabulary
 from dynamo_dap.debuggee.code_analysis.written_values import ATTRIBUTES
 from dynamo_dap.debuggee.run_time.listing import Group, Listing, Told, shortened
 from dynamo_dap.debuggee.run_time.purpose import PROFILING, Kind
@@ -124,8 +125,13 @@ class StatementListing:
 
     def _group_behind(self, said: Said) -> Group | None:
         """Return the group of instructions whose effect a statement is, if it says more than the statement does."""
-        groups = (self._listing.group_of(index) for index in range(said.last, said.first - 1, -1))
-        return next((group for group in groups if group.purpose.kind in _REMARKS), None)
+        for index in range(said.last, said.first - 1, -1):
+            group = self._listing.group_of(index)
+            if group.purpose.kind in _REMARKS:
+                return group
+            if group.purpose.kind is Kind.GRAPH:
+                break
+        return None
 
 
 _REMARKS = {
