@@ -1,4 +1,4 @@
-"""Facts of torch as data of the record: bounded, and without a link to the objects they came from.
+"""Turns facts about torch's objects into data of the record: bounded, and without references to those objects.
 
 Compiling thread.
 """

@@ -1,7 +1,7 @@
-"""Guards as a person says them, from torch's words: ``x is f32[any, 2]``, ``torch is the module it was``. Pure.
+"""Translates torch's guards into sentences: ``x is f32[any, 2]``, ``torch is the module it was``. Pure.
 
-Torch writes guards as code for itself: ``___check_obj_id(G['torch'], 139788182681088), type=<class 'module'>``. What is
-not known here is shown as torch has it, in the user's names.
+Torch writes guards as internal code: ``___check_obj_id(G['torch'], 139788182681088), type=<class 'module'>``. A guard
+of a kind that is not known here keeps torch's text, with the user's names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The recorder: takes down each compile of this process, for views, for the record file and for reports.
+"""The recorder: records each compile of this process, for views, for the record file and for reports.
 
-It is added to the agent like an engine, and its hooks are in while a session wants a record. What is told to it comes
-on compiling threads; requests are answered on the agent's reader thread from what was taken down. One per process.
+It is added to the agent like an engine, and its hooks are installed while a session wants a record. Events reach it on
+compiling threads; requests are answered on the agent's reader thread from what was recorded. One per process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Digests of the lines of the user's files, so that who reads a record can tell which lines have changed since."""
+"""Digests of the lines of the user's files, so that readers of a record can tell which lines have changed since."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a trace passed, as data of the record: values in a few characters, and lines. Compiling thread.
+"""The values and lines of a trace as data of the record; each value in a few characters. Compiling thread.
 
-Nothing is realized, guarded or added to the graph; no object of the program is asked for its ``repr``.
+Nothing is realized, guarded or added to the graph, and no ``repr`` of the program's objects is called.
 """
 
 from __future__ import annotations

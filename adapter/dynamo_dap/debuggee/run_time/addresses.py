@@ -1,4 +1,4 @@
-"""Memory references as a client gives them back: addresses of instructions, in hexadecimal."""
+"""Parses the memory references that clients send: addresses of instructions, in hexadecimal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Conditions of breakpoints that are reached at every instruction: those that are plainly false are passed by quickly.
+"""A fast check of conditions, for breakpoints that are reached very often: skips those that are plainly false.
 
-The agent decides on breakpoints with all due care, which takes several times as long as most conditions do. The thread
-that runs the code.
+The agent's own decision about a breakpoint takes several times as long as most conditions do. Runs on the thread that
+runs the code.
 """
 
 from __future__ import annotations

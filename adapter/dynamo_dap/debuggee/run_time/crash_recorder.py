@@ -1,6 +1,6 @@
-"""Takes down which instruction of generated code is being executed, where a process that outlives a crash can read it.
+"""Notes which instruction of generated code is being executed, where another process can read it after a crash.
 
-The thread that runs the code. See ``protocol.crash_cell`` for the cell itself.
+Runs on the thread that runs the code. See ``protocol.crash_cell`` for the cell itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CrashRecorder:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is anybody to leave word for."""
+        """Whether another process reads the notes."""
         return self._folder is not None
 
     def record(self, generated: GeneratedCode, index: int) -> None:

@@ -1,8 +1,8 @@
-"""Instructions of generated code that have an effect of their own, and what it is.
+"""Finds the instructions of generated code that have side effects, and says which.
 
-Recognised by what they call and store into: the names that Dynamo gives to compiled graphs and resume functions,
-objects of the user's, lists built on the stack to pack a frame. Pure, but for reading the user's source lines; any
-thread.
+They are recognised by what they call and store into: the names that Dynamo gives to compiled graphs and resume
+functions, the user's objects, lists built on the stack to pack a frame. Pure, except that it reads the user's source
+lines; any thread.
 """
 
 from __future__ import annotations

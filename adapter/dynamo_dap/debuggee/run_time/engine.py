@@ -1,9 +1,9 @@
 """The run-time engine: stops generated code at instructions, with its value stack.
 
-``arm`` runs on any thread and decides which hooks are in; everything else runs on the program's threads, inside hooks.
-One per process, made when the program imports Dynamo. With nothing armed, no hook is in but two that cost nothing: one
-called at the end of each compile, to take down what Dynamo forgets then, and one called where generated code holds
-torch's breakpoint marker.
+``arm`` runs on any thread and decides which hooks are installed; everything else runs on the program's threads, inside
+hooks. One per process, made when the program imports Dynamo. While there is nothing to stop for, only two hooks are
+installed, which cost nothing: one is called at the end of each compile, to save what Dynamo forgets then, the other
+where generated code has torch's breakpoint marker.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RunTimeEngine:
     name = RUN_TIME
 
     def __init__(self, host: Host, crash_folder: str | None = None) -> None:
-        """``host`` is the agent; ``crash_folder`` is where to leave word of what is executed, if anybody will look."""
+        """``host`` is the agent; ``crash_folder`` is where to note what is executed, None if nobody reads it."""
         self._host = host
         self._recorder = CompileRecorder(log_exception)
         self._form: str | None = None

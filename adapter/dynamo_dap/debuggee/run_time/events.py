@@ -1,6 +1,6 @@
-"""What the interpreter tells about generated code while it runs, whichever way this Python has of telling.
+"""The interface of interpreter events about generated code, independent of the version of Python.
 
-``TraceEvents`` (``sys.settrace``) serves Python 3.11 and older, ``MonitoringEvents`` (``sys.monitoring``) 3.12 and
+``TraceEvents`` (``sys.settrace``) is for Python 3.11 and older, ``MonitoringEvents`` (``sys.monitoring``) for 3.12 and
 newer. All events come on the thread that runs the code.
 """
 

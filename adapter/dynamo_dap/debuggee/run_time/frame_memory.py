@@ -1,9 +1,9 @@
 """Where CPython keeps the local variables and the value stack of a running frame.
 
-Nothing in Python's API writes a slot of the value stack, so it is done in memory. The layout is that of CPython 3.11
+Nothing in Python's API writes a slot of the value stack, so it is written in memory. The layout is that of CPython 3.11
 to 3.13: ``PyFrameObject.f_frame`` points to a ``_PyInterpreterFrame``, whose ``localsplus`` array holds locals, then
-cells, then the stack, one pointer each. Nothing is believed: before a write, every local and every slot below and
-above must be in memory exactly the object that Python itself shows there. Held thread only.
+cells, then the stack, one pointer each. The layout is verified before each write: every local and every other slot must
+be exactly the object in memory that Python itself reports. Held thread only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The code objects that Dynamo generated, as far as this session met them.
+"""The code objects that Dynamo generated, as far as this session has seen them.
 
-A ``GeneratedCode`` is made when its code first runs (or is first looked for) and lives as long as the code object,
-which it does not keep alive. Everything about it that takes time is computed when first asked for. Any thread.
+A ``GeneratedCode`` is made when its code first runs (or is first looked up) and lives as long as the code object, which
+it does not keep alive. Expensive facts are computed when first needed. Any thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Breakpoints on instructions: by address (``setInstructionBreakpoints``) and by line of a listing.
 
-Set on the agent's reader thread, read on any. A breakpoint that is set again unchanged keeps its id and its hits.
+Set on the agent's reader thread, read on any. A breakpoint that is set again unchanged keeps its id and hit count.
 """
 
 from __future__ import annotations

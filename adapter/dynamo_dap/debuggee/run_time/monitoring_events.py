@@ -1,8 +1,8 @@
 """Events of generated code by ``sys.monitoring``: Python 3.12 and newer.
 
-Under a tool id of our own, since pydevd and torch's own debugger both take ``DEBUGGER_ID``. Instructions and returns
-are asked for per code object, so no other code pays. Raises exist only for the whole interpreter; they are on while
-somebody wants them. No callback ever returns ``DISABLE``: an instruction is told each time it is executed.
+Under a tool id of our own, since pydevd and torch's own debugger both take ``DEBUGGER_ID``. Events of instructions and
+returns are turned on per code object, so no other code pays. Those of raised exceptions exist only for the whole
+interpreter; they are on while needed. No callback returns ``DISABLE``: each execution of an instruction is reported.
 """
 
 from __future__ import annotations

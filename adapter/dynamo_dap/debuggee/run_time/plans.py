@@ -1,6 +1,6 @@
 """Where one piece of generated code stops: its breakpoints by instruction.
 
-Worked out once per state of the breakpoint tables. Any thread reads; a plan is replaced, never changed.
+Computed once per state of the breakpoint tables. Read on any thread; a plan is replaced, never changed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What each instruction of generated code is for, derived from the code and from what Dynamo recorded of its compile.
 
-An instruction serves the instruction that uses its result, and so on, up to one that has an effect of its own: a call
-of the compiled graph, of a resume function, a store into an object of the user's, the return. Dynamo interleaves them
-(it first pushes what all side effects need and then carries them out in reverse), so nothing here counts on an order.
-Pure, but for reading the user's source lines. Any thread.
+An instruction has the purpose of the instruction that uses its result, and so on, up to one with a side effect: a call
+of the compiled graph or of a resume function, a store into a user's object, the return. Dynamo interleaves them (it
+first pushes what all side effects need and then performs them in reverse), so no order is assumed. Pure, except that it
+reads the user's source lines. Any thread.
 """
 
 from __future__ import annotations

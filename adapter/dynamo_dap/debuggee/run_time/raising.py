@@ -1,8 +1,8 @@
-"""Exceptions in generated code: the operands that the raising instruction had, and each exception told once.
+"""Exceptions in generated code: keeps the operands of the raising instruction, and reports each exception once.
 
-An instruction that raises has used up its operands by the time anybody is told. While the exception filter is on they
-are kept from just before the instruction to just before the next: as long as the instruction itself holds them. Held
-thread, or the thread that runs the code.
+An instruction that raises has consumed its operands by the time the exception is reported. While the exception filter
+is on they are kept from just before the instruction to just before the next: as long as the instruction itself holds
+them. Held thread, or the thread that runs the code.
 """
 
 from __future__ import annotations

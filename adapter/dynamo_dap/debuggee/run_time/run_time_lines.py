@@ -1,8 +1,8 @@
-"""Breakpoints of mode ``run-time``: where the generated code comes to their lines, and which it never comes to.
+"""Breakpoints of mode ``run-time``: which instructions of the generated code they bind to, or why none.
 
-A line of the user's is carried out by instructions of the generated code, by the compiled graph that it calls, or, when
-Dynamo worked it out while it traced, by nothing. Decided anew whenever other code was generated or breakpoints changed;
-on the thread that runs the code, or that sets breakpoints.
+A line of the user's code is executed by instructions of the generated code or by the compiled graph that it calls; a
+line whose result Dynamo computed while tracing is not executed at all. Computed again whenever code was generated or
+breakpoints changed; on the thread that runs the code, or that sets breakpoints.
 """
 
 from __future__ import annotations

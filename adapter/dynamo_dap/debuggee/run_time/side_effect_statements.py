@@ -1,7 +1,7 @@
-"""Which statements of the user's a replayed side effect carries out: Dynamo's record matched against the code.
+"""Finds the user's statements that a replayed side effect performs: matches Dynamo's record against the code.
 
-Dynamo names changed objects by sources, ``L['d']`` or ``G['state'].last``; the same names are made here of what
-generated code stores into. Pure; any thread.
+Dynamo names changed objects by their sources, ``L['d']`` or ``G['state'].last``; here the same names are derived from
+what the generated code stores into. Pure; any thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which slots of the value stack may be changed, and to what.
 
-The interpreter trusts some slots without looking: the list that ``LIST_EXTEND`` extends must be a list, the iterator
-of a loop an iterator, an empty slot empty. A slot may be changed when the instruction that uses it up takes any object
-there; else only to another object of exactly the same type; and never where even that could crash. Held thread only.
+The interpreter does not check the types of some slots: the list that ``LIST_EXTEND`` extends must be a list, the
+iterator of a loop an iterator, an empty slot empty. A slot may be changed to anything if the instruction that consumes
+it takes any object there, else only to an object of exactly the same type, and never where even that could crash. Held
+thread only.
 """
 
 from __future__ import annotations

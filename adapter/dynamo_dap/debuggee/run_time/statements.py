@@ -1,7 +1,8 @@
 """Generated code as a Python function: the form of the listing in which each group of instructions is a statement.
 
-Beside each statement stands what it is for: the user's line that it carries out, the compiled graph. Instructions that
-no statement says stand there themselves, as comments. Pure, but for reading the user's source lines; any thread.
+Each statement has a comment that says what it is for: the user's line that it executes, the compiled graph.
+Instructions that no statement expresses are listed as comments. Pure, except that it reads the user's source lines; any
+thread.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ Pure decisions over where the step began and where execution is. The stepping th
   follows the call.
 - **out**: runs to the frame's return and ends there, with the value on top of the stack. Out of a frame that already
   stands at its return ends in the caller.
-- Past the outermost generated frame a step goes on: it ends in whatever generated code runs next on the thread (a step
-  in also where Dynamo traces next; ordinary Python is another backend's).
+- Past the outermost generated frame a step continues: it ends in whatever generated code runs next on the thread (a
+step in also where Dynamo traces next; ordinary Python is up to the other backend).
 
 **Steps that began elsewhere** (*handing over*): a step *in* from a traced frame or from ordinary Python ends at the
-first instruction of the next generated code that runs: after the last traced line of a function that is the code just
-made for it, at a call of a function whose cache entry matches the code in the cache. A step *over* or *out* that began
-elsewhere never ends in generated code.
+first instruction of the next generated code that runs. After the last traced line of a function that is the code just
+generated for it; at a call of a function with a matching cache entry it is the cached code. A step *over* or *out* that
+began elsewhere never ends in generated code.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Events of generated code by ``sys.settrace``: Python 3.11 and older.
 
-A trace function is set just before generated code begins and taken away when the last frame of generated code on the
-thread ends. Meanwhile every call goes on to the trace function that was there: it sees the frames, lines, returns and
-exceptions that it would have seen without us, generated frames included.
+A trace function is set just before generated code begins and removed when the last frame of generated code on the
+thread ends. Meanwhile every event is passed on to the trace function that was there before: it sees the frames, lines,
+returns and exceptions that it would have seen without us, generated frames included.
 """
 
 from __future__ import annotations
