@@ -1,4 +1,4 @@
-"""Fixes as code actions of the editor."""
+"""Offers fixes as code actions of the editor."""
 
 from __future__ import annotations
 

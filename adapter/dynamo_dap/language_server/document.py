@@ -1,4 +1,4 @@
-"""A file of the user's as it is now, with what the record knows of it: texts, lines, syntax.
+"""A file of the user's as it is now, together with the record's facts about it: texts, lines, syntax.
 
 One per version of a text and state of the record. Lines are counted from 1, columns from 0 in characters.
 """

@@ -1,4 +1,4 @@
-"""What a record has to say at which lines: graph breaks, recompiles, skipped functions, limits, lines never traced.
+"""What a record reports about lines: graph breaks, recompiles, skipped functions, limits, lines never traced.
 
 Made from a session; lines are those of the files as they were recorded. Pure.
 """

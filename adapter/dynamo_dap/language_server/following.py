@@ -1,6 +1,6 @@
 """Follows the newest record of a workspace, while the program that writes it runs.
 
-A record without a finished compile tells nothing that could be shown: it does not replace one that has some.
+A record without a finished compile has nothing to show: it does not replace one that has some.
 """
 
 from __future__ import annotations

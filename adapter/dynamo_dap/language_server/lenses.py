@@ -1,4 +1,4 @@
-"""Lenses over compiled functions: what became of them, and the way to their record. Pure."""
+"""Code lenses over compiled functions: a summary of their compiles, and a link to their record. Pure."""
 
 from __future__ import annotations
 

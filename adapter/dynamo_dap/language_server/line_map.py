@@ -1,4 +1,4 @@
-"""Where the lines of a recorded file are now that the user went on editing. Pure; one map per text."""
+"""Maps the lines of a recorded file to where they are after the user's later edits. Pure; one map per text."""
 
 from __future__ import annotations
 

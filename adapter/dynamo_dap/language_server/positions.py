@@ -1,4 +1,4 @@
-"""Positions as the client counts them, from lines counted from 1 and columns in characters."""
+"""Converts lines counted from 1 and columns in characters to positions as the client counts them."""
 
 from __future__ import annotations
 

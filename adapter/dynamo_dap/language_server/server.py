@@ -1,6 +1,6 @@
-"""The server: what the editor asks is answered from the newest record, and what is new is published to it.
+"""The language server: answers the editor's requests from the newest record, and publishes diagnostics.
 
-Everything runs on pygls's event loop, which also looks for new records, again and again.
+Everything runs on pygls's event loop, which also polls for new records.
 """
 
 from __future__ import annotations

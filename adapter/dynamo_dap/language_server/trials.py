@@ -1,4 +1,4 @@
-"""Fixes that the user of an editor has tried: one at a time, with progress, and remembered while the code is the same.
+"""Tries fixes for the user of an editor: one at a time, with progress; results are kept until the code changes.
 
 On the language server's event loop; the program runs in processes of its own, which a worker thread waits for.
 """

@@ -1,4 +1,4 @@
-"""Tries a fix: runs the recorded program without it and with it, and tells what became another. ``dynamo-dap fix``.
+"""Tries a fix: runs the recorded program without it and with it, and reports the differences. ``dynamo-dap fix``.
 
 The edit is made on a copy that only these runs see; the user's files stay as they are until the fix is applied. What is
 compared is what the records count, the exit status, the output, what each call of a compiled function returned, and the

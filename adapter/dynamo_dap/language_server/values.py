@@ -1,4 +1,4 @@
-"""What names stood for while functions were traced: inlay hints at assignments, and hovers. Pure."""
+"""The values that names had while functions were traced: inlay hints at assignments, and hovers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's files as the editor has them, or as they are on disk, with what the record knows of them."""
+"""The user's files as they are in the editor or on disk, together with the record's facts about them."""
 
 from __future__ import annotations
 

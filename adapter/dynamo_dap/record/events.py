@@ -1,6 +1,6 @@
-"""What happens to compiles, one event after the other: a record file is a list of these.
+"""The events of compiles: a record file is a list of these.
 
-``Session`` puts them together again. Written by the debugged program, on whichever thread compiles.
+``Session`` puts them together. Written by the debugged program, on whichever thread compiles.
 """
 
 from __future__ import annotations

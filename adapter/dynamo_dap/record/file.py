@@ -1,9 +1,9 @@
-"""Record files: an event a line, as JSON, written as it goes: a crash leaves all but the last.
+"""Record files: one event per line, as JSON, written as it happens, so that a crash loses at most the last one.
 
 The first line is ``Started``, with the version of the format. Each line is one ``write`` to a file that is opened for
-appending; what is empty is left out.
-A record may come from anywhere: a line that cannot be read costs that line only, and control characters are replaced.
-Beyond ``DETAILS_BOUND`` bytes nodes and guards are left out, beyond ``BOUND`` nothing is written any more.
+appending; empty fields are left out. A record may come from anywhere: a line that cannot be read is skipped, and
+control characters are replaced. Beyond ``DETAILS_BOUND`` bytes nodes and guards are left out, beyond ``BOUND`` nothing
+more is written.
 """
 
 from __future__ import annotations

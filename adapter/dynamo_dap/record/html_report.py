@@ -1,8 +1,8 @@
 """The report as one page that holds all it shows: what to do, when what was compiled, by whom, and each compile.
 
-Nothing is loaded from elsewhere: the chart library and our own script stand in the page, and nothing else may run,
-whatever a record holds; every text of the record is escaped. Pure, but for reading the user's sources and what lies in
-``page/``.
+Nothing is loaded from elsewhere: the chart library and our own script are part of the page, and nothing else may run,
+whatever the record contains; every text of the record is escaped. Pure, except that it reads the user's sources and the
+files in ``page/``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is known of each compile. The same data goes to views (custom DAP requests), into record files and reports.
 
-Plain values, without a link to the debugged program. Names on the wire are in camelCase; what is not known is left
-out. Any thread. A record has a million of the small ones: Python does not look through them for garbage (``gc=False``),
-which they cannot be, since none leads back to itself.
+Plain values, without references to the debugged program. Names on the wire are in camelCase; unknown fields are left
+out. Any thread. A record can have a million of the small structs, so Python's garbage collector does not track them
+(``gc=False``): they cannot form cycles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A recorded graph as Python that a person reads: one line a node, under the user's line it came from."""
+"""A recorded graph as readable Python: one line per node, below the user's line that it comes from."""
 
 from __future__ import annotations
 

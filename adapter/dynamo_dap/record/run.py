@@ -1,4 +1,4 @@
-"""``dynamo-dap run``: runs a program without any stop, and takes a record of its compiles.
+"""``dynamo-dap run``: runs a program without any stop, and records its compiles.
 
 This process becomes the program: signals, exit status and terminal are the program's own.
 """

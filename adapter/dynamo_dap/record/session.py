@@ -1,6 +1,6 @@
 """A session's compiles, put together from events. One per debugged program, or per file that is read; it has one lock.
 
-Snapshots are encoded under the lock: the structs go on changing.
+Snapshots are encoded under the lock, since the structs keep changing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of files that are short and still tell files apart. A pure function; any thread."""
+"""File names that are short but still unambiguous. A pure function; any thread."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Texts of the user's files and of records. Pure functions, but for reading a file.
+"""Texts of the user's files and of records. Pure functions, except for reading a file.
 
-Lines are told by digests, so that a record does not hold the user's code. A record may come from anywhere, with a
-repository: what it holds is made harmless here before anything shows it.
+A record has digests of lines, so that it does not contain the user's code. A record may come from anywhere, for
+instance with a repository: its texts are made harmless here before anything shows them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Keeps Dynamo and debugpy apart: compiles are untraced, what Dynamo generates is unvisited, debugpy uncompiled.
+"""Keeps Dynamo and debugpy apart: debugpy traces neither compiles nor generated code, Dynamo does not compile debugpy.
 
-Dynamo is plain Python, and traced it takes twice as long. debugpy is plain Python, too, for the most part, and called
-in the midst of what is compiled Dynamo would compile it. Made when the program imports Dynamo in a session with
+Dynamo is plain Python and takes twice as long under debugpy's tracing. debugpy is mostly plain Python, too, and Dynamo
+would compile its functions where compiled code calls them. Made when the program imports Dynamo in a session with
 debugpy; its hooks run on compiling threads.
 """
 

@@ -1,6 +1,6 @@
 """debugpy as the agent's ``EagerDebugger``, for the length of one session.
 
-Started on the thread that is to run the program (launch), or on the agent's reader thread (attach).
+Started on the thread that will run the program (launch), or on the agent's reader thread (attach).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which running frames are the user's own eager code. Pure but for looking at frames; any thread."""
+"""Decides which running frames are the user's own eager code. Only looks at frames; any thread."""
 
 from __future__ import annotations
 

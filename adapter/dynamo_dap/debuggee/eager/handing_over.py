@@ -1,7 +1,7 @@
-"""What one debugger does on a thread is made known to the other, before it takes effect.
+"""Tells the agent and debugpy of each other's steps and stops on a thread, before these take effect.
 
-pydevd shows its messages on its reader and writer threads. A step or a request to pause is both's: whoever stops the
-thread first ends it, and the other forgets about it.
+pydevd's messages are observed on its reader and writer threads. Both debuggers carry out a step or a pause request:
+the one that stops the thread first ends it, and the other forgets about it.
 """
 
 from __future__ import annotations

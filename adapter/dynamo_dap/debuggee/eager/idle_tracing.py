@@ -1,11 +1,11 @@
-"""Leaves the program's main thread untraced until debugpy has something to look out for: Python 3.11 and older.
+"""Leaves the program's main thread untraced until debugpy has a reason to trace it: Python 3.11 and older.
 
-With ``sys.settrace`` each call and line of a traced thread is slower, breakpoints or not. What debugpy is asked tells
-when it needs the main thread: a breakpoint, an exception filter, a step, a pause. An exception that nobody catches is
-reported to it without tracing. Other threads are traced from their start, as debugpy arranges it.
+With ``sys.settrace`` each call and line of a traced thread is slower, with or without breakpoints. The requests to
+debugpy show when it needs the main thread: for a breakpoint, an exception filter, a step, a pause. Uncaught exceptions
+are reported to it without tracing. Other threads are traced from their start, as debugpy does by itself.
 
-Made for one session. Asked on debugpy's own threads; what it does to the main thread is done on the main thread, where
-a step that the agent hands over asks as well.
+Made for one session. Called on debugpy's own threads, and on the main thread when the agent hands over a step; the main
+thread's tracing is always changed on the main thread itself.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Values in ordinary frames, which debugpy shows, look and unfold as in the frames that the agent shows.
+"""Makes debugpy show values in ordinary frames as the agent shows them in its frames.
 
-debugpy's extension point takes a text and children by the type of a value. It has no place for pages, for values
-without children, for what is computed when asked for, and puts names that begin with ``_`` into groups; so debugpy's
-own variables are taught instead. Numbers, strings and objects with a ``__repr__`` of their own stay debugpy's, with two
-changes: no address in the text, and tensors in it by their metadata. What is copied to the clipboard is debugpy's as
-well: then a tensor is wanted with its data.
+debugpy's extension point takes a text and children by the type of a value. It does not support pages, values without
+children, or children that are computed on demand, and it puts names that begin with ``_`` into groups; so debugpy's own
+variable classes are patched instead. Numbers, strings and objects with a ``__repr__`` of their own are shown by
+debugpy, with two changes: no addresses in the text, and tensors in it by their metadata. Copying to the clipboard is
+left to debugpy as well: a tensor is then copied with its data.
 
-Nothing is done but on a thread that debugpy has stopped, when it is asked for variables. For the life of the process.
+Runs only on a thread that debugpy has stopped, when it is asked for variables. Lasts for the life of the process.
 """
 
 from __future__ import annotations

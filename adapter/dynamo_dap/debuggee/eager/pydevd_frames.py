@@ -1,9 +1,9 @@
-"""How pydevd shows frames and their variables: named and sorted as the agent's are.
+"""Makes pydevd name and sort frames and variables as the agent does.
 
-pydevd knows code objects by their bare names, and shows all locals and globals alike. Here its frames get the user's
-names (``Model.forward``, ``fn (resumed at line 8)``), and what Dynamo has put among locals and globals is in one group.
-The functions in question are wrapped once a process, when debugpy is loaded; they run on pydevd's reader thread and on
-the threads that it has stopped.
+pydevd shows code objects by their bare names, and all locals and globals alike. Here its frames get the user's names
+(``Model.forward``, ``fn (resumed at line 8)``), and variables that Dynamo added to locals and globals are put into one
+group. pydevd's functions are wrapped once per process, when debugpy is loaded; they run on its reader thread and on the
+threads that it has stopped.
 """
 
 from __future__ import annotations

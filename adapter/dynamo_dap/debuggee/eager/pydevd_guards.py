@@ -1,10 +1,10 @@
-"""Keeps what debugpy is asked, and what it runs for that, from harming the program or debugpy itself.
+"""Keeps requests to debugpy, and the code that they run, from harming the program or debugpy itself.
 
-pydevd's own code lets some of it out: a request that it cannot digest ends its reader thread and with it the session;
-``SystemExit`` raised by a condition ends the program; an expression has no end, and nobody is told; a file is compiled
-anew for each breakpoint in it, and nothing else is served meanwhile. The functions in question are wrapped once a
-process, when debugpy is loaded. Requests are served on the threads that pydevd has stopped, conditions run on the
-program's threads.
+pydevd does not guard against all of this: a request that it cannot parse ends its reader thread and with it the
+session; ``SystemExit`` raised by a condition ends the program; an expression may run forever without notice; a file is
+compiled again for each breakpoint in it, while other requests wait. pydevd's functions are wrapped once per process,
+when debugpy is loaded. Requests are served on the threads that pydevd has stopped, conditions run on the program's
+threads.
 """
 
 from __future__ import annotations

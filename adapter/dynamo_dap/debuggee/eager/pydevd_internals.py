@@ -1,4 +1,4 @@
-"""What the agent needs of debugpy beyond its documented functions: the only module that touches names inside of it.
+"""What the agent needs of debugpy beyond its documented functions: the only module that uses debugpy's private names.
 
 debugpy is imported when a session wants it, never before. Functions are called on the thread they are about, unless
 they say otherwise.

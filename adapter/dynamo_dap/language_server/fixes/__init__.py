@@ -1,7 +1,7 @@
-"""What is known how to fix: edits as a person would make them, each for one kind of finding. Pure.
+"""Fixes: edits as an engineer would make them, each for one kind of finding. Pure.
 
-An edit is offered only when it cannot change what the program computes, and when the record says that it helps: the
-break goes, or a graph is no longer cut, or the size is the one that made the compile fail to serve.
+An edit is offered only if it cannot change what the program computes, and if the record says that it helps: the break
+goes away, a graph is no longer cut, or the size is the one whose guard failed.
 """
 
 from __future__ import annotations

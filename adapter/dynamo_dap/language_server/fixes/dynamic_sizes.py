@@ -1,8 +1,8 @@
 """``torch._dynamo.maybe_mark_dynamic`` for a size that recompiles, before the call that was compiled first. Pure.
 
-It is torch's own advice, and never an error: a size that is specialized stays one. The compile that followed tells what
-the size is tied to: everything with the same symbol is marked as well, and nothing is offered where the size became a
-constant again, or is tied to what is no argument of the call.
+It is torch's own advice, and never an error: if the size is specialized after all, nothing changes. The compile that
+followed shows what the size is tied to: everything with the same symbol is marked as well. Nothing is offered where the
+size became a constant again, or is tied to something that is not an argument of the call.
 """
 
 from __future__ import annotations

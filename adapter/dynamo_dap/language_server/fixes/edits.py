@@ -1,4 +1,4 @@
-"""Edits to files of the user's, before they are put into the client's terms, and what every kind of fix asks."""
+"""Edits to the user's files, before they are converted for the client, and what all kinds of fixes have in common."""
 
 from __future__ import annotations
 
