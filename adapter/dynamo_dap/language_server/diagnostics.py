@@ -1,4 +1,4 @@
-"""Findings as diagnostics of the editor: on the lines where the code is now, while it is still what was recorded.
+"""Findings as diagnostics of the editor: on the lines where the code is now, while it is still what was recorded."""
 
 from __future__ import annotations
 
