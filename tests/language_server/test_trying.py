@@ -278,6 +278,21 @@ def _runs(process: psutil.Process) -> bool:
     return False
 
 
+def test_what_is_compiled_now_that_ran_eagerly_before_is_a_gain(tmp_path: Path) -> None:
+    """A graph break in a loop makes the function run eagerly as a whole: it has no graph then."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n\n\n@torch.compile(backend='eager')\ndef fn(x):\n    for _ in range(2):\n        x = x + 1\n"
+        "        torch._dynamo.graph_break()  #@broken\n    return x * 2\n\n\nprint(fn(torch.ones(3)))\n",
+        encoding="utf-8",
+    )
+    run(program, tmp_path / "records")
+    tried = _fix(program, f"program.py:{Fixture(program).line('broken')}")
+    before, after = map(int, _row(tried.stdout, "graphs"))
+    assert before < after
+    assert "It helps, and the result is the same" in tried.stdout
+
+
 def test_no_result_proves_nothing(tmp_path: Path) -> None:
     """Nothing is printed, nothing is kept, and what the compiled function returns is nothing that can be compared."""
     program = tmp_path / "program.py"

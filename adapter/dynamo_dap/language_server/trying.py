@@ -103,9 +103,14 @@ class Trial:
 
     @property
     def helps(self) -> bool:
-        """Whether there are fewer graphs, breaks or recompiles, and not more of any."""
-        pairs = self._before_and_after()
-        return any(new < old for old, new in pairs) and all(new <= old for old, new in pairs)
+        """Whether there are fewer breaks or recompiles, and not more of the other; or as many, and fewer graphs.
+
+        What no longer breaks may be compiled that ran eagerly before: then there are more graphs.
+        """
+        graphs, *others = self._before_and_after()
+        if all(new == old for old, new in others):
+            return graphs[1] < graphs[0]
+        return all(new <= old for old, new in others)
 
     def _before_and_after(self) -> list[tuple[int, int]]:
         return list(zip(*(_numbers(one.counts) for one in (self.before, self.after)), strict=True))
