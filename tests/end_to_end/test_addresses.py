@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from dynamo_dap.protocol.connection import RequestFailed
 from tests.client import Fixture, Session
 from tests.client.session import Stop, Tree
 
@@ -18,6 +22,17 @@ _ADDRESSES = frozenset({"address", "instructionPointerReference", "instructionRe
 """Fields that hold an address by the protocol, which clients hand back and do not show."""
 _MOST = 400
 """Variables that are opened at one stop."""
+EXPRESSIONS = ("PLAIN", "TABLE", "ALLOWED", "halve", "[PLAIN, halve]", "PARTIAL", "Backend()", "DISABLED")
+OTHERS = (
+    "closures",
+    "containers",
+    "control_flow",
+    "generated_code",
+    "model",
+    "recompiles",
+    "side_effects",
+)
+MOST_STOPS = 20
 
 
 def test_nothing_shown_has_an_address(session: Session, tmp_path: Path) -> None:
@@ -27,7 +42,7 @@ def test_nothing_shown_has_an_address(session: Session, tmp_path: Path) -> None:
     kinds = set()
     for _ in range(9):
         stop = session.wait_for_stop()
-        kinds.add(open_everything(session, stop))
+        kinds.add(open_everything(session, stop, EXPRESSIONS))
         session.resume()
     session.wait_for_stop()
     session.set_breakpoints(PROGRAM)
@@ -39,31 +54,61 @@ def test_nothing_shown_has_an_address(session: Session, tmp_path: Path) -> None:
     while "generated" not in stop.frame.name:
         session.resume("stepIn")
         stop = session.wait_for_stop("step")
-    kinds.add(open_everything(session, stop))
+    kinds.add(open_everything(session, stop, EXPRESSIONS))
     session.resume("next", granularity="instruction")
-    kinds.add(open_everything(session, session.wait_for_stop("step")))
+    kinds.add(open_everything(session, session.wait_for_stop("step"), EXPRESSIONS))
     session.set_breakpoints(PROGRAM)
     assert session.run_to_end() == 0
     assert kinds == {"eager", "trace", "generated"}
-    found = [text for entry in session.timeline.entries if not entry.sent for text in texts_in(entry.message)]
+    found = shown_texts(session)
     assert len(found) > 5000
     assert "CompileCounter" in found
     assert not [text for text in found if _ADDRESS.search(text)]
-    look_at_records(tmp_path)
+    look_at_records(tmp_path, "step")
 
 
-def look_at_records(folder: Path) -> None:
+@pytest.mark.parametrize("name", OTHERS)
+def test_nor_has_anything_of_other_programs(session: Session, tmp_path: Path, name: str) -> None:
+    """Programs that were not made for it: at each of their places, at breaks and recompiles, by the default backend."""
+    program = Fixture(name)
+    with session.launching(program):
+        session.set_breakpoints(program, *program.markers)
+        session.client.request("setExceptionBreakpoints", {"filters": ["graph-break", "recompile", "raised"]})
+    kinds = set()
+    for _ in range(MOST_STOPS):
+        event, body = session.timeline.expect_first("stopped", "terminated")
+        if event == "terminated":
+            break
+        stop = Stop(session, body)
+        local = list(stop.frame["Locals"].children)[:5]
+        kinds.add(open_everything(session, stop, [*local, f"[{', '.join(local)}]"]))
+        session.resume(thread_id=stop.thread_id)
+    assert {"eager", "trace"} <= kinds
+    found = shown_texts(session)
+    assert len(found) > 500
+    assert not [text for text in found if _ADDRESS.search(text)]
+    session.disconnect()
+    look_at_records(tmp_path, "")
+
+
+def shown_texts(session: Session) -> list[str]:
+    """Every text that the server has sent."""
+    return [text for entry in session.timeline.entries if not entry.sent for text in texts_in(entry.message)]
+
+
+def look_at_records(folder: Path, name: str) -> None:
+    """Read the records that were written, and what is reported of them, which has the function ``name`` in it."""
     records = [path for path in folder.rglob("*") if path.is_file() and "records" in path.parts]
     assert records
     for record in records:
         assert not [line for line in record.read_text("utf-8").splitlines() if _ADDRESS.search(line)]
         command = [sys.executable, "-m", "dynamo_dap", "report", str(record)]
         report = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-        assert "step" in report
+        assert name in report
         assert not _ADDRESS.search(report)
 
 
-def open_everything(session: Session, stop: Stop) -> str:
+def open_everything(session: Session, stop: Stop, expressions: Iterable[str]) -> str:
     """Open what a stop shows, and what was compiled so far; return which kind of stop it is."""
     left = _MOST
     for frame in stop.frames[:6]:
@@ -71,10 +116,11 @@ def open_everything(session: Session, stop: Stop) -> str:
             left = open_tree(scope, left, depth=4)
     frame = stop.frame
     read_sources(session, stop)
-    for expression in ("PLAIN", "TABLE", "ALLOWED", "halve", "[PLAIN, halve]", "PARTIAL", "Backend()", "DISABLED"):
+    for expression in expressions:
         for context in ("watch", "hover", "repl", "clipboard", "variables"):
-            frame.evaluate(expression, context)
-            session.client.evaluate(expression, None, context)
+            for frame_id in (frame.data.id, None):
+                with contextlib.suppress(RequestFailed):  # locals are no globals
+                    session.client.evaluate(expression, frame_id, context)
     if stop.reason in ("exception", "graph break", "graph-break"):
         session.client.exception_info(stop.thread_id)
     for function in session.request("dynamoCompiles")["functions"]:

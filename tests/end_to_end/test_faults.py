@@ -16,6 +16,7 @@ import msgspec.inspect
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.framing import frame
 from dynamo_dap.protocol.types import SourceBreakpoint
 from dynamo_dap.server.agent_capabilities import FORWARDED_REQUESTS
 from dynamo_dap.server.eager_capabilities import EAGER_ARGUMENTS
@@ -219,14 +220,37 @@ def wrong_values(kind: Any) -> list[object]:
 ODD_VALUES: dict[type, list[object]] = {int: [-1, 0, 2**31, 2**70], str: ["", "\0", "\u2028", "x" * 10_000, "🦊" * 9]}
 
 
-@pytest.mark.parametrize("kind", ["eager", "compile-time"])
+DEEP = b"[" * 2000 + b"]" * 2000
+UNREADABLE = {
+    "deep": b'{"seq": 9001, "type": "request", "command": "evaluate", "arguments": {"a": ' + DEEP + b"}}",
+    "half": b'{"seq": 9002, "type": "request", "command": "evaluate", "arguments": {"expression": "\\ud83d"}}',
+    "no UTF-8": b'{"seq": 9003, "type": "request", "command": "evaluate", "arguments": {"expression": "\xed\xa0"}}',
+    "cut": b'{"seq": 9004, "type": "request", "command": "evaluate", "arguments": {"expression": "a',
+    "no command": b'{"seq": 9005, "type": "request", "arguments": {}}',
+}
+
+
+def test_messages_that_cannot_be_read_change_nothing(session: Session) -> None:
+    for kind, stop in stops(session):
+        for name, body in UNREADABLE.items():
+            session.stream.write_unchecked(frame(body))
+            assert answer(stop, "len('ab')", "watch") == "2", f"{name} at an {kind} stop"
+        session.stream.write_unchecked(b"Content-Length: " + b"1" * 5000 + b"\r\n\r\n{}")
+        assert answer(stop, "len('abc')", "watch") == "3", f"a length of 5,000 digits at an {kind} stop"
+        # What is no character by itself is a text all the same.
+        assert answer(stop, "'a' + chr(0xd83d)", "watch").count("d83d") == 1
+        refused = [one for one in session.timeline.entries if not one.sent and one.message.get("success") is False]
+        assert {9001, 9002, 9003, 9004} <= {one.message["request_seq"] for one in refused}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_malformed_arguments_change_nothing(session: Session, kind: str) -> None:
     """Each argument of each request of the wrong type, one after the other, and then odd values of the right one."""
     dice = random.Random(10)
     session.stream.allow_bad_requests()
     with session.launching(PROGRAM, **DEFAULTS):
         session.set_breakpoints(PROGRAM, KINDS[kind], mode=kind)
-    stop = session.wait_for_stop("breakpoint", at=KINDS[kind])
+    stop = session.wait_for_stop("breakpoint", at=None if kind == "run-time" else KINDS[kind])
     valid = valid_arguments(stop)
     session.refusal("gotoTargets", {"source": {"path": str(PROGRAM.path)}, "line": []})
     for command, arguments_type in argument_types().items():

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable
 
 import pytest
 
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.free_program import FreeProgram
+from tests.client.processes import marked_with
 from tests.client.session import launch_configuration
 from tests.conftest import NewSession
 
 DEFAULTS = {"eager": True, "mode": "both"}
 """The helper that tests launch by has others."""
-PLACES = {"eager": "eager", "compile-time": "trace"}
+PLACES = {"eager": "eager", "compile-time": "trace", "run-time": "generated"}
 
 
 def kill_server(session: Session) -> None:
@@ -26,19 +29,30 @@ def kill_server(session: Session) -> None:
     session.timeline.wait_for_end()
 
 
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until the server has started something."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "the server started nothing"
+        time.sleep(0.002)
+
+
 @pytest.mark.parametrize("console", ["internalConsole", "integratedTerminal"])
-@pytest.mark.parametrize("phase", ["initialized", "breakpoints set", "eager", "compile-time"])
+@pytest.mark.parametrize("phase", ["starting", "initialized", "breakpoints set", *PLACES])
 def test_a_launched_program_ends_with_its_server(session: Session, phase: str, console: str) -> None:
     program = Fixture("faults")
     session.initialize()
     session.begin("launch", launch_configuration(program, **DEFAULTS, console=console))
-    session.timeline.expect_event("initialized")
-    if phase != "initialized":
+    if phase == "starting":
+        wait_until(lambda: len(marked_with(session.mark)) > 1)
+    else:
+        session.timeline.expect_event("initialized")
+    if phase == "breakpoints set" or phase in PLACES:
         mode = phase if phase in PLACES else "eager"
         session.set_breakpoints(program, PLACES[mode], mode=mode)
         if phase in PLACES:
             session.client.configuration_done()
-            session.wait_for_stop("breakpoint", at=PLACES[phase])
+            session.wait_for_stop("breakpoint", at=None if phase == "run-time" else PLACES[phase])
     kill_server(session)
     session.close()
     assert session.processes_left == []

@@ -9,11 +9,14 @@ import resource
 import socket
 import stat
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.bootstrap import listening
 from dynamo_dap.protocol.log_file import LogFileHandler, loggable
 from dynamo_dap.server import strangers
 from tests.client import FIXTURES, Fixture, Session
@@ -118,9 +121,20 @@ def test_a_stranger_has_so_long_and_then_makes_room() -> None:
     asyncio.run(go())
 
 
+def test_a_program_that_listens_cuts_off_who_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_PATIENCE", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        acceptor = listening._Acceptor(listener, "the token", Agent())
+        threading.Thread(target=acceptor.run, daemon=True).start()
+        began = time.monotonic()
+        with socket.create_connection(listener.getsockname()[:2], 20) as silent:
+            assert silent.recv(1) == b""
+        assert time.monotonic() - began < 10
+
+
 def test_accepting_goes_on_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listening:
+        with socket.create_server(("127.0.0.1", 0)) as port:
             loop = asyncio.get_running_loop()
             accept, failures = loop.sock_accept, [OSError(24, "Too many open files")]
 
@@ -130,8 +144,8 @@ def test_accepting_goes_on_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> No
                 return await accept(sock)
 
             monkeypatch.setattr(loop, "sock_accept", fail_first)
-            with socket.create_connection(listening.getsockname()[:2]):
-                connected = await asyncio.wait_for(anext(strangers.connections_to(listening)), 20)
+            with socket.create_connection(port.getsockname()[:2]):
+                connected = await asyncio.wait_for(anext(strangers.connections_to(port)), 20)
                 connected.close()
             assert not failures
 
