@@ -26,7 +26,8 @@ test("a run leaves diagnostics, inlay hints and a lens in the editor", async ({ 
     await picture("language-server");
 
     await lens.first().click();
-    await expect.poll(() => editor.text(), LATE).toContain("Graph break train_step [0/0]");
+    await expect.poll(() => editor.text(), LATE).toContain(`Graph break at ${FILE}:`);
+    expect(await editor.text(), "no escapes of a terminal").not.toContain("\u001b");
 });
 
 test("another interpreter is taken on without a complaint", async ({ vscode, workspace }) => {

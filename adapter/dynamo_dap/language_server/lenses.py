@@ -56,6 +56,6 @@ def record_text(session: Session, number: int) -> str:
     """Return the report of a function, by its number in the session; of the whole program with -1."""
     only = session.functions[number] if 0 <= number < len(session.functions) else None
     output = io.StringIO()
-    console = Console(file=output, width=_WIDTH, highlight=False, soft_wrap=True, no_color=True)
+    console = Console(file=output, width=_WIDTH, highlight=False, soft_wrap=True, color_system=None)
     print_report(session, console, only)
     return output.getvalue()
