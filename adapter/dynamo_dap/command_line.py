@@ -33,7 +33,7 @@ subcommands:
   debug       debug a program in this terminal; see: dynamo-dap debug -h
   run         run a program without stops and record what torch.compile does; see: dynamo-dap run -h
   report      print what was recorded last in this directory; see: dynamo-dap report -h
-  fix         try what is known to do about a line, on a copy; see: dynamo-dap fix -h
+  fix         try the known fixes for a line, on a copy; see: dynamo-dap fix -h
   lsp         a language server that shows the record in an editor; see: dynamo-dap lsp -h
 
 environment variables:
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TOKEN",
         help='what TCP clients have to give as "accessToken" in launch or attach; a random one is printed without this',
     )
-    parser.add_argument("--log", metavar="FILE", help="write a log, of every message too, to FILE")
+    parser.add_argument("--log", metavar="FILE", help="write a log, including every message, to FILE")
     return parser
 
 

@@ -54,8 +54,8 @@ def test_a_breakpoint_where_there_is_no_python_says_so(session: Session, tmp_pat
     (tmp_path / "empty.py").write_text("# nothing\n")
     no_python = {
         FIXTURES.parent / "LICENSE": (3, "LICENSE, line 1"),
-        FIXTURES.parent / "README.md": (1, "README.md is no Python file"),
-        tmp_path / "data.json": (1, "data.json is no Python file"),
+        FIXTURES.parent / "README.md": (1, "README.md is not a Python file"),
+        tmp_path / "data.json": (1, "data.json is not a Python file"),
         tmp_path / "empty.py": (1, "no code"),
         FIXTURES / "broken" / "does_not_parse.py": (1, "does_not_parse.py, line "),
         FIXTURES / "nowhere.py": (3, "there is no file"),
@@ -309,7 +309,7 @@ def test_filters_that_cannot_work_are_not_verified(session: Session) -> None:
         )
         answers = body["breakpoints"]
         assert [answer["verified"] for answer in answers] == [True, False, True, False, False, True, True]
-        assert "unknown exception filter 'grph-break'; known are graph-break, " in answers[1]["message"]
+        assert "unknown exception filter 'grph-break'; known filters: graph-break, " in answers[1]["message"]
         assert "the condition is not a Python expression" in answers[3]["message"]
         assert "'raised' takes no condition" in answers[4]["message"]
     session.wait_for_stop("exception")

@@ -154,7 +154,7 @@ def test_a_call_that_cannot_be_interrupted_holds_up_its_thread_alone(session: Se
     session.request("pause", {"threadId": threads["other"]})
     session.request("setBreakpoints", {"source": {"path": str(PROGRAM.path)}, "breakpoints": []})
     assert time.monotonic() - began < 12, "it was answered when the call was over"
-    session.wait_for_output("looked at again", "important")
+    session.wait_for_output("inspected again", "important")
     assert stop.frame.evaluate("1 + 1").text == "2"
     assert session.refusal("evaluate", {"expression": "exec('while True: pass')", "frameId": frame}).endswith(
         "was interrupted"

@@ -125,7 +125,7 @@ def test_another_result_is_told_and_nothing_is_applied(program: Path) -> None:
 
 def test_what_cannot_be_tried_says_why(program: Path) -> None:
     for arguments, text in (
-        (("model.py:1",), "nothing is known to do at"),
+        (("model.py:1",), "no fix is known for"),
         (("model.py",), "give a place as FILE:LINE"),
         (("nowhere.py:3",), "there is no file nowhere.py"),
     ):
@@ -222,9 +222,9 @@ def test_a_command_without_a_title_tries_everything_at_a_line(editor: Editor, mo
     editor.execute(types.Command("", TRY_FIX, arguments=[place]))
     editor.wait("what came of it", lambda: any(one.startswith(TITLE) for one in editor.messages))
     for arguments, text in (
-        ([{**place, "line": 0}], "Nothing is known to do at line 1"),
+        ([{**place, "line": 0}], "No fix is known for line 1"),
         ([model.as_uri(), 3], "takes one argument"),
-        ([{"uri": "untitled:Untitled-1", "line": 0}], "Nothing is known to do at line 1"),
+        ([{"uri": "untitled:Untitled-1", "line": 0}], "No fix is known for line 1"),
         ([], "takes one argument"),
     ):
         editor.messages.clear()
@@ -331,7 +331,7 @@ def test_a_result_that_is_random_proves_nothing(tmp_path: Path) -> None:
     )
     run(program, tmp_path / "records")
     tried = _fix(program, f"program.py:{Fixture(program).line('broken')}", "--apply")
-    assert "It helps, but the result is another in each run, also without the edit" in tried.stdout
+    assert "It helps, but the result differs from run to run, even without the edit" in tried.stdout
     assert "Nothing was edited" in tried.stdout
 
 

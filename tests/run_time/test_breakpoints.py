@@ -265,10 +265,10 @@ def test_an_instruction_that_no_event_tells_of_moves_behind_the_prologue() -> No
 @pytest.mark.parametrize(
     ("reference", "problem"),
     [
-        ("nonsense", "'nonsense' is no address of an instruction"),
-        ("0x7fff00000000", "is no address of generated code"),
+        ("nonsense", "'nonsense' is not the address of an instruction"),
+        ("0x7fff00000000", "is not the address of generated code"),
         ("inside", "is in the middle of"),
-        ("behind", "is behind the end of replay (generated #0)"),
+        ("behind", "is past the end of replay (generated #0)"),
     ],
 )
 def test_addresses_that_are_no_instruction(reference: str, problem: str) -> None:

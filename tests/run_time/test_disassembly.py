@@ -80,8 +80,8 @@ def test_an_offset_in_bytes() -> None:
 @pytest.mark.parametrize(
     ("reference", "count", "problem"),
     [
-        ("nonsense", 1, "is no address of an instruction"),
-        ("0x7fff00000000", 1, "is no address of generated code"),
+        ("nonsense", 1, "is not the address of an instruction"),
+        ("0x7fff00000000", 1, "is not the address of generated code"),
         (None, -1, "cannot disassemble -1"),
         (None, 10**9, "at most"),
     ],

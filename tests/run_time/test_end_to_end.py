@@ -121,7 +121,7 @@ def test_values_are_set(session: Session) -> None:
             settable = hint is None or "readOnly" not in (hint.attributes or ())
             assert settable == (one.name != "(empty)"), f"{scope}: {one.name}"
     refusal = session.refusal("setVariable", {"variablesReference": locals_reference, "name": "none", "value": "1"})
-    assert "is no local variable" in refusal
+    assert "is not a local variable" in refusal
     stop = session.next("instruction")
     assert stop.frame["Locals"].texts()["log"] == "[7, 1]"
     assert stop.frame.evaluate("state.steps").text == "5"
@@ -149,7 +149,7 @@ def test_breakpoints_on_instructions_and_lines_of_the_listing(session: Session) 
     session.resume()
     at_instruction = session.wait_for_stop("breakpoint")
     assert at_instruction.frame.data.instruction_pointer_reference == wanted
-    assert "is no address" in session.refusal("disassemble", {"memoryReference": "0x12", "instructionCount": 1})
+    assert "is not the address" in session.refusal("disassemble", {"memoryReference": "0x12", "instructionCount": 1})
 
 
 def test_a_line_of_the_users_at_every_call(session: Session) -> None:

@@ -277,12 +277,12 @@ def test_attributes_and_items_are_assigned() -> None:
 @pytest.mark.parametrize(
     ("target", "value", "problem"),
     [
-        ("nothing_of_this_name", "1", "is no local variable"),
-        ("x +", "1", "nothing that can be assigned to"),
-        ("x + 1", "1", "nothing that can be assigned to"),
+        ("nothing_of_this_name", "1", "is not a local variable"),
+        ("x +", "1", "cannot be assigned to"),
+        ("x + 1", "1", "cannot be assigned to"),
         ("__stack__[999]", "1", "has no slot 999: its depth is"),
         ("__stack__[0:2]", "1", "slots are written one by one"),
-        ("TOTAL", "1", "is no local variable"),
+        ("TOTAL", "1", "is not a local variable"),
     ],
 )
 def test_what_cannot_be_assigned_is_refused(target: str, value: str, problem: str) -> None:
@@ -351,7 +351,7 @@ def _adds_one(x: torch.Tensor) -> torch.Tensor:
 def test_slots_that_the_interpreter_trusts_are_refused(what: str) -> None:
     refusals = {
         "null": (r"is empty \(NULL\)", lambda stop: any(is_null(one) for one in stop.stack)),
-        "type": ("which trusts it to be of type list", _extends_a_list),
+        "type": ("which relies on it being of type list", _extends_a_list),
         "names": ("is empty|trusts|cannot be", lambda stop: any(is_null(one) for one in stop.stack)),
     }
     problem, wanted = refusals[what]

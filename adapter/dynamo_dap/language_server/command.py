@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> int:
         "It speaks the Language Server Protocol over stdin and stdout, and watches the newest record of the workspace.",
     )
     # Some clients add it by themselves.
-    parser.add_argument("--stdio", action="store_true", help="the only way to speak; given or not")
+    parser.add_argument("--stdio", action="store_true", help="accepted, and the default: nothing else is supported")
     parser.parse_args(arguments)
     server = make_server()
     # What was imported stays for good: looking through it for garbage would only keep a hover waiting.

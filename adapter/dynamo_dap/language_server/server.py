@@ -260,7 +260,7 @@ class RecordServer(LanguageServer):
         known = self._fixes(*asked, range(place.line + 1, place.line + 2)) if asked is not None else ()
         fixes = {fix.title: fix for _, fix in known if place.title in (None, fix.title)}
         if asked is None or not fixes:
-            self._trials.tell(f"Nothing is known to do at line {place.line + 1}.", _WARNING)
+            self._trials.tell(f"No fix is known for line {place.line + 1}.", _WARNING)
             return
         texts = {path: one.source for one in self.workspace.text_documents.values() if (path := path_of(one.uri))}
         try:

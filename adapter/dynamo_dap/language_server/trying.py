@@ -129,7 +129,7 @@ class Trial:
         """What came of it, as a sentence."""
         if self.is_random:
             helps = "helps" if self.helps else "does not help"
-            return f"It {helps}, but the result is another in each run, also without the edit: {self.difference}"
+            return f"It {helps}, but the result differs from run to run, even without the edit: {self.difference}"
         if self.difference is not None:
             return f"The result is not the same: {self.difference}"
         if not self._has_result:
@@ -302,7 +302,7 @@ def _difference(before: Outcome, after: Outcome) -> str | None:
     if not _are_equal(then.values, now.values):
         names = sorted({*then.values, *now.values})
         changed = [one for one in names if not _are_equal(then.values.get(one), now.values.get(one))]
-        return f"other values in __main__: {', '.join(changed)}"
+        return f"different values in __main__: {', '.join(changed)}"
     if (len(then.calls), then.more_calls) != (len(now.calls), now.more_calls):
         counts = [len(one.calls) + one.more_calls for one in (now, then)]
         return f"it calls compiled functions {counts[0]} times instead of {counts[1]}"
@@ -338,7 +338,7 @@ def _are_equal_texts(one: str, other: str) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Try what is known to do about a line; return 0 when something helps, 1 when nothing does."""
+    """Try the known fixes for a line; return 0 when something helps, 1 when nothing does."""
     options = _parser().parse_args(arguments)
     try:
         return _try(options)
@@ -350,7 +350,7 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap fix",
-        description="Try what is known to do about a graph break or a recompile: the recorded program is run without "
+        description="Try the known fixes for a graph break or a recompile: the recorded program is run without "
         "and with the edit, which is made on a copy. What it writes to disk it writes again.",
     )
     parser.add_argument("place", metavar="FILE:LINE", help="where something was found; see: dynamo-dap report")
@@ -367,7 +367,7 @@ def _try(options: argparse.Namespace) -> int:
     path, line = _place(options.place)
     fixes = known_fixes(session, path, line)
     if not fixes:
-        raise CannotTry(f"nothing is known to do at {path}:{line}; see: dynamo-dap report")
+        raise CannotTry(f"no fix is known for {path}:{line}; see: dynamo-dap report")
     runner = runner_of(session.started, options.program, options.python, options.timeout)
     trials = try_fixes(fixes, runner, {})
     for trial in trials:
@@ -391,7 +391,7 @@ def runner_of(started: Started | None, program: Sequence[str], python: str, seco
     folder = started.cwd if started is not None else str(Path.cwd())
     given = list(program) or (started.program if started is not None else [])
     if not given or not Path(folder, given[0]).is_file():
-        raise CannotTry("the record does not tell which file was run; give it: dynamo-dap fix FILE:LINE -- PROGRAM ...")
+        raise CannotTry("the record does not say which file was run; give it: dynamo-dap fix FILE:LINE -- PROGRAM ...")
     module = started.module if started is not None and not program else None
     return Runner(given, folder, python, seconds, module)
 

@@ -47,10 +47,10 @@ class RealValues(Struct, rename="camel", frozen=True, kw_only=True):
     """What computing the real values of a trace may cost."""
 
     memory_limit: Annotated[
-        float, Meta(gt=0, description="MiB of results held for one trace; above it values are computed singly.")
+        float, Meta(gt=0, description="MiB of results held for one trace; beyond it values are computed one at a time.")
     ] = 4096.0
     time_limit: Annotated[
-        float, Meta(gt=0, description="Seconds for one look; what was computed is kept, and the next look goes on.")
+        float, Meta(gt=0, description="Seconds per request; what was computed is kept, and the next request continues.")
     ] = 10.0
 
 
@@ -97,7 +97,9 @@ class DebuggingOptions(Struct, rename="camel", frozen=True, kw_only=True):
     ] = RealValues()
     evaluation_timeout: Annotated[
         Seconds,
-        _described("Seconds after which an evaluation is interrupted, or said to go on where it is in C code."),
+        _described(
+            "Seconds after which an evaluation is interrupted; one that is stuck in C code is reported instead."
+        ),
     ] = 5.0
 
 
@@ -186,7 +188,7 @@ class LaunchArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
     ] = "internalConsole"
     trace: Annotated[
         bool,
-        _described('Have torch take its own trace as well, for "dynamo-dap report --html" (needs tlparse).'),
+        _described('Have torch write its own trace as well, for "dynamo-dap report --html" (needs tlparse).'),
     ] = False
     no_debug: bool = False
     """An IDE's own: Run Without Debugging."""
@@ -197,19 +199,19 @@ class ConnectTarget(Struct, rename="camel", frozen=True, kw_only=True):
 
     host: Annotated[str, _described("Host name or address.")] = "127.0.0.1"
     port: Annotated[Port, _described("Port number.")]
-    access_token: Annotated[str | None, _described("The access token that the program was told to ask for.")] = None
+    access_token: Annotated[str | None, _described("The access token that the program requires.")] = None
 
 
 class ListenTarget(Struct, rename="camel", frozen=True, kw_only=True):
     """Where a program is waited for."""
 
     host: Annotated[
-        str, _described("Host name or address; another one than this machine's own needs an access token.")
+        str, _described("Host name or address; one that other machines can reach needs an access token.")
     ] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535), _described("Port number; 0 is any free one.")]
     access_token: Annotated[
         str | None,
-        _described("The access token that the program has to show; found by itself if not given."),
+        _described("The access token that the program has to present; if not given, the program finds it."),
     ] = None
 
 
@@ -225,7 +227,7 @@ class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
     ] = None
     listen: Annotated[
         ListenTarget | None,
-        _described('Wait here for a program that calls dynamo_dap.connect(), in place of "connect".'),
+        _described('Wait here for a program that calls dynamo_dap.connect(), instead of "connect".'),
     ] = None
     host: str | None = None
     """As debugpy takes it, too; users write ``connect``."""

@@ -312,7 +312,7 @@ def _advice(read: _Read, values: list[str]) -> str:
     sizes = [int(one) for one in values if one.isdigit()]
     if read.subject.startswith("size ") and min(sizes, default=2) < 2:
         others = len([one for one in sizes if one > 1])
-        alone = "sizes 0 and 1 are always compiled for themselves: expect one compile for them, or pad them away"
+        alone = "sizes 0 and 1 are always compiled separately: expect one compile for them, or pad them away"
         return f"{alone}; for the others: {read.advice}" if others > 1 else alone
     return read.advice
 
@@ -333,7 +333,7 @@ def _read(failure: GuardFailure) -> _Read:
         return _Read(gradient["name"], subject, str(required), str(not required), advice)
     mismatch = _MISMATCH.match(expression)
     if mismatch is not None:
-        advice = f"each {mismatch['what']} is compiled for itself: call it with one, or expect a compile for each"
+        advice = f"each {mismatch['what']} is compiled separately: call it with one, or expect a compile for each"
         subject = f"{mismatch['what']} of {_shown(mismatch['name'])}"
         return _Read(mismatch["name"], subject, mismatch["then"], mismatch["now"], advice)
     absent = _NO_TENSOR.match(expression)
@@ -353,12 +353,12 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
         return _Read(subject, subject, then, now, advice)
     if expression.startswith(("len(", "not len(")):
         subject, _, length = expression.removeprefix("not ").partition(" == ")
-        advice = "each length is compiled for itself: stack what it holds into one tensor, or keep the length fixed"
+        advice = "each length is compiled separately: stack what it holds into one tensor, or keep the length fixed"
         if subject == "len(kwargs)":
-            advice = "the calls give other keyword arguments: each set is compiled for itself, give all of them always"
+            advice = "the calls give other keyword arguments: each set is compiled separately, give all of them always"
         return _Read(subject, subject, then or length or None, now, advice)
     if "grad_mode" in expression.lower():
-        advice = "it is called with and without gradients: each is compiled for itself, once"
+        advice = "it is called with and without gradients: each is compiled separately, once"
         return _Read("grad mode", "grad mode", then, now, advice)
     equal = _EQUAL.match(expression)
     if equal is not None:
@@ -388,4 +388,4 @@ def _about_value(name: str, value: str) -> str:
         return "Dynamo makes a constant of the first number: torch.compile(..., dynamic=True), or give it as a tensor"
     if re.fullmatch(r"-?\d+\.\d*(?:e-?\d+)?", value):
         return "Dynamo makes a constant of the first number: give it as a tensor"
-    return "each value is compiled for itself: expect one compile for each, or take the choice out of the function"
+    return "each value is compiled separately: expect one compile for each, or take the choice out of the function"

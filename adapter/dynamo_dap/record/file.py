@@ -150,7 +150,7 @@ def read_record(path: Path) -> Session:
     """
     reader = RecordReader(path)
     if not reader.read():
-        raise UnreadableRecord(f"{path} is no record of dynamo-dap")
+        raise UnreadableRecord(f"{path} is not a record of dynamo-dap")
     return reader.session
 
 
@@ -228,7 +228,7 @@ def _first(path: Path, line: bytes) -> Started:
     try:
         started = msgspec.json.decode(without_controls(line), type=Started)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise UnreadableRecord(f"{path} is no record of dynamo-dap") from None
+        raise UnreadableRecord(f"{path} is not a record of dynamo-dap") from None
     if started.version > VERSION:
         raise UnreadableRecord(
             f"{path} has version {started.version} of the format, this dynamo-dap knows {VERSION}: upgrade it"

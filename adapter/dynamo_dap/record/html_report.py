@@ -82,7 +82,7 @@ def _head(session: Session, program: str, links: Mapping[str, str]) -> Iterator[
     if session.unreadable_lines:
         yield f"<p class='note'>{session.unreadable_lines} lines of the record cannot be read and are left out.</p>"
     if session.is_truncated:
-        yield "<p class='note'>The record reached its bound: details of later compiles are left out.</p>"
+        yield "<p class='note'>The record reached its size limit: details of later compiles are left out.</p>"
     counts = counts_of_session(session)
     figures = {
         "compiles": counts.compiles,
@@ -100,7 +100,7 @@ def _head(session: Session, program: str, links: Mapping[str, str]) -> Iterator[
     shown = "".join(f"<a href='{escape(to, quote=True)}'>{escape(name)}</a>" for name, to in all_links.items())
     yield f"<nav>{shown}</nav>"
     if not links:
-        told = "dynamo-dap run --trace takes torch's own trace too: its graphs of every stage, and a chromium trace"
+        told = "dynamo-dap run --trace writes torch's own trace too: its graphs of every stage, and a chromium trace"
         yield f"<p class='note'>{escape(told)}</p>"
 
 
@@ -114,7 +114,7 @@ def _to_do(session: Session) -> Iterator[str]:
     anchors = {one.id: _anchor(one) for _, one in session.compiles()}
     yield from (_item(session, item, anchors) for item in items)
     if any(item.place is not None for item in items):
-        yield "<p class='note'>What is known to do about a line can be tried: <code>dynamo-dap fix FILE:LINE</code></p>"
+        yield "<p class='note'>To try the known fixes for a line: <code>dynamo-dap fix FILE:LINE</code></p>"
 
 
 def _item(session: Session, item: Item, anchors: dict[str, str]) -> str:
@@ -248,7 +248,7 @@ def _tree(session: Session) -> str:
             branch = branch.below.setdefault(line, _Branch())
         branch.compiles.append(compiled)
     if not root.below:
-        return "<p>The record does not tell.</p>"
+        return "<p>Not recorded.</p>"
     return f"<div class='tree'>{_branches(session, root)}</div>"
 
 

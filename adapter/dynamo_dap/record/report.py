@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     kind.add_argument("--tlparse", action="store_true", help="open tlparse's report of the trace that was taken")
     parser.add_argument(
-        "--no-browser", action="store_true", help="with --html or --tlparse: print where the report is, only"
+        "--no-browser", action="store_true", help="with --html or --tlparse: only print where the report is"
     )
     return parser
 

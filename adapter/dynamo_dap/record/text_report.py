@@ -37,7 +37,7 @@ def print_report(session: Session, console: Console, only: CompiledFunction | No
     if len(items) > len(shown):
         console.print(f" {len(items) - len(shown)} more, of less weight: dynamo-dap report --html has them all")
     if any(item.place is not None for item in items):
-        console.print(" What is known to do about a line can be tried: dynamo-dap fix FILE:LINE")
+        console.print(" To try the known fixes for a line: dynamo-dap fix FILE:LINE")
     _print_compiles(functions, console, everything=only is not None)
     _print_files(session, functions, console, is_program=only is None)
     for skipped in session.skipped if only is None else ():
@@ -58,7 +58,7 @@ def _print_head(session: Session, console: Console, counts: Counts) -> None:
     console.print(f"Guards: {counts.guards}")
     console.print(f"Compile time: {counts.seconds:.2f} s in {counts.compiles} compiles")
     if session.is_truncated:
-        console.print("The record reached its bound: details of later compiles are left out")
+        console.print("The record reached its size limit: details of later compiles are left out")
 
 
 def _table_of_functions(functions: list[CompiledFunction]) -> Table:

@@ -136,7 +136,7 @@ class Router:
         if references.owned is not None:
             owner = next((backend for backend in backends if backend.ids.owns(references.owned)), None)
             if owner is None:
-                raise RequestRefused(ErrorId.AGENT_GONE, "debugpy, which knew of this, is gone")
+                raise RequestRefused(ErrorId.AGENT_GONE, "debugpy, to which this belongs, is gone")
             return owner
         if len(backends) == 1:
             return backends[0]

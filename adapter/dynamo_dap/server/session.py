@@ -177,7 +177,7 @@ class Session:
         """Ask the program to end by itself; give up starting it when it is not there yet."""
         if self.phase is Phase.STARTING:
             self._cancel_tasks()
-            self.give_up("The start was given up.")
+            self.give_up("The start was cancelled.")
         elif self.phase is Phase.RUNNING and self.debuggee is not None:
             self.debuggee.terminate()
         elif self.phase is Phase.NEW:

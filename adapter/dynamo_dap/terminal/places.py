@@ -61,7 +61,7 @@ def parse_place(text: str, current_path: str | None) -> Place:
     if not colon:
         return _place(match, None, 0, function=place)
     if not line.isdigit() or int(line) == 0:
-        raise UsageError(f"{line!r} is no line number. Give {USAGE}")
+        raise UsageError(f"{line!r} is not a line number. Give {USAGE}")
     return _place(match, _existing(path), int(line))
 
 

@@ -180,7 +180,7 @@ class Agent:
         pause.submit(work)
 
     def _tell_unstuck(self, work: Work) -> None:
-        self.print(f"dynamo-dap: {work.name} has ended; its thread can be looked at again\n", "important")
+        self.print(f"dynamo-dap: {work.name} has ended; its thread can be inspected again\n", "important")
 
     @contextlib.contextmanager
     def _answering_failures(

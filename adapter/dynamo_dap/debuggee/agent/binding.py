@@ -77,7 +77,7 @@ def _file_problem(path: str, options: AgentOptions) -> str | None:
     if not os.path.isfile(path):
         return f"there is no file {path}"
     if not _is_named_python(path):
-        return f"{os.path.basename(path)} is no Python file"
+        return f"{os.path.basename(path)} is not a Python file"
     if is_debugger_file(path):
         return "the debugger cannot stop in its own code"
     if options.just_my_code and not is_user_file(path):
@@ -126,7 +126,7 @@ def why_not_executed(path: str) -> str | None:
     Of a file that has been loaded the text may say nothing any more: it is being changed.
     """
     if not _is_named_python(path):
-        return f"{os.path.basename(path)} is no Python file"
+        return f"{os.path.basename(path)} is not a Python file"
     try:
         problem = None if line_table(path).sorted_lines else f"there is no code in {os.path.basename(path)}"
     except LineTableError as error:

@@ -181,7 +181,9 @@ class BreakpointTable:
             return old
         conditions = Conditions.parse(requested.condition, requested.hit_condition, requested.log_message)
         if requested.mode is not None and requested.mode not in BREAKPOINT_MODES:
-            conditions.problem = f"unknown breakpoint mode '{requested.mode}'; known are {', '.join(BREAKPOINT_MODES)}"
+            conditions.problem = (
+                f"unknown breakpoint mode '{requested.mode}'; known modes: {', '.join(BREAKPOINT_MODES)}"
+            )
         return LineBreakpoint(next(self._ids), path, requested, conditions, binding, requested.mode)
 
     def set_functions(self, requested: Iterable[FunctionBreakpoint], bind: FunctionBinder) -> list[FunctionEntry]:
@@ -210,9 +212,9 @@ class BreakpointTable:
         access = requested.access_type or ANY_ACCESS
         conditions = Conditions.parse(requested.condition, requested.hit_condition, None)
         if variable is None:
-            conditions.problem = "this is no variable that can be watched"
+            conditions.problem = "this is not a variable that can be watched"
         elif access not in ACCESSES:
-            conditions.problem = f"unknown access type '{access}'; known are {', '.join(ACCESSES)}"
+            conditions.problem = f"unknown access type '{access}'; known types: {', '.join(ACCESSES)}"
         known = variable or WatchedVariable(requested.data_id, "", "", 0)
         return DataEntry(next(self._ids), "", requested, conditions, Binding(known.line), variable=known, access=access)
 

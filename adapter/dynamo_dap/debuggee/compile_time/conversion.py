@@ -200,7 +200,7 @@ class Converter:
         if base in (tuple, frozenset):
             return base.__new__(form.cls, items)
         if base is None or form.cls.__new__ not in (dict.__new__, list.__new__, set.__new__, object.__new__):
-            raise CannotBeCopied(f"a {qualified_name_of(form.cls)} cannot be copied to lay its changes over")
+            raise CannotBeCopied(f"a {qualified_name_of(form.cls)} cannot be copied to apply its pending changes")
         copied = self.remember(tracker, base.__new__(form.cls))
         (base.extend if base is list else base.update)(copied, items)
         self._set_attributes(copied, instance_attributes(form))
@@ -244,7 +244,7 @@ class Converter:
                     pending.append(below)
             if len(seen) > _MOST_OBJECTS:
                 raise EvaluationError(
-                    f"the {qualified_name_of(type(value))} is too big to lay the changes of the traced code over a copy"
+                    f"the {qualified_name_of(type(value))} is too big to be copied with the changes of the traced code"
                 )
         self._kept.append(value)
         self._leading[id(value)] = found
@@ -304,7 +304,7 @@ def _empty_like(value: Any) -> Any:
         return object.__new__(type(value))
     except TypeError:
         name = qualified_name_of(type(value))
-        raise CannotBeCopied(f"a {name} cannot be copied to lay the changes of the traced code over") from None
+        raise CannotBeCopied(f"a {name} cannot be copied to apply the changes of the traced code") from None
 
 
 def _registries(value: Any) -> dict[str, dict[str, Any]]:

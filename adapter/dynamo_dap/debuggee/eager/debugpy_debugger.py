@@ -79,7 +79,8 @@ class DebugpyDebugger:
         pydevd_internals.show_in_stacks(is_generated)
         if not pydevd_internals.present_values(Presentation(), lambda: self.is_active):
             self._agent.print(
-                "dynamo-dap: values in ordinary frames look as in debugpy: this one is not known\n", "console"
+                "dynamo-dap: values look as debugpy shows them: this version of debugpy is not known\n",
+                "console",
             )
         os.register_at_fork(after_in_child=self._leave_forked_process)
         self._agent.threads.shared = self

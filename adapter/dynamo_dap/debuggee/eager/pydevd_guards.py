@@ -428,7 +428,7 @@ class _Served:
                 _stuck.pop(self._thread_id, None)
                 _served.pop(self._request.seq, None)
         if self._was_stuck:
-            text = f"dynamo-dap: {self._name} has ended; its thread can be looked at again\n"
+            text = f"dynamo-dap: {self._name} has ended; its thread can be inspected again\n"
             comm = _module("pydevd_comm")
             event = {"type": "event", "event": "output", "body": {"category": "important", "output": text}}
             self._py_db.writer.add_command(comm.NetCommand(comm.CMD_WRITE_TO_CONSOLE, 0, event, is_json=True))

@@ -431,7 +431,7 @@ def _effect_of(reason: str) -> str | None:
         return "the function is skipped: it runs eagerly"
     if reason.startswith("Encountered graph break that we cannot resume from"):
         return "compiled up to here; the rest of the function runs eagerly"
-    return "the rest of the function is compiled by itself"
+    return "the rest of the function is compiled separately"
 
 
 def _state_of(code: Any, problem: BaseException | None, *, is_error: bool) -> str:

@@ -16,4 +16,4 @@ def parsed_address(reference: str) -> int:
     try:
         return int(reference, 0)
     except ValueError:
-        raise BadAddress(f"{reference!r} is no address of an instruction") from None
+        raise BadAddress(f"{reference!r} is not the address of an instruction") from None

@@ -42,7 +42,7 @@ def _place(codes: GeneratedCodes, address: int) -> tuple[GeneratedCode, int]:
     is_before = offset >= space // 2
     generated = codes.at_address(address + space // 2 if is_before else address)
     if generated is None:
-        raise BadAddress(f"{hex(address)} is no address of generated code")
+        raise BadAddress(f"{hex(address)} is not the address of generated code")
     if is_before:
         return generated, (offset - space) // _UNIT
     index = generated.table.index_at(offset)

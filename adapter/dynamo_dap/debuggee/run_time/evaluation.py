@@ -148,14 +148,14 @@ def assign(values: FrameValues, target: str, expression: str) -> Value:
     try:
         tree = ast.parse(target.strip(), "<target>", "eval").body
     except SyntaxError:
-        raise WriteRefused(f"{target!r} is nothing that can be assigned to") from None
+        raise WriteRefused(f"{target!r} cannot be assigned to") from None
     if isinstance(tree, ast.Name):
         return assign_local(values, tree.id, expression)
     slot = _slot_number(tree)
     if slot is not None:
         return assign_slot(values, slot, expression)
     if not isinstance(tree, (ast.Attribute, ast.Subscript)):
-        raise WriteRefused(f"{target!r} is nothing that can be assigned to")
+        raise WriteRefused(f"{target!r} cannot be assigned to")
     if any(isinstance(node, ast.Name) and node.id == STACK_NAME for node in ast.walk(tree.value)) and isinstance(
         tree.value, ast.Name
     ):
@@ -176,7 +176,7 @@ def _slot_number(tree: ast.expr) -> int | None:
 def assign_local(values: FrameValues, name: str, expression: str) -> Value:
     """Assign to the local variable or cell ``name``."""
     if name not in values.names:
-        raise WriteRefused(f"'{name}' is no local variable of {values.generated.name}")
+        raise WriteRefused(f"'{name}' is not a local variable of {values.generated.name}")
     value = value_of(values, expression)
     write_local(values.frame, name, value)
     return present(value, name)

@@ -84,11 +84,11 @@ class InstructionBreakpoints:
     def _instruction_at(self, address: int) -> tuple[GeneratedCode, int]:
         generated = self._codes.at_address(address)
         if generated is None:
-            raise BadAddress(f"{hex(address)} is no address of generated code")
+            raise BadAddress(f"{hex(address)} is not the address of generated code")
         offset = address & ((1 << ADDRESS_SHIFT) - 1)
         index = generated.table.index_at(offset)
         if index is None:
-            raise BadAddress(f"{hex(address)} is behind the end of {generated.name}")
+            raise BadAddress(f"{hex(address)} is past the end of {generated.name}")
         instruction = generated.table[index]
         if offset not in (instruction.start, instruction.offset):
             begin = generated.reference(index)

@@ -143,7 +143,7 @@ class _Stack(Children):
     def write(self, name: str, expression: str) -> Value:
         digits = name.removesuffix(" (top)")
         if not digits.isdigit():
-            raise WriteRefused(f"'{name}' is no slot of the value stack")
+            raise WriteRefused(f"'{name}' is not a slot of the value stack")
         return evaluation.assign_slot(self._values, int(digits), expression)
 
 

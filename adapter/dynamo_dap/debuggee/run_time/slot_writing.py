@@ -83,13 +83,13 @@ def refusal(values: FrameValues, stack: list[Any], index: int, value: Any) -> st
         return f"it is not known which instruction uses slot {index}: it cannot be changed"
     consumers = [values.generated.table[consumer] for consumer in expression.consumers]
     if any(_must_not_change(values, consumer, expression) for consumer in consumers):
-        return f"slot {index} tells {consumers[0].name} how to work and cannot be changed"
+        return f"slot {index} tells {consumers[0].name} what to do and cannot be changed"
     if consumers and all(_takes_any(values, consumer, expression) for consumer in consumers):
         return None
     if type(value) is not type(old):
         user = consumers[0].name if consumers else "what follows"
         return (
-            f"slot {index} is used by {user}, which trusts it to be of type {type(old).__name__}: "
+            f"slot {index} is used by {user}, which relies on it being of type {type(old).__name__}: "
             f"it cannot be set to a value of type {type(value).__name__}"
         )
     return None

@@ -145,7 +145,7 @@ def effect_of_break(frame: TracedFrame, reason: str, facts: BreakFacts) -> str:
     speculation = getattr(frame.translator, "current_speculation", None)
     if reason.startswith("Encountered graph break that we cannot resume from") and speculation is not None:
         return f"compiled up to line {int(speculation.lineno)}; from there on the function runs eagerly"
-    return f"the rest is compiled by itself: it resumes at line {_line_after(frame.translator)}"
+    return f"the rest is compiled separately: it resumes at line {_line_after(frame.translator)}"
 
 
 _LOOP = "graph break in loop"

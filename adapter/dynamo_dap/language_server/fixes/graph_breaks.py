@@ -178,7 +178,7 @@ def _promised(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
     condition = document.source(statement.test) if held else _opposite(document, statement.test)
     check = f"torch._check({condition})"
     edit = insert_lines(document, statement.lineno, f"{document.indentation(statement.lineno)}{check}")
-    yield Fix(f"Promise what held in every recorded call, an error where it does not: {check}", (edit,))
+    yield Fix(f"Assert what held in every recorded call (an error if it does not): {check}", (edit,))
 
 
 def _is_about_a_number(found: GraphBreak) -> bool:

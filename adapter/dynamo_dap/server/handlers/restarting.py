@@ -93,7 +93,7 @@ async def _arm_again(session: Session, debuggee: Debuggee, remembered: Remembere
         try:
             raw = await backend.connection.request(remembered.command, arguments, timeout=timeout)
         except (RequestFailed, TimeoutError) as error:
-            session.client.output(f"Not armed again after the restart: {error}", "important")
+            session.client.output(f"Not set again after the restart: {error}", "important")
             continue
         answers.append((backend, raw))
     if answers:

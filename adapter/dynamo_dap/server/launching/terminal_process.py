@@ -69,9 +69,7 @@ class TerminalProcess:
             await self._run(what, client, job)
             arrival = await asyncio.wait_for(self._arrived, timeout)
         except asyncio.TimeoutError:
-            text = (
-                f"the terminal did not start the program within {timeout:g} s (no word from {_SUPERVISOR.name} in it)"
-            )
+            text = f"the terminal did not start the program within {timeout:g} s ({_SUPERVISOR.name} did not connect)"
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, text) from None
         finally:
             with contextlib.suppress(FileNotFoundError):

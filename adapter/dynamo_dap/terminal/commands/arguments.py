@@ -12,5 +12,5 @@ def number(text: str) -> int:
         UsageError: it is none.
     """
     if not text.isdigit():
-        raise UsageError(f"{text!r} is no number")
+        raise UsageError(f"{text!r} is not a number")
     return int(text)

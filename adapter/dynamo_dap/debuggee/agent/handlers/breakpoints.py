@@ -71,7 +71,7 @@ def set_exception_breakpoints(
 
 def _problem_of_filter(name: str, condition: str | None) -> str | None:
     if name not in EXCEPTION_FILTERS:
-        return f"unknown exception filter '{name}'; known are {', '.join(EXCEPTION_FILTERS)}, and debugpy's"
+        return f"unknown exception filter '{name}'; known filters: {', '.join(EXCEPTION_FILTERS)}, and debugpy's"
     return Conditions.parse(condition, None, None).problem
 
 

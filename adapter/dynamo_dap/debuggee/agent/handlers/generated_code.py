@@ -66,7 +66,9 @@ def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleRes
     for engine in sorted(agent.engines, key=lambda engine: engine.name == RUN_TIME):
         if (found := engine.disassemble(arguments)) is not None:
             return found
-    raise RequestError(f"{arguments.memory_reference} is no address of an instruction", error_id=ErrorId.NO_ADDRESS)
+    raise RequestError(
+        f"{arguments.memory_reference} is not the address of an instruction", error_id=ErrorId.NO_ADDRESS
+    )
 
 
 @handles("setInstructionBreakpoints", SetInstructionBreakpointsArguments)
