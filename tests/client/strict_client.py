@@ -31,7 +31,7 @@ _END = object()
 
 
 class StrictClient:
-    """See the module. Every broken message is an ``AssertionError`` in the next call."""
+    """A client that checks everything. Every broken message is an ``AssertionError`` in the next call."""
 
     def __init__(self, environment: Mapping[str, str], serve: Mapping[str, Callable[[Any], Any]] | None = None) -> None:
         """Start a server. ``serve`` answers its requests, by command, with the body of a response, or None."""

@@ -285,7 +285,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _address_of_mark() -> int | None:
-    """Where the mark is in the environment that the kernel shows of this process; None where that is not to be had."""
+    """Where the mark is in the environment that the kernel shows of this process; None where that cannot be read."""
     try:
         start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47])
         environment = Path("/proc/self/environ").read_bytes()

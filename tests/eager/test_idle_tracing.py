@@ -1,4 +1,4 @@
-"""While debugpy has nothing to look out for, the program's main thread is not traced; asked for something, it is."""
+"""While debugpy has no reason to trace, the program's main thread is not traced; asked for something, it is."""
 
 from __future__ import annotations
 

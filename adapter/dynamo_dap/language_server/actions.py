@@ -56,7 +56,7 @@ def trial_of(fix: Fix, diagnostic: Diagnostic, uri: str) -> CodeAction:
 def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Trial | None) -> CodeAction:
     """Return the action that applies a fix.
 
-    One that is proven to help is preferred; one that is found to change what the program computes is not to be had.
+    One that is proven to help is preferred; one that was found to change what the program computes is not offered.
     """
     changes: dict[str, list[TextEdit]] = {}
     for edit in fix.edits:

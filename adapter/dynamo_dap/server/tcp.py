@@ -44,7 +44,7 @@ def serve(address: Address, access_token: str | None) -> int:
     """Serve sessions until the process is told to end; return its exit status.
 
     Raises:
-        CannotListen: the address is not to be had, or not without an access token.
+        CannotListen: the address is in use or invalid, or needs an access token.
     """
     return asyncio.run(_serve(_listen(address, access_token is not None), access_token))
 

@@ -238,15 +238,15 @@ class CompileStops(CompileObserver):
         raised = backend_failure(failure, len(nodes_of(graph)))
         self._stop_in_trace(BACKEND_FAILURE, frame, raised, names)
 
-    def specialized(self, found: SpecializationFacts, message: str) -> None:
+    def specialized(self, facts: SpecializationFacts, message: str) -> None:
         """Stop when a size that the program gives became a constant."""
         compiling = HOOKS.current
         frame = running_frame(sys._getframe()) if self._is_on(SPECIALIZE) else None
         if compiling is None or frame is None:
             return
-        if self._is_new(compiling, (SPECIALIZE, *_where(frame), found.source)):
-            names: dict[str, object] = {"__source__": found.source, "__value__": found.value}
-            self._stop_in_trace(SPECIALIZE, frame, specialized(found, message), names)
+        if self._is_new(compiling, (SPECIALIZE, *_where(frame), facts.source)):
+            names: dict[str, object] = {"__source__": facts.source, "__value__": facts.value}
+            self._stop_in_trace(SPECIALIZE, frame, specialized(facts, message), names)
 
     def guard_added(self, guard: RequestedGuard) -> None:
         """Stop when a guard is asked for."""

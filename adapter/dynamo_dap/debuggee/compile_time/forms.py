@@ -81,7 +81,7 @@ class Conversion(Protocol):
         """Note that ``container`` is a copy, complete now."""
 
     def real(self, value: Any) -> Any:
-        """Return a real object, with the changes of the traced code laid over a copy where there are any."""
+        """Return a real object, or a copy with the changes of the traced code applied where there are any."""
 
     def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
         """Return the object of a form: itself, or a copy when the traced code made or changed it."""
@@ -417,7 +417,7 @@ _MODULE_BOOKKEEPING = frozenset({"_non_persistent_buffers_set", "_is_torch_compi
 
 
 def instance_attributes(form: InstanceForm) -> dict[str, Any]:
-    """Return an object's attributes: what it stores, with what the traced code stored on it laid over."""
+    """Return an object's attributes: what it stores, and what the traced code stored on it."""
     attributes: dict[str, Any] = {}
     for name, value in stored_attributes(form.value):
         attributes.update(value if name in _REGISTRIES and type(value) is dict else {name: value})

@@ -116,19 +116,19 @@ def dynamo_failed(code: types.CodeType, problem: BaseException) -> RaisedExcepti
     return _raised(f"Backend failure: Dynamo raised {type(inner).__name__}", lines, _kind_of(inner), str(problem))
 
 
-def specialized(found: SpecializationFacts, message: str) -> RaisedException:
+def specialized(facts: SpecializationFacts, message: str) -> RaisedException:
     """Tell that a size became a constant."""
     lines = [
-        f"{found.source} ({found.symbol}) is {found.value} from here on, for all calls that use this compile.",
+        f"{facts.source} ({facts.symbol}) is {facts.value} from here on, for all calls that use this compile.",
         message,
     ]
-    return _raised(f"Specialized: {found.source} == {found.value}", lines)
+    return _raised(f"Specialized: {facts.source} == {facts.value}", lines)
 
 
-def guard_asked_for(found: RequestedGuard) -> RaisedException:
+def guard_asked_for(requested: RequestedGuard) -> RaisedException:
     """Tell that a guard was asked for."""
-    about = found.readable or "the global state"
-    return _raised(f"Guard: {found.check} on {about}", [f"Source: {found.name}" if found.name else None])
+    about = requested.readable or "the global state"
+    return _raised(f"Guard: {requested.check} on {about}", [f"Source: {requested.name}" if requested.name else None])
 
 
 def _kind_of(exception: object) -> str:

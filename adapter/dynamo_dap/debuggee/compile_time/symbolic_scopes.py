@@ -50,14 +50,16 @@ def scopes_of(frame: TracedFrame, listing_of: ListingOf = lambda code: None) -> 
     An inlined function shows ``Graph``, ``Guards``, ``Side Effects`` and ``Compile`` of the frame being compiled.
     """
     view = TracedView(frame)
-    found = frame.locals()
+    local_variables = frame.locals()
     is_dynamos = dynamos_locals(frame.code)
-    users, dynamos = parted(found, lambda each: is_dynamos(each[0]))
+    users, dynamos = parted(local_variables, lambda each: is_dynamos(each[0]))
     stack = frame.value_stack()
     scopes = [
         ScopeOfFrame(
             "Locals",
-            _Variables(frame, lambda: with_group(_variables(found, view), is_dynamos), len(users) + bool(dynamos)),
+            _Variables(
+                frame, lambda: with_group(_variables(local_variables, view), is_dynamos), len(users) + bool(dynamos)
+            ),
             "locals",
         ),
         ScopeOfFrame("Value Stack", Deferred(lambda: _stack(stack, view), max(len(stack), 1)), "registers"),

@@ -314,14 +314,14 @@ class Recorder(CompileObserver):
                 )
             )
 
-    def specialized(self, found: SpecializationFacts, message: str) -> None:
+    def specialized(self, facts: SpecializationFacts, message: str) -> None:
         """See ``CompileObserver``."""
         compiling = HOOKS.current
         if compiling is None or "id" not in compiling.notes:
             return
         frame = running_frame(sys._getframe())
         at = None if frame is None else Place(frame.path, frame.line)
-        specialization = Specialization(f"{found.source} == {found.value}", at)
+        specialization = Specialization(f"{facts.source} == {facts.value}", at)
         self._take(SizeSpecialized(compiling.notes["id"], specialization))
 
     def frame_skipped(self, frame: Any, reason: str) -> None:

@@ -124,7 +124,7 @@ class CompileObserver:
     def frame_skipped(self, frame: Any, reason: str) -> None:
         """Dynamo will not compile a function."""
 
-    def specialized(self, found: SpecializationFacts, message: str) -> None:
+    def specialized(self, facts: SpecializationFacts, message: str) -> None:
         """A size or number that the program gives became a constant."""
 
     def guard_added(self, guard: RequestedGuard) -> None:

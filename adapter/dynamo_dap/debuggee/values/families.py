@@ -110,8 +110,8 @@ def _find(cls: type) -> Family:
 class View:
     """How values look from where they are shown. What is below a value is shown through the view that showed it.
 
-    This one shows what objects hold. While Dynamo traces, objects have changes that are not carried out yet, and the
-    view of that package lays them over.
+    This one shows what objects hold. While Dynamo traces, objects have pending changes: a trace has a view of its own,
+    which shows them as applied.
     """
 
     def value(self, value: object, expression: str | None = None) -> Value:

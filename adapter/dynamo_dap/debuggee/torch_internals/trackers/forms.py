@@ -84,7 +84,7 @@ class MappingForm:
 
 @dataclass(frozen=True, slots=True)
 class InstanceForm:
-    """An object of a class: what it stores, with the changes of the traced code laid over."""
+    """An object of a class: what it stores, with the changes of the traced code applied."""
 
     value: Any
     """The real object; for one made by the traced code, an empty stand-in that only has the class."""
