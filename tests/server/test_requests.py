@@ -173,7 +173,7 @@ def test_the_session_can_be_ended_while_the_program_starts(session: Session, tmp
 
 
 def test_an_answer_precedes_the_events_that_followed_it(session: Session, tmp_path: Path) -> None:
-    session.launch(write(tmp_path, "import dynamo_dap\nfor i in range(30): dynamo_dap.breakpoint()\n"))
+    session.launch(write(tmp_path, "import dynamo_dap\nfor i in range(30):\n    dynamo_dap.breakpoint()\n"))
     for _ in range(30):
         session.wait_for_stop("breakpoint")
         session.resume()
