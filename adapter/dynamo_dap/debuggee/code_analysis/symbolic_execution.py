@@ -199,7 +199,7 @@ class Machine:
         changed = self._first_change(value, now)
         if changed is None:
             return
-        if value.producer < changed and value.form is not Form.LIST:
+        if value.producer < changed and value.form is not Form.LIST and not value.is_method:
             self.missing.add(value.producer)
             return
         for one in value.below():
@@ -272,9 +272,9 @@ class Machine:
         if self._pending is not None and self._pending in operands:
             self.missing.add(self._pending.producer)
         if name in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"):
-            is_fixed = count == 2 and str(instruction.value) in _METHODS
+            is_method = count == 2 and str(instruction.value) in _METHODS
             return [
-                written_values.attribute(operands[0], str(instruction.value), index, is_fixed=is_fixed),
+                written_values.attribute(operands[0], str(instruction.value), index, is_method=is_method),
                 operands[0],
             ]
         if is_subscript(instruction) or name == "BINARY_SLICE":

@@ -56,6 +56,8 @@ class Written:
     """Whether each evaluation makes another object, or costs something."""
     is_fixed: bool = False
     """Whether it never changes, nor what can be read off it."""
+    is_method: bool = False
+    """Whether it is a method that is the same however late it is looked up: what may change is whose it is."""
     constant: object = None
     items: list[Written] = field(default_factory=list)
     """What is in a list, a tuple or a slice; what is iterated over."""
@@ -111,10 +113,10 @@ def atom(value: Written) -> tuple[str | Written, ...]:
     return (value,) if value.is_atom else ("(", value, ")")
 
 
-def attribute(base: Written, name: str, producer: int, *, is_fixed: bool) -> Written:
-    """Return an attribute. ``is_fixed`` where it is the same however late it is read."""
-    reads: frozenset[str] = frozenset() if is_fixed or base.is_fixed else frozenset({ATTRIBUTES})
-    return Written((*atom(base), f".{name}"), producer, reads=reads, is_fixed=base.is_fixed)
+def attribute(base: Written, name: str, producer: int, *, is_method: bool) -> Written:
+    """Return an attribute; see ``Written.is_method``."""
+    reads: frozenset[str] = frozenset() if is_method or base.is_fixed else frozenset({ATTRIBUTES})
+    return Written((*atom(base), f".{name}"), producer, reads=reads, is_fixed=base.is_fixed, is_method=is_method)
 
 
 def subscript(base: Written, key: Written, producer: int, *, is_fixed: bool) -> Written:
