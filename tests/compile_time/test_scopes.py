@@ -153,6 +153,10 @@ def test_guards_are_expressions_with_their_line() -> None:
         return {variable.value.text: variable for variable in scope(frame, "Guards").values()}
 
     shown = at("stop", module, look, dynamic=True)
+    of_sizes = [text for text, one in shown.items() if one.value.type_name == "SHAPE_ENV"]
+    assert of_sizes
+    assert all("size()" in text for text in of_sizes), "conditions, and no row that only announces them"
+    assert not [one for one in at("stop", module, look).values() if one.value.type_name == "SHAPE_ENV"]
     assert "type(L['self']) is Layer" in shown
     assert "L['self'].calls == 0" in shown
     assert "list(L['d'].keys()) == ['k', 'gone']" in shown or any("L['d']" in text for text in shown)

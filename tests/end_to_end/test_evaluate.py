@@ -115,6 +115,22 @@ def test_completions(session: Session) -> None:
     assert any(label.endswith("print_graph") for label in labels("ctx.print_g"))
     assert any(label.endswith("requires_grad") for label in labels("z.req"))
     assert labels("no_such_name.") == []
+
+    def kinds(text: str) -> dict[str, str | None]:
+        return {item.label: item.type for item in session.client.completions(text, len(text) + 1, identifier)}
+
+    expected = {"total": "variable", "scale": "function", "torch": "module", "len": "function", "list": "class"}
+    everything = {name: kinds(name[:3])[name] for name in (*expected, "lambda")}
+    assert everything == {**expected, "lambda": "keyword"}
+    assert {name: kinds(f"z.{name}")[name] for name in ("reshape", "shape")} == {
+        "reshape": "method",
+        "shape": "property",
+    }
+    assert {name: kinds(f"torch.{name}")[name] for name in ("relu", "nn", "Tensor")} == {
+        "relu": "function",
+        "nn": "module",
+        "Tensor": "class",
+    }
     assert session.run_to_end() == 0
 
 

@@ -70,7 +70,7 @@ def test_recompiles_that_are_errors_stop_and_are_recorded(session: Session, tmp_
         assert info["exceptionId"].startswith("Recompile: fn [0/"), info
         assert "value then: 1" in info["description"], info
         assert f"value now: {value}" in info["description"], info
-        assert f"{program}:7" in info["description"], info
+        assert f"at {program}:7" in info["details"]["stackTrace"], info
         assert [frame.name for frame in stop.user_frames] == ["fn", *callers]
         session.resume()
     # Two of them were refused, and the program lives on.
@@ -96,7 +96,7 @@ def test_a_failing_backend(session: Session, tmp_path: Path) -> None:
     info = info_of(session, stop)
     assert info["exceptionId"] == "Backend failure: the backend raised ValueError"
     assert "no such kernel" in info["description"]
-    assert "program.py:5" in info["description"]
+    assert "program.py:5" in info["details"]["stackTrace"]
     assert stop.frame.name == "fn"
     assert stop.frame.marker == "line"
     assert "mul" in " ".join(stop.frame["Graph"].texts())

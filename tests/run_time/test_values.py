@@ -210,10 +210,17 @@ def test_an_expression_that_fails_says_so() -> None:
             stop.frame.evaluate("no_such_name", "watch")
         with pytest.raises(EvaluationError, match="not a Python expression"):
             stop.frame.evaluate("1 +", "watch")
-        return [one.label for one in stop.frame.completions("sta", 4)]
+        asked = {
+            text: stop.frame.completions(text, len(text) + 1) for text in ("sta", "rep", "Sta", "state.", "State.")
+        }
+        return {text: {one.label: one.type for one in found} for text, found in asked.items()}
 
     completions, _ = _at(_replaying("log[:]"), look, compiled(programs.replay), *replay_arguments())
-    assert "state" in completions
+    assert completions["sta"]["state"] == "variable"
+    assert completions["rep"] == {"replay": "function", "repr": "function"}
+    assert completions["Sta"]["State"] == "class"
+    assert completions["state."]["last"] == "field"
+    assert "mro" in completions["State."]
 
 
 # -- writing -------------------------------------------------------------------------------------------------------

@@ -10,11 +10,13 @@ import ast
 import builtins
 import contextlib
 import io
+import keyword
 import types
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
 from dynamo_dap.debuggee.values.python_values import present
+from dynamo_dap.debuggee.values.type_facts import kind_of, kinds_in
 from dynamo_dap.protocol.types import CompletionItem
 
 _NOTHING = Value("", children=None)
@@ -106,29 +108,24 @@ def complete_python(text: str, column: int, names: Mapping[str, object]) -> list
         start -= 1
     path, dot, prefix = before[start:].rpartition(".")
     if not dot:
-        candidates = [*names, *(name for name in vars(builtins) if name not in names)]
+        known = {**vars(builtins), **names}
+        kinds = {name: kind_of(known[name]) for name in dict.fromkeys((*names, *vars(builtins)))}
+        kinds.update({name: "keyword" for name in keyword.kwlist if name not in kinds})
     else:
-        candidates = _attributes_at(path, names)
-    found = [
-        name for name in candidates if name.startswith(prefix) and (prefix.startswith("_") or not name.startswith("_"))
-    ]
-    return [CompletionItem(label=name, start=column - 1 - len(prefix), length=len(prefix)) for name in found[:200]]
+        kinds = _attributes_at(path, names)
+    found = [name for name in kinds if name.startswith(prefix) and (prefix.startswith("_") or not name.startswith("_"))]
+    start, length = column - 1 - len(prefix), len(prefix)
+    return [CompletionItem(label=name, start=start, length=length, type=kinds[name]) for name in found[:200]]
 
 
-def _attributes_at(path: str, names: Mapping[str, object]) -> list[str]:
+def _attributes_at(path: str, names: Mapping[str, object]) -> dict[str, str]:
     first, *rest = path.split(".")
     if first not in names:
-        return []
+        return {}
     value = names[first]
     for name in rest:
         try:
             value = object.__getattribute__(value, "__dict__")[name]
         except (AttributeError, KeyError, TypeError):
-            return []
-    own = (
-        value.__dict__
-        if isinstance(getattr(type(value), "__dict__", None), Mapping) and hasattr(value, "__dict__")
-        else {}
-    )
-    inherited = [name for base in type(value).__mro__ for name in vars(base)]
-    return sorted({*(name for name in own if isinstance(name, str)), *inherited})
+            return {}
+    return kinds_in(value)

@@ -53,7 +53,8 @@ class RaisedException:
     @property
     def text(self) -> str:
         """All that there is to tell."""
-        return f"{self.exception_id}\n{self.description}"
+        links = self.details.stack_trace if self.details is not None else None
+        return "\n".join(part for part in (self.exception_id, self.description, links) if part)
 
 
 @dataclass(frozen=True)

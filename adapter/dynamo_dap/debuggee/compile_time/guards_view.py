@@ -33,7 +33,9 @@ def guard_children(frame: TracedFrame) -> Children:
 
 
 def _entries(frame: TracedFrame) -> list[GuardFacts | ShapeGuardFacts]:
-    return [*frame.guards(), *frame.shape_guards()]
+    guards, of_sizes = frame.guards(), frame.shape_guards()
+    # This one guard is all the conditions on sizes: it is told by them, and nothing where there are none.
+    return [*(one for one in guards if one.check != "SHAPE_ENV"), *of_sizes]
 
 
 def guard_texts(frame: TracedFrame) -> list[tuple[str, GuardFacts | ShapeGuardFacts]]:
@@ -171,7 +173,6 @@ _GLOBAL_STATE = {
     "GLOBAL_STATE": "global state (grad mode, autocast, threads, dtype, determinism) as now",
     "FSDP_TRAINING_STATE": "FSDP training state as now",
     "AUTOGRAD_SAVED_TENSORS_HOOKS": "saved-tensor hooks as now",
-    "SHAPE_ENV": "the conditions on sizes below",
 }
 
 

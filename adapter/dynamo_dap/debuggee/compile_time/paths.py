@@ -10,14 +10,21 @@ import ast
 import builtins
 import keyword
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dynamo_dap.debuggee.compile_time.forms import UNKNOWN, form_family
 from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
-from dynamo_dap.debuggee.torch_internals.trackers.forms import CellForm, Form, Known
+from dynamo_dap.debuggee.torch_internals.trackers.forms import CellForm, Form, FunctionForm, Known
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_deleted, is_tracker
-from dynamo_dap.debuggee.values.type_facts import class_dictionary, instance_dictionary, mro_of
+from dynamo_dap.debuggee.values.type_facts import (
+    FUNCTION,
+    VARIABLE,
+    instance_dictionary,
+    kind_of,
+    kinds_in,
+    kinds_of_members,
+)
 from dynamo_dap.protocol.types import CompletionItem
 
 _PATH = re.compile(r"(?P<owner>[A-Za-z_][\w.\[\]'\"-]*\.)?(?P<prefix>\w*)$")
@@ -103,13 +110,11 @@ def completions(
     match = _PATH.search(text[: max(column - 1, 0)])
     if match is None:
         return []
-    prefix, owner = match["prefix"], match["owner"]
-    if owner is None:
-        candidates = _names(frame, scratch or {})
-    else:
-        candidates = [(name, "property") for name in _attributes(frame, owner[:-1], scratch or {})]
+    prefix = match["prefix"]
+    names, owner = scratch or {}, match["owner"]
+    candidates = _names(frame, names) if owner is None else _attributes(frame, owner[:-1], names)
     start = column - 1 - len(prefix)
-    found = [(name, kind) for name, kind in candidates if _fits(name, prefix)]
+    found = [(name, kind) for name, kind in candidates.items() if _fits(name, prefix)]
     return [
         CompletionItem(label=name, text=name, start=start, length=len(prefix), type=kind, sort_text=f"{rank:04}{name}")
         for rank, (name, kind) in enumerate(found[:_MOST])
@@ -120,35 +125,43 @@ def _fits(name: str, prefix: str) -> bool:
     return name.lower().startswith(prefix.lower()) and (prefix.startswith("_") or not name.startswith("_"))
 
 
-def _names(frame: TracedFrame, scratch: dict[str, object]) -> list[tuple[str, str]]:
-    """Return the names an expression can use, the frame's own first."""
-    own = (*(name for name, _ in frame.locals()), *frame.cell_names, *scratch)
-    variables = (*own, *frame.stored_globals(), *frame.globals, *INTERPRETER_NAMES)
-    kinds = dict.fromkeys(map(str, variables), "variable")
-    for name in vars(builtins):
-        kinds.setdefault(name, "function")
-    return list({**kinds, **{name: kinds.get(name, "keyword") for name in keyword.kwlist}}.items())
+def _names(frame: TracedFrame, scratch: dict[str, object]) -> dict[str, str]:
+    """Return the names an expression can use, each with what it stands for, the frame's own first."""
+    paths = Paths(frame, scratch)
+    own = {name: _kind_of_form(paths.form_of(value)) for name, value in frame.locals()}
+    kinds = {**own, **dict.fromkeys((*frame.cell_names, *scratch, *map(str, frame.stored_globals())), VARIABLE), **own}
+    everywhere = {**dict.fromkeys(INTERPRETER_NAMES, VARIABLE), **_kinds(vars(builtins)), **_kinds(frame.globals)}
+    for name in (*map(str, frame.globals), *INTERPRETER_NAMES, *vars(builtins)):
+        kinds.setdefault(name, everywhere[name])
+    return {**kinds, **{name: kinds.get(name, "keyword") for name in keyword.kwlist}}
 
 
-def _attributes(frame: TracedFrame, path: str, scratch: dict[str, object]) -> list[str]:
+def _kinds(names: Mapping[str, object]) -> dict[str, str]:
+    return {str(name): kind_of(value) for name, value in names.items()}
+
+
+def _kind_of_form(form: Form) -> str:
+    if isinstance(form, FunctionForm):
+        return FUNCTION
+    return kind_of(form.value) if isinstance(form, Known) else VARIABLE
+
+
+def _attributes(frame: TracedFrame, path: str, scratch: dict[str, object]) -> dict[str, str]:
     try:
         node = ast.parse(path, mode="eval").body
     except SyntaxError:
-        return []
+        return {}
     if path in INTERPRETER_NAMES and frame.lookup(path) is MISSING and path not in scratch:
-        return _ordered(type(INTERPRETER_NAMES[path](frame)), ())
+        return kinds_of_members(type(INTERPRETER_NAMES[path](frame)), {})
     paths = Paths(frame, scratch)
     found = paths.follow(node)
     if found is UNKNOWN:
-        return _ordered(type(scratch[path]), instance_dictionary(scratch[path])) if path in scratch else []
+        return kinds_in(scratch[path]) if path in scratch else {}
     form = paths.form_of(found)
-    return _ordered(form_family(form).python_class(form), paths.attribute_names(found))
-
-
-def _ordered(cls: type, own: Iterable[str]) -> list[str]:
-    inherited = [str(name) for base in mro_of(cls) for name in class_dictionary(base)]
-    sorted_names = sorted(inherited, key=lambda name: (name.startswith("_"), name))
-    return list(dict.fromkeys([*map(str, own), *sorted_names]))
+    known = instance_dictionary(form.value) if isinstance(form, Known) else {}
+    # What is traced is shown by its name: what it holds may be a tracker.
+    own = {name: known.get(name) for name in paths.attribute_names(found)}
+    return kinds_of_members(form_family(form).python_class(form), own)
 
 
 INTERPRETER_NAMES: dict[str, Callable[[TracedFrame], object]] = {

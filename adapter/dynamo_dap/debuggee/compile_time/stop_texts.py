@@ -24,17 +24,24 @@ _ROOM = 4000
 _MAXIMUM_REASON = 120
 
 
-def _raised(headline: str, lines: Sequence[str | None], kind: str = "", message: str | None = None) -> RaisedException:
+def _raised(
+    headline: str,
+    lines: Sequence[str | None],
+    kind: str = "",
+    message: str | None = None,
+    *,
+    links: Sequence[str | None] = (),
+) -> RaisedException:
+    """``links`` are lines with places and addresses, told where clients make links of them: as DAP's stack trace."""
     text = bounded_text("\n".join(line for line in lines if line), _ROOM)
     name = kind.rpartition(".")[2] or None
-    details = ExceptionDetails(
-        message=bounded_text(message or text, _ROOM), type_name=name, full_type_name=kind or None
-    )
+    trace = bounded_text("\n".join(line for line in links if line), _ROOM) or None
+    details = ExceptionDetails(bounded_text(message or text, _ROOM), name, kind or None, stack_trace=trace)
     return RaisedException(bounded_text(headline, 200), text, details=details)
 
 
 def graph_break(exception: Any, facts: BreakFacts, effect: str, error: UserError | None = None) -> RaisedException:
-    """Tell a graph break: reason, explanation, hints, id, and what becomes of the function.
+    """Tell a graph break: why, what becomes of the function, what to do about it; the rest comes last.
 
     ``error`` is that of the user's that the break stands for.
     """
@@ -42,12 +49,13 @@ def graph_break(exception: Any, facts: BreakFacts, effect: str, error: UserError
     lines = [
         None if error is None else error.text,
         facts.explanation or facts.message,
-        *(f"Hint: {hint}" for hint in facts.hints),
-        f"Context: {facts.context}" if facts.context else None,
         f"Then: {effect}.",
-        f"See {facts.link}" if facts.link else None,
+        *(f"Hint: {hint}" for hint in sorted(facts.hints, key=len)),
+        f"Context: {facts.context}" if facts.context else None,
     ]
-    return _raised(headline, lines, _kind_of(exception), facts.message)
+    return _raised(
+        headline, lines, _kind_of(exception), facts.message, links=[f"See {facts.link}" if facts.link else None]
+    )
 
 
 def user_error(error: UserError, wrapped: BaseException | None) -> RaisedException:
@@ -73,6 +81,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
     """Tell for each earlier compile which guard failed, with the values then and now and the line of the guard."""
     name = user_function_name(compiling.code)
     lines: list[str] = []
+    links: list[str] = []
     for failure in failures:
         lines.append(f"A guard of {failure.compile_id} failed: {failure.expression}")
         then, now = values_then_and_now(failure, compiling.frame)
@@ -81,10 +90,9 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
         if now is not None:
             lines.append(f"  value now: {now}")
         if failure.place is not None:
-            lines.append(f"  guarded by {failure.place.path}:{failure.place.line}")
-    return _raised(
-        f"Recompile: {name} [{compiling.compile_id}]", lines, message="\n".join(one.reason for one in failures)
-    )
+            links.append(f"guard of {failure.compile_id} at {failure.place.path}:{failure.place.line}")
+    reasons = "\n".join(one.reason for one in failures)
+    return _raised(f"Recompile: {name} [{compiling.compile_id}]", lines, message=reasons, links=links)
 
 
 def limit_reached(code: types.CodeType, limit: str) -> RaisedException:
@@ -102,11 +110,12 @@ def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException
     kind = type(failure.inner)
     text = str(failure.inner)
     lines = [
-        f"{failure.step} raised {kind.__name__}: {text}",
-        None if failure.place is None else f"at {failure.place.path}:{failure.place.line}",
         f"The graph that it was given has {node_count} nodes: see the scope 'Graph'.",
+        f"{failure.step} raised {kind.__name__}: {text}",
     ]
-    return _raised(f"Backend failure: {failure.step} raised {kind.__name__}", lines, _kind_of(failure.inner), text)
+    headline = f"Backend failure: {failure.step} raised {kind.__name__}"
+    links = [None if failure.place is None else f"at {failure.place.path}:{failure.place.line}"]
+    return _raised(headline, lines, _kind_of(failure.inner), text, links=links)
 
 
 def dynamo_failed(code: types.CodeType, problem: BaseException) -> RaisedException:

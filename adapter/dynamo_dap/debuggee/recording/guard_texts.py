@@ -21,7 +21,6 @@ _STATE = {
     "FSDP_TRAINING_STATE": "FSDP's training state is as it was",
     "utils_device.CURRENT_DEVICE == None": "no default device is set",
     "torch._functorch.aot_autograd.utils.top_saved_tensors_hooks ids == None": "no hooks on saved tensors are set",
-    "the conditions on sizes below": "conditions on sizes, each told by itself",
 }
 _TENSOR = re.compile(
     r"check_tensor\((?P<name>.+?), (?P<kind>[\w.<>]+), DispatchKeySet\((?P<keys>[^)]*)\), torch\.(?P<dtype>\w+), "

@@ -7,7 +7,7 @@ The descriptors of ``type`` and ``object`` themselves cannot. Any thread.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _mro = type.__dict__["__mro__"].__get__
@@ -91,3 +91,60 @@ _HEAP_TYPE = 1 << 9
 """``Py_TPFLAGS_HEAPTYPE``. From version to version more C types of the standard library are on the heap, too."""
 _IMMUTABLE_TYPE = 1 << 8
 """``Py_TPFLAGS_IMMUTABLETYPE``: those are; no class that a class statement made is."""
+
+
+VARIABLE, FUNCTION, METHOD, PROPERTY, FIELD = "variable", "function", "method", "property", "field"
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType)
+_METHODS = (
+    *_FUNCTIONS,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    classmethod,
+    staticmethod,
+)
+_PROPERTIES = (property, types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+def kind_of(value: object) -> str:
+    """Return what DAP calls a name that stands for ``value``, where it completes what is typed."""
+    bases = mro_of(type(value))
+    if types.ModuleType in bases:
+        return "module"
+    if type in bases:
+        return "class"
+    return FUNCTION if type(value) in _FUNCTIONS else VARIABLE
+
+
+def kinds_in(value: object) -> dict[str, str]:
+    """Return the names of what a real object has -> what DAP calls them."""
+    cls = type(value)
+    if type in mro_of(cls):
+        assert isinstance(value, type)
+        return {**kinds_of_members(value, {}), **kinds_of_members(cls, {})}
+    return kinds_of_members(cls, instance_dictionary(value))
+
+
+def kinds_of_members(cls: type, own: Mapping[str, object]) -> dict[str, str]:
+    """Return the names of what an object has -> what DAP calls them: its ``own``, then those of its class, sorted."""
+    is_module = types.ModuleType in mro_of(cls)
+    kinds: dict[str, str] = {}
+    for name, value in own.items():
+        kind = kind_of(value)
+        kinds[str(name)] = FIELD if kind == VARIABLE and not is_module else kind
+    inherited: dict[str, str] = {}
+    for base in mro_of(cls):
+        for name, value in class_dictionary(base).items():
+            inherited.setdefault(str(name), _kind_in_class(value))
+    for name in sorted(inherited, key=lambda name: (name.startswith("_"), name)):
+        kinds.setdefault(name, inherited[name])
+    return kinds
+
+
+def _kind_in_class(value: object) -> str:
+    if type(value) in _METHODS:
+        return METHOD
+    if type(value) in _PROPERTIES:
+        return PROPERTY
+    kind = kind_of(value)
+    return FIELD if kind == VARIABLE else kind
