@@ -477,20 +477,17 @@ def shown(x):
 def main():
     return shown(torch.zeros(2))
 """,
-    "print_in_helper": """
-def show(x):
-    y = x + 1
-    print(y)
-    return y
-
-
+    "print_of_two": """
 @torch.compile(backend="eager")
-def outer(x):
-    return show(x * 2) * 3
+def attend(query, key):
+    scores = query @ key
+    weights = scores.softmax(-1)
+    print("scores", scores, "weights", weights)
+    return weights.sum(0)
 
 
 def main():
-    return outer(torch.ones(2))
+    return attend(torch.eye(2), torch.ones(2, 2))
 """,
     "print_twice_called": """
 @torch.compile(backend="eager")
@@ -943,6 +940,47 @@ def fn(x):
 
 def main():
     return fn(torch.ones(3))
+""",
+    ),
+    "printed_in_a_helper": (
+        LATER,
+        """
+def show(x):
+    y = x + 1
+    print(y)
+    return y
+
+
+@torch.compile(backend="eager")
+def outer(x):
+    return show(x * 2) * 3
+
+
+def main():
+    return outer(torch.ones(2))
+""",
+    ),
+    "printed_by_a_submodule": (
+        LATER,
+        """
+class Noisy(nn.Module):
+    def forward(self, x):
+        y = x.relu()
+        print("mean", y.mean())
+        return y * 2
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.noisy = Noisy()
+
+    def forward(self, x):
+        return self.noisy(x + 1).sum()
+
+
+def main():
+    return torch.compile(Model(), backend="eager")(torch.ones(2))
 """,
     ),
     "printed_sizes": (
