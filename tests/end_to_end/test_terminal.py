@@ -187,7 +187,7 @@ def test_breakpoints_restart_and_mistakes_from_a_pipe(environment: dict[str, str
         (["fixtures/nowhere.py"], "does not exist"),
         (["fixtures/basic.py", "--module", "basic"], "only one"),
         (["--attach", "nowhere"], "HOST:PORT"),
-        (["fixtures/basic.py", "--break", "fixtures/basic.py:x"], "no line number"),
+        (["fixtures/basic.py", "--break", "fixtures/basic.py:x"], "not a line number"),
         (["fixtures/basic.py", "-x", "no_such_script"], "no_such_script"),
     ],
 )
