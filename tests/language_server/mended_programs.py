@@ -35,7 +35,7 @@ class Program:
     text: str
 
 
-MARK, MOVE, RUN, PROMISE, REMOVE = "Mark size", "Move ", "Run ", "Promise", "Remove "
+MARK, MOVE, RUN, ASSERT, REMOVE = "Mark size", "Move ", "Run ", "Assert ", "Remove "
 SCALARS, SHAPES, LATER = (
     "Set torch._dynamo.config.capture_scalar",
     "Set torch._dynamo.config.capture_dynamic",
@@ -235,7 +235,7 @@ def main():
 """,
 }
 
-_PROMISED = {
+_ASSERTD = {
     "longest": """
 @torch.compile(backend="eager")
 def longest(lengths):
@@ -709,7 +709,7 @@ def main():
 _ALL = {
     MARK: _MARKED,
     REMOVE: _REMOVED,
-    PROMISE: _PROMISED,
+    ASSERT: _ASSERTD,
     SCALARS: _SCALARS,
     SHAPES: _SHAPES,
     LATER: _PRINTED_LATER,
@@ -895,7 +895,7 @@ def main():
 """,
     ),
     "branch_that_goes_both_ways": (
-        PROMISE,
+        ASSERT,
         """
 @torch.compile(backend="eager")
 def fn(x):

@@ -19,7 +19,7 @@ from dynamo_dap.record.folders import SUFFIX
 from dynamo_dap.record.model import CompiledFunction
 from dynamo_dap.record.summary import Counts, counts_of
 from tests.language_server.editor import Editor, run
-from tests.language_server.mended_programs import MARK, MOVE, PROGRAMS, PROMISE, REFUSED, RUN, Program
+from tests.language_server.mended_programs import MARK, MOVE, PROGRAMS, ASSERT, REFUSED, RUN, Program
 
 _ALL = [*PROGRAMS, *REFUSED]
 _DRIVER = """
@@ -70,7 +70,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp("workspace")
     for one in _ALL:
         (folder / f"{one.name}.py").write_text(one.text, encoding="utf-8")
-    captures = [(one.name, one.kind == PROMISE) for one in _ALL]
+    captures = [(one.name, one.kind == ASSERT) for one in _ALL]
     (folder / "programs.json").write_text(json.dumps(captures), encoding="utf-8")
     program = folder / "program.py"
     program.write_text(_DRIVER, encoding="utf-8")
