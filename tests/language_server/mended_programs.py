@@ -235,7 +235,7 @@ def main():
 """,
 }
 
-_ASSERTD = {
+_ASSERTED = {
     "longest": """
 @torch.compile(backend="eager")
 def longest(lengths):
@@ -709,7 +709,7 @@ def main():
 _ALL = {
     MARK: _MARKED,
     REMOVE: _REMOVED,
-    ASSERT: _ASSERTD,
+    ASSERT: _ASSERTED,
     SCALARS: _SCALARS,
     SHAPES: _SHAPES,
     LATER: _PRINTED_LATER,

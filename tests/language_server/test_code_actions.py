@@ -19,7 +19,7 @@ from dynamo_dap.record.folders import SUFFIX
 from dynamo_dap.record.model import CompiledFunction
 from dynamo_dap.record.summary import Counts, counts_of
 from tests.language_server.editor import Editor, run
-from tests.language_server.mended_programs import MARK, MOVE, PROGRAMS, ASSERT, REFUSED, RUN, Program
+from tests.language_server.mended_programs import ASSERT, MARK, MOVE, PROGRAMS, REFUSED, RUN, Program
 
 _ALL = [*PROGRAMS, *REFUSED]
 _DRIVER = """
