@@ -37,7 +37,8 @@ def test_every_break_stops_once_at_its_line(session: Session, tmp_path: Path) ->
         assert stop.user_frames[0].marker == case.name, info
         assert stop.description == "Graph break"
         assert info["exceptionId"].startswith(f"{stop.description}: "), info
-        assert stop.body["text"] == f"{info['exceptionId']}\n{info['description']}"
+        assert stop.body["text"].startswith(f"{info['exceptionId']}\n{info['description']}")
+        assert stop.body["text"].endswith(info["details"]["stackTrace"])
         assert "Then: " in info["description"], info
         session.resume()
     assert session.wait_for_exit() == 0
