@@ -51,7 +51,7 @@ class Measured:
 
 
 def _break_everywhere(host: ScriptedHost, measured: Measured) -> None:
-    host.pause_requested = True
+    host.request_pause()
     host.engine.arm()
     measured.call()
     (generated,) = host.engine.codes

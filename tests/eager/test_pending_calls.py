@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dynamo_dap.debuggee.agent.pending_calls import call_on_main_thread
+from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
 
 FULL = -1
 

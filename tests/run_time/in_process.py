@@ -6,6 +6,7 @@ and the protocol, which the end-to-end tests have.
 
 from __future__ import annotations
 
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,9 +15,8 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
 from dynamo_dap.debuggee.agent.deciding import Decider
-from dynamo_dap.debuggee.agent.eager_frames import EagerFrame, walk
-from dynamo_dap.debuggee.agent.frames import Frame
-from dynamo_dap.debuggee.agent.stepping import Step, StepKind, Stop
+from dynamo_dap.debuggee.agent.frames import EagerFrame, Frame, walk
+from dynamo_dap.debuggee.agent.stepping import Step, StepKind, Steps, Stop
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 from dynamo_dap.debuggee.values.model import Children, Variable
@@ -99,8 +99,7 @@ class ScriptedHost:
         self.is_holding = False
         self.printed: list[str] = []
         self.events: list[tuple[str, Any]] = []
-        self.step: Step | None = None
-        self.pause_requested = False
+        self.steps = Steps(self._arm, lambda: None)
         self.failure: BaseException | None = None
         self.engine: RunTimeEngine
         self._script = script
@@ -109,7 +108,7 @@ class ScriptedHost:
     def hold(self, stop: Stop) -> None:
         if self.is_holding or self.failure is not None:
             return
-        self.step = None
+        self.steps.end(threading.get_ident())
         self.is_holding = True
         try:
             action = self._script(SeenStop(stop))
@@ -122,26 +121,28 @@ class ScriptedHost:
         if action is not None:
             kind, _, granularity = action.partition(" ")
             self.step = Step(_KINDS[kind], granularity or "statement", stop.engine, stop.origin)
+        else:
+            self.engine.arm()
+
+    def _arm(self) -> None:
         self.engine.arm()
 
-    def current_step(self) -> Step | None:
-        return self.step
-
     @property
-    def has_steps(self) -> bool:
-        return self.step is not None
+    def step(self) -> Step | None:
+        """The step in progress on this thread."""
+        return self.steps.current()
 
-    def finish_step(self) -> None:
-        self.step = None
-        self.engine.arm()
+    @step.setter
+    def step(self, step: Step | None) -> None:
+        ident = threading.get_ident()
+        if step is None:
+            self.steps.give_up(ident)
+        else:
+            self.steps.begin(ident, step)
 
-    def take_pause_request(self) -> bool:
-        requested, self.pause_requested = self.pause_requested, False
-        return requested
-
-    @property
-    def has_pause_requests(self) -> bool:
-        return self.pause_requested
+    def request_pause(self) -> None:
+        """The user asks this thread to pause."""
+        self.steps.request_pauses([threading.get_ident()])
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
         if self.is_holding:

@@ -209,7 +209,7 @@ def test_entry_of_a_function() -> None:
 
 def _met(host: ScriptedHost, function: Any, *arguments: Any) -> list[Any]:
     """Run once so that the generated code is known."""
-    host.pause_requested = True
+    host.request_pause()
     host.engine.arm()
     function(*arguments)
     return list(host.engine.codes)
@@ -337,7 +337,7 @@ def test_pause() -> None:
     with debugging(record) as host:
         function(*replay_arguments())
         assert record.seen == []
-        host.pause_requested = True
+        host.request_pause()
         host.engine.arm()
         function(*replay_arguments())
         function(*replay_arguments())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.agent.requests import RequestError
+from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.protocol.types import DisassembleArguments, InstructionBreakpoint
 from tests.run_time.in_process import Recorder, ScriptedHost, debugging
 from tests.run_time.programs import FIXTURE, compiled, programs, replay_arguments
@@ -22,7 +22,7 @@ def _disassemble(host: ScriptedHost, reference: str, count: int, first: int = 0,
 
 
 def _known(host: ScriptedHost) -> Any:
-    host.pause_requested = True
+    host.request_pause()
     host.engine.arm()
     compiled(programs.broken)(torch.ones(3), {})
     return next(iter(host.engine.codes))
@@ -96,7 +96,7 @@ def test_bad_requests(reference: str | None, count: int, problem: str) -> None:
 def test_code_that_is_gone() -> None:
     with debugging(Recorder()) as host:
         function = compiled(lambda x: x + 1)
-        host.pause_requested = True
+        host.request_pause()
         host.engine.arm()
         function(torch.ones(1))
         generated = next(iter(host.engine.codes))
@@ -111,7 +111,7 @@ def test_code_that_is_gone() -> None:
         assert not made.verified
         assert "does not exist any more" in (made.message or "")
         other = compiled(programs.replay)
-        host.pause_requested = True
+        host.request_pause()
         host.engine.arm()
         other(*replay_arguments())
         assert next(iter(host.engine.codes)).number == 1, "numbers are never used again"

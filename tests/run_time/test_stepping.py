@@ -109,7 +109,7 @@ def test_step_over_runs_a_resume_function_through() -> None:
     seen: list[tuple[str, str]] = []
     d: dict[str, Any] = {}
     with debugging(script, listing=INSTRUCTIONS) as host:  # groups of instructions are counted
-        host.pause_requested = True
+        host.request_pause()
         host.engine.arm()
         function(torch.ones(3), d)
     assert {name for name, _ in seen} == {"broken (generated #0)"}
@@ -187,7 +187,7 @@ def test_a_step_goes_on_into_the_code_that_runs_next() -> None:
         return "out" if len(names) < 3 else None
 
     with debugging(script) as host:
-        host.pause_requested = True
+        host.request_pause()
         host.engine.arm()
         first(*replay_arguments())
         second(torch.ones(2))
@@ -205,7 +205,7 @@ def test_a_step_over_a_call_that_raises_goes_on_in_what_runs_next() -> None:
         return "over instruction" if stop.name.startswith("failing") else None
 
     with debugging(script) as host:
-        host.pause_requested = True
+        host.request_pause()
         host.engine.arm()
         with pytest.raises(KeyError):
             function(torch.ones(2), {})

@@ -27,7 +27,7 @@ def _at(wanted: Callable[[SeenStop], bool], look: Callable[[SeenStop], Any], fun
         return "in instruction"
 
     with debugging(script) as host:
-        host.pause_requested = True
+        host.request_pause()
         host.engine.arm()
         result = function(*arguments)
     assert found, "the wanted instruction was not reached"

@@ -221,12 +221,19 @@ def _reached(name: str, imports: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-_WITHOUT_CIRCLES = ("debuggee.compile_time", "debuggee.recording", "debuggee.torch_internals", "debuggee.values")
+_CIRCLES_LEFT = {
+    "debuggee.run_time": "the two sources of events and what chooses one",
+    "debuggee.bootstrap": "a child process listens, a process that listens has children",
+    "server": "the session and the handlers that it calls",
+}
+"""Rooms that have a circle yet, one each: to become fewer."""
 
 
-def test_modules_of_a_room_do_not_import_each_other_in_a_circle() -> None:
-    rooms = [module for module in adapter_modules() if room_of(module.name) in _WITHOUT_CIRCLES]
-    assert _circles(rooms) == []
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    """Under ``TYPE_CHECKING`` neither."""
+    circles = _circles(adapter_modules())
+    rooms = [room_of(circle.partition(" ")[0]) for circle in circles]
+    assert sorted(str(room) for room in rooms) == sorted(_CIRCLES_LEFT), "\n".join(circles)
 
 
 def test_the_check_sees_a_circle() -> None:

@@ -10,55 +10,70 @@ from __future__ import annotations
 
 import itertools
 import threading
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from dynamo_dap.debuggee.agent.binding import Binding, bind_lines
-from dynamo_dap.debuggee.agent.conditions import (
-    HitCondition,
-    InvalidCondition,
-    LogMessage,
-    parse_hit_condition,
-    parse_log_message,
-)
+from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.agent.user_code import normalized_path
-from dynamo_dap.debuggee.agent.watched_variable import ANY_ACCESS, CHANGED, GUARDED, WatchedVariable
 from dynamo_dap.debuggee.code_analysis.line_table import looking_once
+from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.protocol.contract import BREAKPOINT_MODES
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import Breakpoint, DataBreakpoint, FunctionBreakpoint, Source, SourceBreakpoint
+
+GUARDED = "read"
+"""DAP's access type for "when a guard on it is asked for"."""
+CHANGED = "write"
+"""DAP's access type for "when it is rebound or mutated"."""
+ANY_ACCESS = "readWrite"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedVariable:
+    """A local variable of a function."""
+
+    name: str
+    function: str
+    path: str
+    line: int
+    """Where the function begins, 1-based."""
+
+    @classmethod
+    def of(cls, name: str, code: types.CodeType) -> WatchedVariable:
+        """Return the variable ``name`` of the function with ``code``."""
+        return cls(name, qualified_name(code), code.co_filename, code.co_firstlineno)
+
+    @classmethod
+    def parse(cls, data_id: str) -> WatchedVariable | None:
+        """Return what a ``dataId`` stands for; None for one that is not ours."""
+        try:
+            name, function, path, line = msgspec.json.decode(data_id, type=tuple[str, str, str, int])
+        except msgspec.DecodeError:
+            return None
+        return cls(name, function, path, line)
+
+    @property
+    def data_id(self) -> str:
+        """DAP's ``dataId``."""
+        return msgspec.json.encode((self.name, self.function, self.path, self.line)).decode()
+
+    def belongs_to(self, code: types.CodeType) -> bool:
+        """Whether ``code`` is that of the variable's function."""
+        return code.co_firstlineno == self.line and code.co_filename == self.path
+
+    def is_source(self, source: str) -> bool:
+        """Whether a guard on ``source``, as the user wrote it, is one on the variable."""
+        return source == self.name or source.startswith((f"{self.name}.", f"{self.name}[", f"len({self.name})"))
+
 
 FunctionBinder = Callable[[str], tuple[str, Binding]]
 """Finds the path of the file of a function (empty when unknown) and the binding; see ``binding.bind_function``."""
 
 ACCESSES = (GUARDED, CHANGED, ANY_ACCESS)
-
-
-@dataclass(eq=False)
-class Conditions:
-    """When a reached breakpoint stops. ``problem`` tells why it never can."""
-
-    condition: str | None = None
-    hit_condition: HitCondition | None = None
-    log_message: LogMessage | None = None
-    problem: str | None = None
-
-    @classmethod
-    def parse(cls, condition: str | None, hit_condition: str | None, log_message: str | None) -> Conditions:
-        """Read the three texts of a breakpoint; what is wrong with them becomes the ``problem``."""
-        conditions = cls(condition=(condition or "").strip() or None)
-        try:
-            if conditions.condition is not None:
-                compile(conditions.condition, "<condition>", "eval")
-            if hit_condition and hit_condition.strip():
-                conditions.hit_condition = parse_hit_condition(hit_condition)
-            if log_message:
-                conditions.log_message = parse_log_message(log_message)
-        except SyntaxError as error:
-            conditions.problem = f"the condition is not a Python expression: {error.msg}"
-        except (InvalidCondition, ValueError) as error:
-            conditions.problem = str(error)
-        return conditions
 
 
 @dataclass(eq=False)

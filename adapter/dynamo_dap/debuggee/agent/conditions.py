@@ -1,6 +1,6 @@
-"""Hit conditions and log messages of breakpoints.
+"""What breakpoints have besides a place: conditions, hit conditions and log messages.
 
-Hit conditions are parsed when a breakpoint is set (agent's reader thread), and checked on the thread that hits it.
+Parsed when a breakpoint is set (agent's reader thread), and checked on the thread that hits it.
 """
 
 from __future__ import annotations
@@ -108,3 +108,30 @@ def _end_of_expression(text: str, start: int) -> int:
             if depth == 0:
                 return index
     raise InvalidCondition(f"a brace is not closed in the log message {text!r}")
+
+
+@dataclass(eq=False)
+class Conditions:
+    """When a reached breakpoint stops. ``problem`` tells why it never can."""
+
+    condition: str | None = None
+    hit_condition: HitCondition | None = None
+    log_message: LogMessage | None = None
+    problem: str | None = None
+
+    @classmethod
+    def parse(cls, condition: str | None, hit_condition: str | None, log_message: str | None) -> Conditions:
+        """Read the three texts of a breakpoint; what is wrong with them becomes the ``problem``."""
+        conditions = cls(condition=(condition or "").strip() or None)
+        try:
+            if conditions.condition is not None:
+                compile(conditions.condition, "<condition>", "eval")
+            if hit_condition and hit_condition.strip():
+                conditions.hit_condition = parse_hit_condition(hit_condition)
+            if log_message:
+                conditions.log_message = parse_log_message(log_message)
+        except SyntaxError as error:
+            conditions.problem = f"the condition is not a Python expression: {error.msg}"
+        except (InvalidCondition, ValueError) as error:
+            conditions.problem = str(error)
+        return conditions

@@ -7,24 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.values.model import Interrupted, text_of_raised
+from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import OutputEventBody, Source
 
-if TYPE_CHECKING:
-    from dynamo_dap.debuggee.agent.agent import Agent
+
+class Told(Protocol):
+    """The client's part in it."""
+
+    options: AgentOptions
+
+    def send_event(self, event: str, body: object = None) -> None:
+        """Send an event."""
+
+    def print(self, text: str, category: str = "console") -> None:
+        """Send ``text`` to the user as an ``output`` event."""
 
 
 class Decider:
     """Asks breakpoints that were reached whether they stop. One per agent."""
 
-    def __init__(self, agent: Agent) -> None:
-        """``agent`` is told what to print."""
-        self._agent = agent
+    def __init__(self, told: Told) -> None:
+        """``told`` hears what log messages and failing conditions say."""
+        self._told = told
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
         """Return the ids of those of ``breakpoints`` that stop here."""
@@ -50,7 +60,7 @@ class Decider:
         text = conditions.log_message.format(lambda expression: self._text_of(expression, breakpoint, frame))
         source = Source(path=breakpoint.path) if breakpoint.path else None
         body = OutputEventBody(output=text + "\n", category="console", source=source, line=breakpoint.line)
-        self._agent.send_event("output", body)
+        self._told.send_event("output", body)
         return False
 
     def _holds(self, breakpoint: LineBreakpoint, condition: str, frame: Callable[[], Frame]) -> bool:
@@ -58,11 +68,11 @@ class Decider:
             with self._bounded(f"its condition {condition!r}", breakpoint):
                 return frame().is_true(condition)
         except Interrupted:
-            problem = f"took longer than {self._agent.options.evaluation_timeout:g} s"
+            problem = f"took longer than {self._told.options.evaluation_timeout:g} s"
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             problem = text_of_raised(error)
         # Better to stop once too often than to miss what the user waits for without a word.
-        self._agent.print(
+        self._told.print(
             f"Breakpoint at line {breakpoint.line}: its condition {condition!r} failed: {problem}\n", "important"
         )
         return True
@@ -72,15 +82,15 @@ class Decider:
             with self._bounded(f"{expression!r} in its log message", breakpoint):
                 return frame().evaluate(expression, LOG_CONTEXT).text
         except Interrupted:
-            return f"<{expression}: took longer than {self._agent.options.evaluation_timeout:g} s>"
+            return f"<{expression}: took longer than {self._told.options.evaluation_timeout:g} s>"
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             return f"<{expression}: {text_of_raised(error)}>"
 
     def _bounded(self, what: str, breakpoint: LineBreakpoint) -> AbstractContextManager[None]:
-        seconds = self._agent.options.evaluation_timeout
+        seconds = self._told.options.evaluation_timeout
 
         def tell_stuck() -> None:
             text = f"{what} takes longer than {seconds:g} s, in a call that cannot be interrupted; the program waits"
-            self._agent.print(f"Breakpoint at line {breakpoint.line}: {text}\n", "important")
+            self._told.print(f"Breakpoint at line {breakpoint.line}: {text}\n", "important")
 
         return Interruptible(seconds, tell_stuck).running()

@@ -1,29 +1,47 @@
-"""The interfaces between the agent and its engines: what each may call on the other.
+"""The interfaces between the agent and what it works with: engines, other debuggers, the process.
 
 Each of the two modes has an engine. In ``arm`` it looks at the agent's breakpoints, steps and pause requests, and
-installs the hooks that these need; it removes every hook that nothing needs any more.
+installs the hooks that these need; it removes every hook that nothing needs any more. The debugger of ordinary Python
+shares the program's threads with the agent: each stops some of them, and both may have a step in progress on the same
+one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
-from dynamo_dap.debuggee.agent.eager_debugger import EagerDebugger
 from dynamo_dap.debuggee.agent.frames import Frame
-from dynamo_dap.debuggee.agent.stepping import Step, Stop
+from dynamo_dap.debuggee.agent.stepping import Step, Steps, Stop
 from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
+from dynamo_dap.protocol.types import (
+    Breakpoint,
+    DisassembleArguments,
+    DisassembleResponseBody,
+    InstructionBreakpoint,
+    Source,
+    SourceBreakpoint,
+)
 
 
-class Engine(Protocol):
-    """One mode of debugging."""
+class RequestError(Exception):
+    """A request cannot be served; the text is for a person."""
 
-    name: str
+    def __init__(self, text: str, *, error_id: ErrorId, message: str = "") -> None:
+        """``message`` is DAP's short form, such as ``notStopped``."""
+        super().__init__(text)
+        self.error_id = error_id
+        self.message = message
+
+
+class Hooks(Protocol):
+    """What is hooked into Dynamo for a session."""
 
     def arm(self) -> None:
         """Install or remove hooks, according to what is armed now.
@@ -34,6 +52,12 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Take every hook out: the client is gone. ``arm`` may be called again by a later client."""
+
+
+class Engine(Hooks, Protocol):
+    """One mode of debugging."""
+
+    name: str
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
         """Return how this engine shows a running Python frame that is its own; None for any other frame."""
@@ -48,18 +72,185 @@ class Engine(Protocol):
         """Stop where ``frame`` called ``breakpoint()``, if that call is of this engine's kind; else return False."""
 
 
+@runtime_checkable
+class InstructionEngine(Protocol):
+    """An engine that stops at instructions, of code that Dynamo generated. The agent's reader thread."""
+
+    def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
+        """Replace the breakpoints on addresses; one answer for each."""
+
+    def set_listing_breakpoints(
+        self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
+    ) -> list[Breakpoint] | None:
+        """Replace the breakpoints on lines of a listing; None when ``virtual`` is none."""
+
+    def show_listings_as(self, form: str) -> None:
+        """Have frames show their listings in another form, one of ``LISTING_FORMS``."""
+
+
+class NoSuchCompile(Exception):
+    """There is no such compile or graph; the text is for a person."""
+
+
+class GraphBody(Protocol):
+    """The body of ``dynamoGraph``, to which the agent adds where the code can be read."""
+
+    source: Source | None
+
+
+class CompileReader(Hooks, Protocol):
+    """What was recorded of compiles, as the bodies of responses: the recorder. Reader thread, or as said."""
+
+    def compiles(self) -> dict[str, object]:
+        """Return the body of ``dynamoCompiles``."""
+
+    def graph(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource]:
+        """Return the body of ``dynamoGraph``, and the readable code. Raises ``NoSuchCompile``."""
+
+    def guards(self, compile_id: str) -> object:
+        """Return the body of ``dynamoGuards``. Raises ``NoSuchCompile``."""
+
+    def thread_of(self, compile_id: str) -> int | None:
+        """Return Python's identifier of the thread that traces a compile; None when it is over, or there is none."""
+
+    def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
+        """Return what ``graph`` does, of the trace that is held on this thread; None when it is another one's."""
+
+    def guards_so_far(self, compile_id: str) -> object:
+        """Return what ``guards`` does, of the trace that is held on this thread; None when it is another one's."""
+
+
+RAISED, USER_UNHANDLED, UNCAUGHT = "raised", "userUnhandled", "uncaught"
+"""debugpy's exception filters."""
+
+
+class EagerDebugger(Protocol):
+    """The debugger of ordinary Python in this process. Called on the thread it is about, unless it says otherwise."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it debugs now. Any thread."""
+
+    def wait_until_configured(self) -> None:
+        """Block until its client has set its breakpoints, or is gone."""
+
+    def report_uncaught(self, error: BaseException) -> None:
+        """The program is about to end by ``error``."""
+
+    @property
+    def exception_filters(self) -> frozenset[str]:
+        """The exception filters that are on, as DAP names them. Any thread."""
+
+    def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
+        """The agent has stopped for ``error`` where it was raised, by ``filters``, which are not to stop for it again.
+
+        But for ``raised``, which stops in each function that an exception passes.
+        """
+
+    def close(self) -> None:
+        """The session is over. Any thread; harmless when called again."""
+
+    def kept_out(self) -> AbstractContextManager[None]:
+        """Keep it out of what the calling thread runs inside: the agent holds the thread."""
+
+    @property
+    def holds_this_thread(self) -> bool:
+        """Whether it has stopped the calling thread: what it evaluates there must not stop again."""
+
+    def resume(self, step: Step | None) -> None:
+        """The agent lets the calling thread go on.
+
+        With a ``step``, whoever gets there first ends it: here the step must end in the eager code that called what
+        the agent showed. Without one, a step that was under way here is given up: the user chose to continue.
+        """
+
+    def stop_at(self, frame: types.FrameType) -> None:
+        """Stop the calling thread as soon as it is back in ``frame``, which called ``breakpoint()``."""
+
+    def pause_taken(self) -> None:
+        """The agent is about to pause the calling thread, as the user asked: of both debuggers."""
+
+
+class NoEagerDebugger:
+    """Nobody debugs ordinary Python: until a session with debugpy begins."""
+
+    is_active = False
+    holds_this_thread = False
+    exception_filters: frozenset[str] = frozenset()
+
+    def wait_until_configured(self) -> None:
+        """Nothing to wait for."""
+
+    def report_uncaught(self, error: BaseException) -> None:
+        """Nobody to tell."""
+
+    def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
+        """Nobody reports it."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    @contextlib.contextmanager
+    def kept_out(self) -> Iterator[None]:
+        """Nothing to keep out."""
+        yield
+
+    def resume(self, step: Step | None) -> None:
+        """Nothing to do."""
+
+    def stop_at(self, frame: types.FrameType) -> None:
+        """Nobody to stop."""
+
+    def pause_taken(self) -> None:
+        """Nobody else was asked."""
+
+
+class Process(Protocol):
+    """What the agent asks of the process around it. Reader thread."""
+
+    def terminate(self) -> None:
+        """End the program: the client asks for it."""
+
+    def pause_eager(self, ident: int) -> bool:
+        """Pause a thread (Python's identifier) that runs ordinary Python; False when it cannot be reached there."""
+
+    def start_eager(self, options: AgentOptions) -> None:
+        """Start the debugger of ordinary Python, as a client asks in its ``attach``."""
+
+    def invite_children(self, options: AgentOptions) -> None:
+        """Have child processes offer themselves for sessions of their own, if the client wants that."""
+
+
+class NoProcess:
+    """An agent that only serves requests."""
+
+    def terminate(self) -> None:
+        """Nothing to end."""
+
+    def pause_eager(self, ident: int) -> bool:
+        """Nothing runs."""
+        return False
+
+    def start_eager(self, options: AgentOptions) -> None:
+        """Nothing to debug."""
+
+    def invite_children(self, options: AgentOptions) -> None:
+        """There are none."""
+
+
 class Host(Protocol):
     """The agent, as engines see it."""
 
     options: AgentOptions
     breakpoints: BreakpointTable
     eager_debugger: EagerDebugger
+    steps: Steps
 
     def hold(self, stop: Stop) -> None:
         """Hold the calling thread until the user goes on, serving requests on it.
 
         Ends the step in progress on this thread. Returns at once when no client is connected. A step that the user
-        began is then in ``current_step``.
+        began is then in ``steps``.
         """
 
     @property
@@ -68,23 +259,6 @@ class Host(Protocol):
 
     def holding(self) -> AbstractContextManager[None]:
         """Mark the calling thread as held: code that runs inside does not stop."""
-
-    def current_step(self) -> Step | None:
-        """The step in progress on the calling thread."""
-
-    @property
-    def has_steps(self) -> bool:
-        """Whether any thread has a step in progress: an engine then keeps the hooks that steps need."""
-
-    def finish_step(self) -> None:
-        """Drop the step in progress on the calling thread (it ran off the end of everything)."""
-
-    def take_pause_request(self) -> bool:
-        """Whether the user asked to pause the calling thread; asking takes the request."""
-
-    @property
-    def has_pause_requests(self) -> bool:
-        """Whether some thread is asked to pause."""
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
         """Decide on breakpoints that were reached: conditions, hit counts, log messages.

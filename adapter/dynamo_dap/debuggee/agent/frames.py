@@ -1,4 +1,4 @@
-"""A frame of a held thread's stack, as an engine presents it.
+"""The frames of a held thread's stack, as an engine presents them, and those of ordinary Python.
 
 Frames are made on the held thread when the stack is first asked for, serve requests on that thread, and die with
 the pause.
@@ -6,11 +6,16 @@ the pause.
 
 from __future__ import annotations
 
+import sys
+import types
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.values.model import (
     WHAT_CAN_BE_SET,
     EvaluationError,
@@ -20,6 +25,7 @@ from dynamo_dap.debuggee.values.model import (
     Watchable,
     WriteRefused,
 )
+from dynamo_dap.debuggee.values.python_values import globals_of, locals_of
 from dynamo_dap.protocol.types import CompletionItem
 
 
@@ -93,3 +99,99 @@ class Frame(ABC):
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
         """Completions for ``text`` with the cursor before the 1-based ``column``."""
         return ()
+
+
+class EagerFrame(Frame):
+    """A frame of ordinary Python."""
+
+    def __init__(self, frame: types.FrameType, console: Callable[[str], None]) -> None:
+        """What expressions print goes to ``console``."""
+        self._frame = frame
+        self._console = console
+        self._assigned: dict[str, object] = {}
+        self.is_user_code = is_user_file(frame.f_code.co_filename)
+
+    @property
+    def name(self) -> str:
+        """The user's name of the function."""
+        return user_function_name(self._frame.f_code)
+
+    @property
+    def source(self) -> str | VirtualSource | None:
+        """The file."""
+        return self._frame.f_code.co_filename
+
+    @property
+    def position(self) -> Position:
+        """The current line, with the columns of the instruction where this Python has them."""
+        return position_in_code(self._frame.f_code, self._frame.f_lasti, self._frame.f_lineno)
+
+    def scopes(self) -> Sequence[ScopeOfFrame]:
+        """Locals and globals."""
+        return (
+            ScopeOfFrame("Locals", locals_of(self._frame), "locals"),
+            ScopeOfFrame("Globals", globals_of(self._frame), "globals", expensive=True),
+        )
+
+    def evaluate(self, expression: str, context: str) -> Value:
+        """Evaluate over the frame's names."""
+        names = dict(self._frame.f_locals) | self._assigned
+        value = evaluate_python(expression, context, self._frame.f_globals, names, self._console)
+        self._assigned.update({name: names[name] for name in names.keys() - self._frame.f_locals.keys()})
+        return value
+
+    def is_true(self, expression: str) -> bool:
+        """Evaluate a condition."""
+        return is_true_python(expression, self._frame.f_globals, self._frame.f_locals)
+
+    def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
+        """Complete names and attributes."""
+        return complete_python(text, column, {**self._frame.f_globals, **self._frame.f_locals})
+
+
+GLOBALS_FILE = "<globals>"
+"""The file of ``frame_of_globals``."""
+
+_ITS_OWN_FRAME = compile("__import__('sys')._getframe()", GLOBALS_FILE, "eval")
+
+
+def frame_of_globals() -> types.FrameType:
+    """Return a frame, finished already, in which names are those of the program's ``__main__``: read and assigned."""
+    frame: types.FrameType = eval(_ITS_OWN_FRAME, vars(sys.modules["__main__"]))
+    return frame
+
+
+class GlobalsFrame(EagerFrame):
+    """Where a request that names no frame is served: it has no place in the stack."""
+
+    is_writable = True
+
+    def __init__(self, console: Callable[[str], None]) -> None:
+        """What expressions print goes to ``console``."""
+        super().__init__(frame_of_globals(), console)
+
+    def evaluate(self, expression: str, context: str) -> Value:
+        """Evaluate over the program's globals, to which statements assign."""
+        names = self._frame.f_globals
+        return evaluate_python(expression, context, names, names, self._console)
+
+    def write(self, expression: str, value: str) -> Value:
+        """Assign to a global, or to what globals hold."""
+        self.evaluate(f"{expression} = ({value})", "repl")
+        return self.evaluate(expression, "watch")
+
+
+def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Position:
+    """Return the position of the instruction at ``offset`` bytes (``f_lasti``); ``line`` where the code has none."""
+    if hasattr(code, "co_positions") and offset >= 0:
+        for index, (start, end, column, end_column) in enumerate(code.co_positions()):
+            if index == offset // 2 and start is not None and column is not None:
+                return Position(start, column + 1, end, None if end_column is None else end_column + 1)
+    return Position(line or max(1, code.co_firstlineno))
+
+
+def walk(top: types.FrameType | None) -> Iterator[types.FrameType]:
+    """Yield ``top`` and its callers."""
+    while top is not None:
+        yield top
+        top = top.f_back

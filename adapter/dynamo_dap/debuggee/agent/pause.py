@@ -10,9 +10,9 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
+from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.interruption import Interruptible
-from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import ErrorId
@@ -119,13 +119,12 @@ class Pause:
             other.cancel()
         return True
 
-    def cancel(self, seq: int) -> bool:
-        """Cancel the work for request ``seq``; False when there is none unfinished. Any thread."""
+    def cancel(self, seq: int) -> None:
+        """Cancel the work for request ``seq``, if there is any unfinished. Any thread."""
         with self._lock:
             work = self._unfinished.get(seq)
         if work is not None:
             work.cancel()
-        return work is not None
 
     def release(self, step: Step | None) -> None:
         """Let the thread go on once the work queued so far is done. Any thread; only the first release counts."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dynamo_dap.debuggee.values.model import VirtualSource
-
-if TYPE_CHECKING:
-    from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.values.model import Children, VirtualSource
+from dynamo_dap.protocol.contract import ErrorId
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,35 @@ class ReferenceTable:
         self._referred[self._last] = referred
         return self._last
 
-    def lookup(self, number: int) -> Referred | None:
-        """Return what ``number`` stands for; None when it never did, or its pause has ended."""
-        with self._lock:
-            return self._referred.get(number)
+    def find(self, number: int, what: str) -> Referred:
+        """Return what ``number`` stands for; ``what`` names it in the error.
 
-    def was_given(self, number: int) -> bool:
-        """Whether ``number`` was ever given out."""
-        return 0 < number <= self._last
+        Raises:
+            RequestError: it never stood for anything, or its pause has ended.
+        """
+        with self._lock:
+            found = self._referred.get(number)
+        if found is not None:
+            return found
+        if 0 < number <= self._last:
+            text = f"{what} {number} belongs to an earlier stop: the thread has gone on since"
+        else:
+            text = f"there is no {what} {number}"
+        raise RequestError(text, error_id=ErrorId.UNKNOWN_REFERENCE)
+
+    def frame(self, number: int) -> tuple[Frame, Pause]:
+        """Return a frame of a held thread, and the pause it belongs to. Raises as ``find`` does."""
+        found = self.find(number, "frame")
+        if not isinstance(found.target, Frame) or found.pause is None:
+            raise RequestError(f"{number} is not a frame", error_id=ErrorId.UNKNOWN_REFERENCE)
+        return found.target, found.pause
+
+    def variables(self, number: int) -> tuple[Children, Pause]:
+        """Return the variables behind a reference, and the pause they belong to. Raises as ``find`` does."""
+        found = self.find(number, "variables reference")
+        if not isinstance(found.target, Children) or found.pause is None:
+            raise RequestError(f"{number} is not a variables reference", error_id=ErrorId.UNKNOWN_REFERENCE)
+        return found.target, found.pause
 
     def forget(self, pause: Pause) -> None:
         """Drop every number of ``pause``."""
@@ -72,8 +94,3 @@ class ReferenceTable:
                 del self._referred[number]
             for identity in [identity for identity in self._known if identity[0] == id(pause)]:
                 del self._known[identity]
-
-    def __len__(self) -> int:
-        """How many numbers are in use."""
-        with self._lock:
-            return len(self._referred)

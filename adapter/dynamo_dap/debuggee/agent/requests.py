@@ -6,30 +6,28 @@ agent's reader thread (a slow one on the backlog's thread), or on the held threa
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.own_threads import own_thread
+from msgspec import Struct
 
-if TYPE_CHECKING:
-    from dynamo_dap.debuggee.agent.agent import Agent
-    from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.pause import Pause
 
 A = TypeVar("A")
 
 
-class RequestError(Exception):
-    """A request cannot be served; the text is for a person."""
+class NoArguments(Struct):
+    """Of a request that has none."""
 
-    def __init__(self, text: str, *, error_id: ErrorId, message: str = "") -> None:
-        """``message`` is DAP's short form, such as ``notStopped``."""
-        super().__init__(text)
-        self.error_id = error_id
-        self.message = message
+
+@dataclass(frozen=True, slots=True)
+class AndThen:
+    """What a handler returns to do something once its response has been sent: events follow their response."""
+
+    action: Callable[[], object]
+    body: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,55 +44,6 @@ class Handler:
 
 
 HANDLERS: dict[str, Handler] = {}
-SLOW = frozenset({"setBreakpoints", "setFunctionBreakpoints", "breakpointLocations"})
-"""Requests that read and parse files: other requests are served meanwhile."""
-_IN_ORDER = SLOW | {
-    "attach",
-    "configurationDone",
-    "continue",
-    "next",
-    "stepIn",
-    "stepOut",
-    "setDataBreakpoints",
-    "setExceptionBreakpoints",
-    "setInstructionBreakpoints",
-}
-"""Requests that must not overtake slow ones: the program may not run on before its breakpoints are set."""
-
-
-class Backlog:
-    """Serves slow requests, and those that must not overtake them, one after the other on a thread of its own.
-
-    ``takes`` is called on the reader thread. The thread is started by the first slow request and lives as long as the
-    process; one in a forked process has a new backlog.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._unfinished = 0
-        self._lock = threading.Lock()
-        self._has_thread = False
-
-    def takes(self, command: str, serve: Callable[[], None]) -> bool:
-        """Take a request over, to ``serve`` it in its turn; False when it is to be served at once."""
-        with self._lock:
-            if command not in SLOW and not (self._unfinished and command in _IN_ORDER):
-                return False
-            self._unfinished += 1
-        self._waiting.put(serve)
-        if not self._has_thread:
-            self._has_thread = True
-            own_thread("backlog", self._run).start()
-        return True
-
-    def _run(self) -> None:
-        while True:
-            serve = self._waiting.get()
-            try:
-                serve()
-            finally:
-                with self._lock:
-                    self._unfinished -= 1
 
 
 def handles(

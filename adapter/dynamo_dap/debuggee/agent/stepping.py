@@ -1,12 +1,13 @@
 """What the user asked a thread to do next, and why a thread stops.
 
-``Step`` objects are made by the agent when a held thread resumes, on that thread. Engines read and finish a step on the
-stepping thread; other threads only check whether there is one.
+``Step`` objects are made when a held thread resumes, on that thread. Engines read and finish a step on the stepping
+thread; other threads only check whether there is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -72,3 +73,85 @@ class Stop:
     exception: RaisedException | None = None
     origin: Any = None
     """Becomes ``Step.origin`` when a step begins from this stop."""
+
+
+class Steps:
+    """What the user asked of threads that run, by Python's identifiers: steps, and to pause. Any thread."""
+
+    def __init__(self, on_change: Callable[[], None], on_pause_taken: Callable[[], None]) -> None:
+        """``on_change`` hears that engines need other hooks; ``on_pause_taken`` that a thread is about to pause."""
+        self._on_change = on_change
+        self._on_pause_taken = on_pause_taken
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget everything, and tell nobody: the client is gone, or this is a forked process."""
+        # A lock that another thread of the parent held would never be free here.
+        self._lock = threading.Lock()
+        self._steps: dict[int, Step] = {}
+        self._pause_requests: set[int] = set()
+
+    # -- the calling thread ----------------------------------------------------------------------------------------
+
+    def current(self) -> Step | None:
+        """The step in progress on the calling thread."""
+        return self._steps.get(threading.get_ident()) if self._steps else None
+
+    def finish(self) -> None:
+        """Drop the step in progress on the calling thread."""
+        with self._lock:
+            dropped = self._steps.pop(threading.get_ident(), None)
+        if dropped is not None:
+            self._on_change()
+
+    def take_pause_request(self) -> bool:
+        """Whether the user asked to pause the calling thread; asking takes the request."""
+        ident = threading.get_ident()
+        if ident not in self._pause_requests:
+            return False
+        with self._lock:
+            self._pause_requests.discard(ident)
+        self._on_pause_taken()
+        return True
+
+    # -- any thread ------------------------------------------------------------------------------------------------
+
+    @property
+    def any_step(self) -> bool:
+        """Whether any thread has a step in progress: an engine then keeps the hooks that steps need."""
+        return bool(self._steps)
+
+    @property
+    def any_pause_request(self) -> bool:
+        """Whether some thread is asked to pause."""
+        return bool(self._pause_requests)
+
+    def begin(self, ident: int, step: Step) -> None:
+        """The thread is to step."""
+        with self._lock:
+            self._steps[ident] = step
+        self._on_change()
+
+    def request_pauses(self, idents: Iterable[int]) -> None:
+        """Ask threads to pause where they next can."""
+        with self._lock:
+            self._pause_requests.update(idents)
+        self._on_change()
+
+    def end(self, ident: int) -> None:
+        """Whatever was asked of the thread has come to its end: it is held."""
+        with self._lock:
+            self._steps.pop(ident, None)
+            self._pause_requests.discard(ident)
+
+    def give_up(self, ident: int) -> None:
+        """Give up what was asked of the thread: another debugger has seen to it."""
+        if ident in self._steps or ident in self._pause_requests:
+            self.end(ident)
+            self._on_change()
+
+    def give_up_pauses(self) -> None:
+        """Give up every request to pause."""
+        with self._lock:
+            self._pause_requests.clear()
+        self._on_change()

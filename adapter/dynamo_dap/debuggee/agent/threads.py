@@ -1,4 +1,4 @@
-"""Thread ids for DAP, and the threads to show.
+"""The program's threads: their ids for DAP, which to show, and the pauses of those that are held.
 
 DAP ids are small and stable: the main thread is 1, others count up as they are first seen. In a session with debugpy
 its ids are used, so that a thread has the same id in both backends. Any thread may ask. Threads of the debugger are
@@ -11,6 +11,9 @@ import itertools
 import threading
 from typing import Protocol
 
+from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.own_threads import OWN_THREAD_PREFIX
 from dynamo_dap.protocol.types import Thread
 
@@ -25,8 +28,8 @@ class SharedThreadIds(Protocol):
         """Return Python's identifier of a DAP thread id, None when there is no such thread."""
 
 
-class ThreadIds:
-    """Maps Python's thread identifiers to DAP thread ids, for the life of the process."""
+class Threads:
+    """Maps Python's thread identifiers to DAP's ids and to pauses, for the life of the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,6 +38,7 @@ class ThreadIds:
         self._next = itertools.count(2)
         self.shared: SharedThreadIds | None = None
         """Where ids come from when another debugger gives threads ids, too."""
+        self._pauses: dict[int, Pause] = {}
 
     def current(self) -> int:
         """Return the DAP id of the calling thread."""
@@ -56,14 +60,11 @@ class ThreadIds:
         with self._lock:
             return next((ident for ident, known in self._ids.items() if known == thread_id), None)
 
-    def alive(self, held: set[int]) -> list[Thread]:
-        """Return the program's threads, and those in ``held`` (Python identifiers) unknown to ``threading``.
-
-        Threads made by C++ (autograd's) show up only while they are held.
-        """
+    def alive(self) -> list[Thread]:
+        """Return the program's threads. Those made by C++ (autograd's) show up only while they are held."""
         names = {thread.ident: thread.name for thread in threading.enumerate() if thread.ident is not None}
         shown = {ident: name for ident, name in names.items() if not name.startswith(OWN_THREAD_PREFIX)}
-        for ident in held:
+        for ident in list(self._pauses):
             shown.setdefault(ident, f"Thread {ident}")
         self._forget_dead(set(shown))
         threads = [Thread(id=self.of(ident), name=name) for ident, name in shown.items()]
@@ -74,3 +75,38 @@ class ThreadIds:
         with self._lock:
             for ident in [ident for ident in self._ids if ident not in alive and self._ids[ident] != 1]:
                 del self._ids[ident]
+
+    # -- held threads ----------------------------------------------------------------------------------------------
+
+    def add_pause(self, pause: Pause) -> None:
+        """A thread is held from now on. That thread."""
+        with self._lock:
+            self._pauses[pause.ident] = pause
+
+    def drop_pause(self, pause: Pause) -> None:
+        """A thread goes on. That thread."""
+        with self._lock:
+            self._pauses.pop(pause.ident, None)
+
+    def pause_of(self, thread_id: int) -> Pause:
+        """Return the pause of a thread by its DAP id.
+
+        Raises:
+            RequestError: no such thread, or it is running.
+        """
+        ident = self.ident_of(thread_id)
+        if ident is None:
+            raise RequestError(f"there is no thread {thread_id}", error_id=ErrorId.NO_SUCH_THREAD)
+        pause = self._pauses.get(ident)
+        if pause is None:
+            raise RequestError(f"thread {thread_id} is running", error_id=ErrorId.NOT_STOPPED, message="notStopped")
+        return pause
+
+    def pause_on(self, ident: int) -> Pause | None:
+        """Return the pause of a thread by Python's identifier; None when it is not held."""
+        return self._pauses.get(ident)
+
+    def pauses(self) -> list[Pause]:
+        """Return the pauses of the held threads; the one that stopped last is last."""
+        with self._lock:
+            return list(self._pauses.values())

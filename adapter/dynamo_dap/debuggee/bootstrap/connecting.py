@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import socket
 
-from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
 from dynamo_dap.protocol.access_tokens import read_token_file
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.contract import AUTHORIZE, introduction
-from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
 
 _SECONDS = 20.0
@@ -40,30 +39,9 @@ def connect(address: tuple[str, int] | int, *, access_token: str | None = None) 
         )
     connection = Connection(SocketStream(socket.create_connection((host, port), timeout=_SECONDS)), "server")
     agent.attach_client(connection)
-    connection.start(_Receiver(connection, agent))
+    connection.start(AgentReceiver(connection, agent))
     try:
         connection.request(AUTHORIZE, introduction(token, process_information()), timeout=_SECONDS)
     except (RequestFailed, TimeoutError) as error:
         agent.detach_client()
         raise PermissionError(f"the debug server at {host}:{port} refused this program: {error}") from None
-
-
-class _Receiver:
-    """Receives from the server. The connection's reader thread."""
-
-    def __init__(self, connection: Connection, agent: Agent) -> None:
-        self._connection = connection
-        self._agent = agent
-
-    def on_request(self, request: Request) -> None:
-        self._agent.on_request(request)
-
-    def on_event(self, event: Event) -> None:
-        self._agent.on_event(event)
-
-    def on_invalid_message(self, problem: str) -> None:
-        self._agent.on_invalid_message(problem)
-
-    def on_closed(self, problem: str | None) -> None:
-        if self._agent.client is self._connection:
-            self._agent.detach_client()

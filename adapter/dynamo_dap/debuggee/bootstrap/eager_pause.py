@@ -11,8 +11,8 @@ import sys
 import threading
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.eager_frames import walk
-from dynamo_dap.debuggee.agent.pending_calls import call_on_main_thread
+from dynamo_dap.debuggee.agent.frames import walk
+from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
 from dynamo_dap.debuggee.agent.stepping import Stop
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import EAGER
@@ -37,7 +37,7 @@ def _hold_if_asked(agent: Agent) -> None:
     frame = sys._getframe(2)
     if any(_is_in_trace(one.f_code.co_filename) for one in walk(frame)):
         return
-    if agent.take_pause_request():
+    if agent.steps.take_pause_request():
         agent.hold(
             Stop(
                 engine=EAGER,

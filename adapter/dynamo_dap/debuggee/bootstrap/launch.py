@@ -17,6 +17,7 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.binding import add_program_file
+from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.bootstrap.eager import start_eager
 from dynamo_dap.debuggee.bootstrap.entry_stop import stop_on_entry
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
@@ -25,7 +26,6 @@ from dynamo_dap.debuggee.bootstrap.record_only import record_only
 from dynamo_dap.debuggee.bootstrap.trial import Results, use_copies
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import AUTHORIZE, ENDING_EVENT, LAUNCH_VARIABLE, LaunchDescription, introduction
-from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.streams import SocketStream
 
 _CONNECT_SECONDS = 20.0
@@ -103,27 +103,16 @@ def _connect(agent: Agent, description: LaunchDescription, address: str) -> None
     stream = SocketStream(socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS))
     connection = Connection(stream, "server")
     agent.attach_client(connection)
-    connection.start(_LaunchedReceiver(agent))
+    connection.start(_LaunchedReceiver(connection, agent))
     arguments = introduction(description.token, process_information())
     connection.request(AUTHORIZE, arguments, timeout=_CONNECT_SECONDS)
 
 
-class _LaunchedReceiver:
+class _LaunchedReceiver(AgentReceiver):
     """Receives for a launched program, which ends when its server is gone. Reader thread."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    def on_request(self, request: Request) -> None:
-        self._agent.on_request(request)
-
-    def on_event(self, event: Event) -> None:
-        self._agent.on_event(event)
-
-    def on_invalid_message(self, problem: str) -> None:
-        self._agent.on_invalid_message(problem)
-
     def on_closed(self, problem: str | None) -> None:
+        """End the program, unless the server detached from it."""
         if self._agent.client is None:
             # Detached on purpose: the program runs on, or is ending.
             self._agent.configured.set()
@@ -132,4 +121,4 @@ class _LaunchedReceiver:
             with contextlib.suppress(OSError):  # the server may have read it
                 sys.stderr.write("dynamo-dap: the debug server is gone before the program could start\n")
             os._exit(1)
-        self._agent.on_terminate()
+        self._agent.process.terminate()

@@ -16,12 +16,13 @@ from collections import deque
 from pathlib import Path
 
 from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.bootstrap.breakpoint_hook import stop_at
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
 from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.messages import ProtocolError, Request, decode
 from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import SocketStream
 
@@ -188,13 +189,12 @@ class _Acceptor:
             self._strangers.popleft()[1].cut_off()
 
 
-class _ListeningReceiver:
+class _ListeningReceiver(AgentReceiver):
     """Receives from one client: first its token, then requests. The connection's reader thread."""
 
     def __init__(self, connection: Connection, token: str, agent: Agent) -> None:
-        self._connection = connection
+        super().__init__(connection, agent)
         self._token = token
-        self._agent = agent
         self._is_client = False
         self._is_closed = False
 
@@ -209,8 +209,9 @@ class _ListeningReceiver:
             self._connection.close()
 
     def on_request(self, request: Request) -> None:
+        """Serve a request of the client; a stranger's first is to show the token."""
         if self._is_client:
-            self._agent.on_request(request)
+            super().on_request(request)
         else:
             self._authorise(request)
 
@@ -238,17 +239,15 @@ class _ListeningReceiver:
             return "another debugger is attached to this program; detach it first"
         return None
 
-    def on_event(self, event: Event) -> None:
-        self._agent.on_event(event)
-
     def on_invalid_message(self, problem: str) -> None:
+        """Tell the client; a stranger is not worth an answer."""
         if self._is_client:
-            self._agent.on_invalid_message(problem)
+            super().on_invalid_message(problem)
         else:
             self._connection.close()
 
     def on_closed(self, problem: str | None) -> None:
+        """Let the socket go, and the program run on."""
         self._is_closed = True
-        self._connection.close()  # a socket is to be let go
-        if self._is_client and self._agent.client is self._connection:
-            self._agent.detach_client()
+        self._connection.close()
+        super().on_closed(problem)

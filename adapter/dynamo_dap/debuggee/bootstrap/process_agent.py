@@ -31,10 +31,7 @@ def process_agent() -> Agent:
         if _agent is None:
             start_log()
             _agent = agent = Agent()
-            agent.on_terminate = lambda: _terminate(agent)
-            agent.pause_eager = lambda ident: pause_eager(agent, ident)
-            agent.start_eager = lambda options: _start_eager(agent, options)
-            agent.invite_children = lambda options: _invite_children(agent, options)
+            agent.process = _ThisProcess(agent)
             install_breakpoint_hook(agent)
             os.register_at_fork(after_in_child=agent.forget_session)
             # Not for the program, and not for its children.
@@ -43,22 +40,39 @@ def process_agent() -> Agent:
     return _agent
 
 
-def _start_eager(agent: Agent, options: AgentOptions) -> None:
-    # Imported only now: a program that is not debugged pays nothing.
-    from dynamo_dap.debuggee.bootstrap.eager import adopt_eager, start_eager
+class _ThisProcess:
+    """See ``agent.engine.Process``."""
 
-    if options.eager_adopts:
-        adopt_eager(agent)
-    elif options.eager_address is not None:
-        start_eager(agent, options.eager_address, options.eager_token or "")
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
 
+    def terminate(self) -> None:
+        """End the program as Ctrl-C's stronger sibling would: SIGTERM, which it may handle."""
+        # The signal first: a thread that is let go would run on into the program before it is told to end.
+        os.kill(os.getpid(), signal.SIGTERM)
+        self._agent.detach_client()
 
-def _invite_children(agent: Agent, options: AgentOptions) -> None:
-    # Imported only now: as above.
-    if options.children_file is not None or options.eager_adopts:
-        from dynamo_dap.debuggee.bootstrap.child_processes import invite_children
+    def pause_eager(self, ident: int) -> bool:
+        """Pause the main thread."""
+        return pause_eager(self._agent, ident)
 
-        invite_children(agent, options)
+    def start_eager(self, options: AgentOptions) -> None:
+        """Start debugpy, or take it up."""
+        # Imported only now: a program that is not debugged pays nothing.
+        from dynamo_dap.debuggee.bootstrap.eager import adopt_eager, start_eager
+
+        if options.eager_adopts:
+            adopt_eager(self._agent)
+        elif options.eager_address is not None:
+            start_eager(self._agent, options.eager_address, options.eager_token or "")
+
+    def invite_children(self, options: AgentOptions) -> None:
+        """Have child processes begin under the debugger."""
+        # Imported only now: as above.
+        if options.children_file is not None or options.eager_adopts:
+            from dynamo_dap.debuggee.bootstrap.child_processes import invite_children
+
+            invite_children(self._agent, options)
 
 
 def _add_engines(agent: Agent, crash_folder: str | None) -> None:
@@ -74,19 +88,12 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
         # First, so that whatever stops is in the record already.
         tell_change = functools.partial(agent.send_event, COMPILES_CHANGED_EVENT)
-        agent.add_engine(make_recorder(tell_change, lambda: agent.options.record, agent.print, agent.running_clock))
+        agent.add_recorder(make_recorder(tell_change, lambda: agent.options.record, agent.print, agent.running_clock))
         agent.add_engine(CompileTimeEngine(agent))
         agent.add_engine(RunTimeEngine(agent, crash_folder))
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("hooking into Dynamo")
         agent.print(f"dynamo-dap: cannot debug this torch: {type(error).__name__}: {error}\n", "important")
-
-
-def _terminate(agent: Agent) -> None:
-    """End the program as Ctrl-C's stronger sibling would: SIGTERM, which it may handle."""
-    # The signal first: a thread that is let go would run on into the program before it is told to end.
-    os.kill(os.getpid(), signal.SIGTERM)
-    agent.detach_client()
 
 
 def process_information() -> ProcessInformation:

@@ -10,13 +10,11 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-from dynamo_dap.debuggee.agent.breakpoints import DataEntry
-from dynamo_dap.debuggee.agent.eager_debugger import RAISED
-from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.breakpoints import CHANGED, DataEntry
+from dynamo_dap.debuggee.agent.engine import RAISED, Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.agent.watched_variable import CHANGED
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.compile_time.exception_stops import (
     PYTHON_FILTERS,

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.agent.breakpoints import DataEntry
-from dynamo_dap.debuggee.agent.watched_variable import GUARDED, WatchedVariable
+from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, WatchedVariable
 from dynamo_dap.debuggee.compile_time.forms import form_family
 from dynamo_dap.debuggee.compile_time.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of

@@ -11,13 +11,12 @@ import sys
 import types
 from collections.abc import Sequence
 
-from dynamo_dap.debuggee.agent.breakpoints import DataEntry, LineBreakpoint
+from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
-from dynamo_dap.debuggee.agent.watched_variable import GUARDED
 from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.compile_stops import CompileStops
@@ -69,10 +68,12 @@ class CompileTimeEngine:
         host = self._host
         wanted = host.options.compile_time
         limit_real_values(_limits(host.options.real_values))
-        self._watches_every_line = host.has_steps or host.has_pause_requests or bool(host.breakpoints.functions)
+        self._watches_every_line = (
+            host.steps.any_step or host.steps.any_pause_request or bool(host.breakpoints.functions)
+        )
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
         watched = any(one.access != GUARDED for one in host.breakpoints.data)
-        self._hooks.want(lines=lines, instructions=wanted and (host.has_steps or watched))
+        self._hooks.want(lines=lines, instructions=wanted and (host.steps.any_step or watched))
         self._compile_stops.arm()
 
     def close(self) -> None:
@@ -103,7 +104,7 @@ class CompileTimeEngine:
             self._watch(frame, watched)
         if frame.has_line(index):
             return
-        step = self._host.current_step()
+        step = self._host.steps.current()
         if step is None or step.granularity != "instruction":
             return
         # As ``step`` would do next; the frame stands at the instruction, for whoever looks.
@@ -172,9 +173,9 @@ class CompileTimeEngine:
         hit = self._breakpoints_hit(point, reached)
         if hit:
             self._stop(point, "breakpoint", hit)
-        elif self._host.has_pause_requests and self._may_pause(point) and self._host.take_pause_request():
+        elif self._host.steps.any_pause_request and self._may_pause(point) and self._host.steps.take_pause_request():
             self._stop(point, "pause")
-        elif (step := self._host.current_step()) is not None:
+        elif (step := self._host.steps.current()) is not None:
             ended = outcome(step, point)
             if ended is not Outcome.GO_ON:
                 self._stop(point, "step", restarted=ended is Outcome.STOP_AFTER_RESTART)

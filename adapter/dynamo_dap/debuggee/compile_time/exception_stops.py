@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynamo_dap.debuggee.agent.eager_debugger import RAISED, UNCAUGHT, USER_UNHANDLED
+from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.handlers import is_caught
 from dynamo_dap.debuggee.torch_internals.errors import is_machinery

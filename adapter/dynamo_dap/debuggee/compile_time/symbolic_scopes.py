@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
-from dynamo_dap.debuggee.agent.watched_variable import WatchedVariable
+from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.compile_time.data_watch import watched_variable
 from dynamo_dap.debuggee.compile_time.graph_view import graph_children, graph_source
 from dynamo_dap.debuggee.compile_time.guards_view import guard_children

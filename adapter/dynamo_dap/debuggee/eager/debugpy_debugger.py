@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.eager_debugger import UNCAUGHT, USER_UNHANDLED
+from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.eager import pydevd_frames, pydevd_guards, pydevd_internals
 from dynamo_dap.debuggee.eager.compiles import Compiles
@@ -85,7 +85,6 @@ class DebugpyDebugger:
         os.register_at_fork(after_in_child=self._leave_forked_process)
         self._agent.threads.shared = self
         self._agent.eager_debugger = self
-        self._agent.pause_eager = lambda ident: True  # debugpy pauses where no engine can
 
     def watch_compiles(self) -> None:
         """Dynamo has been imported: its compiles are to be left alone."""
@@ -183,6 +182,11 @@ class DebugpyDebugger:
         """Stop at ``breakpoint()``."""
         if self.is_active:
             pydevd_internals.stop_at(frame)
+
+    def pause_taken(self) -> None:
+        """A thread has paused: no other one needs to be asked."""
+        if self._handing_over is not None:
+            self._handing_over.pause_taken()
 
     def thread_id_of(self, ident: int) -> int:
         """Debugpy's id of a thread."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 
-from dynamo_dap.debuggee.agent.eager_frames import walk
+from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 
 

@@ -10,9 +10,9 @@ import threading
 from typing import Any
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.eager_frames import frame_of_globals
+from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.frames import frame_of_globals
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.eager import pydevd_guards, pydevd_internals
 from dynamo_dap.debuggee.eager.idle_tracing import IdleTracing
@@ -47,7 +47,6 @@ class HandingOver:
         """Those that were asked for last; None when that was before this was there to see it."""
         self._pause_taken = threading.Event()
         """Set when some thread has paused, as the user asked last."""
-        agent.on_pause_taken = self._on_pause_taken
 
     def after_receive(self, message: Any) -> None:
         """Debugpy has received a message, and has not read it yet."""
@@ -73,14 +72,26 @@ class HandingOver:
         thread_id = arguments.get("threadId")
         if command == "stepIn" and isinstance(thread_id, int):
             step = Step(StepKind.IN, arguments.get("granularity") or "statement", EAGER)
-            self._agent.begin_foreign_step(thread_id, step)
+            self._begin_step(thread_id, step)
         elif command == "continue" and isinstance(thread_id, int):
-            self._agent.give_up_steps(thread_id)
+            self._give_up_steps(thread_id)
         elif command == "setExceptionBreakpoints":
             self.exception_filters = frozenset(str(name) for name in arguments.get("filters") or ())
-            self._agent.arm_engines()
+            self._agent.arm()
         elif command == "pause":
             self._request_pause(thread_id)
+
+    def _begin_step(self, thread_id: int, step: Step) -> None:
+        """Traces and generated code on the thread's way may end the step."""
+        ident = self._agent.threads.ident_of(thread_id)
+        if ident is not None and self._agent.threads.pause_on(ident) is None:
+            self._agent.steps.begin(ident, step)
+
+    def _give_up_steps(self, thread_id: int) -> None:
+        """Debugpy has seen to what the agent was to do on the thread."""
+        ident = self._agent.threads.ident_of(thread_id)
+        if ident is not None:
+            self._agent.steps.give_up(ident)
 
     def _request_pause(self, thread_id: object) -> None:
         pydevd_guards.let_threads_leave()
@@ -101,9 +112,9 @@ class HandingOver:
         if taken.wait(_PATIENCE_SECONDS):
             return
         self._tracing.want()
-        for thread in self._agent.threads.alive(set()):
+        for thread in self._agent.threads.alive():
             ident = self._agent.threads.ident_of(thread.id)
-            if thread.id == asked or ident is None or self._agent.pause_on(ident) is not None:
+            if thread.id == asked or ident is None or self._agent.threads.pause_on(ident) is not None:
                 continue
             self._agent.request_pause(thread.id)
             pydevd_internals.request_pause(ident)
@@ -112,15 +123,16 @@ class HandingOver:
         # Whoever has not come to a line would otherwise stop when nobody expects it any more.
         if taken.is_set():
             pydevd_internals.give_up_pauses()
-            self._agent.give_up_pauses()
+            self._agent.steps.give_up_pauses()
 
-    def _on_pause_taken(self) -> None:
+    def pause_taken(self) -> None:
+        """A thread has paused, as the user asked."""
         self._pause_taken.set()
 
     def _on_event(self, event: str, body: dict[str, Any]) -> None:
         thread_id = body.get("threadId")
         if event == "stopped" and body.get("reason") == "pause":
-            self._on_pause_taken()
+            self.pause_taken()
         has_ended = event == "thread" and body.get("reason") == "exited"
         if (event == "stopped" or has_ended) and isinstance(thread_id, int):
-            self._agent.give_up_steps(thread_id)
+            self._give_up_steps(thread_id)

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.agent.eager_debugger import UNCAUGHT
-from dynamo_dap.debuggee.agent.pending_calls import call_on_main_thread
+from dynamo_dap.debuggee.agent.engine import UNCAUGHT
+from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
 from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_beneath
 from dynamo_dap.debuggee.eager import pydevd_internals
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from dynamo_dap.debuggee.agent.eager_debugger import RAISED, UNCAUGHT, USER_UNHANDLED
-from dynamo_dap.debuggee.agent.eager_frames import GLOBALS_FILE
+from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
+from dynamo_dap.debuggee.agent.frames import GLOBALS_FILE
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 
 _SETTINGS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dynamo_dap.debuggee.agent.handlers.compiles import NoSuchCompile
+from dynamo_dap.debuggee.agent.engine import NoSuchCompile
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.types import Source
 from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, Graph, Guard, Node

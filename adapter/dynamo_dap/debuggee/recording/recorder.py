@@ -1,6 +1,6 @@
 """The recorder: records each compile of this process, for views, for the record file and for reports.
 
-It is added to the agent like an engine, and its hooks are installed while a session wants a record. Events reach it on
+Its hooks are installed while a session wants a record. Events reach it on
 compiling threads; requests are answered on the agent's reader thread from what was recorded. One per process.
 """
 
@@ -13,7 +13,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_package_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
@@ -51,7 +50,6 @@ from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, runnin
 from dynamo_dap.debuggee.torch_internals.traces import Trace, TraceNotes
 from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
 from dynamo_dap.record.events import (
     AttemptRestarted,
     BreakFound,
@@ -92,9 +90,7 @@ _MAXIMUM_SOURCES = 500
 
 
 class Recorder(CompileObserver):
-    """Takes compiles down. See ``agent.engine.Engine`` and ``torch_internals.compile_hooks``."""
-
-    name = "record"
+    """Records compiles. See ``agent.engine.CompileReader`` and ``torch_internals.compile_hooks``."""
 
     def __init__(
         self,
@@ -140,21 +136,6 @@ class Recorder(CompileObserver):
         """Record no more; what is known stays."""
         HOOKS.want(self, ())
         self._notes.remove()
-
-    def present_frame(self, frame: types.FrameType) -> Frame | None:
-        """No frame is the recorder's."""
-        return None
-
-    def listing_of(self, code: types.CodeType) -> None:
-        """No code is the recorder's."""
-
-    def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
-        """No code is the recorder's."""
-        return None
-
-    def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
-        """Nothing stops for the recorder."""
-        return False
 
     # -- requests: the agent's reader thread -----------------------------------------------------------------------
 

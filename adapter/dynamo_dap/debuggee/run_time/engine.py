@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
-from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.engine import Host, RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.requests import RequestError
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.run_time.addresses import BadAddress
 from dynamo_dap.debuggee.run_time.conditions import Conditions
@@ -114,7 +113,7 @@ class RunTimeEngine:
         self._watch_again(wants)
         if wants.breakpoints:
             self._lines.update()  # The client, who is setting them, hears it in the answer.
-        if self._host.current_step() is not None:
+        if self._host.steps.current() is not None:
             self._watch_own_stack()
 
     def _what_is_wanted(self) -> _Wants:
@@ -123,7 +122,7 @@ class RunTimeEngine:
             return _Wants()
         raises = GENERATED_CODE in host.breakpoints.exception_filters
         entries = host.options.stop_on_generated_code
-        stepping = host.has_steps or host.has_pause_requests
+        stepping = host.steps.any_step or host.steps.any_pause_request
         everything = raises or entries or stepping or host.options.trace_instructions
         breakpoints = bool(self._instruction_breakpoints) or host.breakpoints.any_line(RUN_TIME)
         return _Wants(everything, entries, raises, breakpoints)
@@ -186,7 +185,7 @@ class RunTimeEngine:
 
     def _drop_step_that_ran_off(self) -> None:
         """The frame of a step may have ended by an exception, which nobody told."""
-        step = self._host.current_step()
+        step = self._host.steps.current()
         if step is None or not isinstance(step.origin, Origin) or step.origin.frame is None:
             return
         if not is_on_stack(step.origin.frame, sys._getframe()):
@@ -226,9 +225,9 @@ class RunTimeEngine:
             self._stop(place, "breakpoint", hit=hit, why=_why(place))
         elif stops is not None and place.index in place.generated.markers:
             self._stop(place, "breakpoint", why="torch._dynamo.bytecode_debugger.breakpoint()")
-        elif host.has_pause_requests and host.take_pause_request():
+        elif host.steps.any_pause_request and host.steps.take_pause_request():
             self._stop(place, "pause")
-        elif (step := host.current_step()) is not None and ends_at(step, place.frame, place.index):
+        elif (step := host.steps.current()) is not None and ends_at(step, place.frame, place.index):
             self._stop(place, "step")
         elif self._wants.entries and place.index == place.generated.entry:
             self._stop(place, "entry", why=f"entry of {place.generated.name}")
@@ -254,7 +253,7 @@ class RunTimeEngine:
         self._ended(frame, None)
 
     def _ended(self, frame: types.FrameType, returned: tuple[str, Any] | None) -> None:
-        step = self._host.current_step()
+        step = self._host.steps.current()
         if step is not None and isinstance(step.origin, Origin) and step.origin.frame is frame:
             step.origin.frame = None
             step.origin.returned = returned
@@ -296,7 +295,7 @@ class RunTimeEngine:
         exception: RaisedException | None = None,
         is_written_by_user: bool = False,
     ) -> None:
-        step = self._host.current_step()
+        step = self._host.steps.current()
         if step is not None and isinstance(step.origin, Origin):
             # What the frame of the step returned, if it did, is shown in the frame that the step comes to.
             place.returned = step.origin.returned

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from dynamo_dap.debuggee.agent.binding import Binding
-from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, Conditions, LineBreakpoint
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.run_time.addresses import BadAddress, parsed_address
 from dynamo_dap.debuggee.run_time.generated import ADDRESS_SHIFT, CodeGone, GeneratedCode, GeneratedCodes
 from dynamo_dap.protocol.contract import LISTING_FORMS

@@ -1,31 +1,39 @@
-"""Requests that set breakpoints. Served on the agent's reader thread."""
+"""Requests that set breakpoints. Served on the agent's reader thread; what is a variable's, on its held thread."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.binding import bind_function
-from dynamo_dap.debuggee.agent.breakpoints import Conditions
-from dynamo_dap.debuggee.agent.handlers.generated_code import set_listing_breakpoints
-from dynamo_dap.debuggee.agent.requests import RequestError, handles
+from dynamo_dap.debuggee.agent.breakpoints import ANY_ACCESS, CHANGED, GUARDED
+from dynamo_dap.debuggee.agent.conditions import Conditions
+from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.agent.requests import handles, handles_while_held
 from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table
+from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.contract import EXCEPTION_FILTERS, ErrorId
 from dynamo_dap.protocol.types import (
     Breakpoint,
     BreakpointLocation,
     BreakpointLocationsArguments,
     BreakpointLocationsResponseBody,
+    DataBreakpointInfoArguments,
+    DataBreakpointInfoResponseBody,
     SetBreakpointsArguments,
     SetBreakpointsResponseBody,
+    SetDataBreakpointsArguments,
+    SetDataBreakpointsResponseBody,
     SetExceptionBreakpointsArguments,
     SetExceptionBreakpointsResponseBody,
     SetFunctionBreakpointsArguments,
     SetFunctionBreakpointsResponseBody,
+    SetInstructionBreakpointsArguments,
+    SetInstructionBreakpointsResponseBody,
+    Source,
     SourceBreakpoint,
 )
-
-if TYPE_CHECKING:
-    from dynamo_dap.debuggee.agent.agent import Agent
 
 
 @handles("setBreakpoints", SetBreakpointsArguments)
@@ -34,12 +42,12 @@ def set_breakpoints(agent: Agent, arguments: SetBreakpointsArguments) -> SetBrea
     requested = arguments.breakpoints
     if requested is None:
         requested = [SourceBreakpoint(line=line) for line in arguments.lines or []]
-    if (listing := set_listing_breakpoints(agent, arguments.source, requested)) is not None:
+    if (listing := _set_listing_breakpoints(agent, arguments.source, requested)) is not None:
         return SetBreakpointsResponseBody(listing)
     if not arguments.source.path:
         return SetBreakpointsResponseBody([_unbound("breakpoints need a file", one.line) for one in requested])
     bound = agent.breakpoints.set_lines(arguments.source.path, requested, agent.options)
-    agent.arm_engines()
+    agent.arm()
     return SetBreakpointsResponseBody([one.as_dap() for one in bound])
 
 
@@ -49,7 +57,7 @@ def set_function_breakpoints(
 ) -> SetFunctionBreakpointsResponseBody:
     """Replace the function breakpoints."""
     bound = agent.breakpoints.set_functions(arguments.breakpoints, bind_function)
-    agent.arm_engines()
+    agent.arm()
     return SetFunctionBreakpointsResponseBody([one.as_dap() for one in bound])
 
 
@@ -63,7 +71,7 @@ def set_exception_breakpoints(
     problems = [_problem_of_filter(name, condition) for name, condition in asked]
     usable = {name: condition for (name, condition), problem in zip(asked, problems, strict=True) if problem is None}
     agent.breakpoints.set_exception_filters(usable)
-    agent.arm_engines()
+    agent.arm()
     return SetExceptionBreakpointsResponseBody(
         [Breakpoint(verified=problem is None, message=problem, reason=problem and "failed") for problem in problems]
     )
@@ -93,3 +101,69 @@ def breakpoint_locations(agent: Agent, arguments: BreakpointLocationsArguments) 
 
 def _unbound(problem: str, line: int) -> Breakpoint:
     return Breakpoint(verified=False, message=problem, line=line, reason="failed")
+
+
+def _owner(agent: Agent, arguments: DataBreakpointInfoArguments) -> Pause | None:
+    if arguments.variables_reference:
+        return agent.references.variables(arguments.variables_reference)[1]
+    return None if arguments.frame_id is None else agent.references.frame(arguments.frame_id)[1]
+
+
+@handles_while_held("dataBreakpointInfo", DataBreakpointInfoArguments, _owner)
+def data_breakpoint_info(
+    agent: Agent, pause: Pause | None, arguments: DataBreakpointInfoArguments
+) -> DataBreakpointInfoResponseBody:
+    """Tell whether a variable can be watched."""
+    watched = None
+    if arguments.variables_reference:
+        watched = agent.references.variables(arguments.variables_reference)[0].watched(arguments.name)
+    elif arguments.frame_id is not None and pause is not None:
+        watched = agent.references.frame(arguments.frame_id)[0].watched(arguments.name)
+    if watched is None:
+        text = f"{arguments.name} cannot be watched: only local variables of a function that Dynamo is tracing can"
+        return DataBreakpointInfoResponseBody(data_id=None, description=text)
+    return DataBreakpointInfoResponseBody(
+        data_id=watched.data_id,
+        description=f"{watched.name} in {watched.function}: guarded (read), rebound or mutated (write)",
+        access_types=[GUARDED, CHANGED, ANY_ACCESS],
+        can_persist=True,
+    )
+
+
+@handles("setDataBreakpoints", SetDataBreakpointsArguments)
+def set_data_breakpoints(agent: Agent, arguments: SetDataBreakpointsArguments) -> SetDataBreakpointsResponseBody:
+    """Replace the data breakpoints."""
+    bound = agent.breakpoints.set_data(arguments.breakpoints)
+    agent.arm()
+    return SetDataBreakpointsResponseBody([one.as_dap() for one in bound])
+
+
+@handles("setInstructionBreakpoints", SetInstructionBreakpointsArguments)
+def set_instruction_breakpoints(
+    agent: Agent, arguments: SetInstructionBreakpointsArguments
+) -> SetInstructionBreakpointsResponseBody:
+    """Replace the breakpoints on instructions."""
+    engine = agent.instruction_engine
+    if engine is None:
+        problem = "the program has not imported torch._dynamo: there is no generated code yet"
+        unbound = Breakpoint(verified=False, message=problem, reason="failed")
+        return SetInstructionBreakpointsResponseBody([unbound for _ in arguments.breakpoints])
+    answers = engine.set_instruction_breakpoints(arguments.breakpoints)
+    agent.arm()
+    return SetInstructionBreakpointsResponseBody(answers)
+
+
+def _set_listing_breakpoints(
+    agent: Agent, source: Source, requested: Sequence[SourceBreakpoint]
+) -> list[Breakpoint] | None:
+    """Replace the breakpoints of a listing of generated code; None when ``source`` is none."""
+    engine = agent.instruction_engine
+    if engine is None or not source.source_reference:
+        return None
+    target = agent.references.find(source.source_reference, "source reference").target
+    if not isinstance(target, VirtualSource):
+        return None
+    answers = engine.set_listing_breakpoints(target, requested)
+    if answers is not None:
+        agent.arm()
+    return answers

@@ -1,91 +1,49 @@
-"""Custom requests about what was compiled.
+"""Custom requests about what was compiled, and about the code that was generated.
 
 Served on the agent's reader thread, while the program runs or is held; a request about a compile in progress is served
-on the thread that is held in its trace. The answers come from the engine called ``record``; the agent knows only its
-interface, ``CompileReader``.
+on the thread that is held in its trace. The answers come from the engines and the recorder: the agent itself knows
+nothing of compiles.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
-
-import msgspec
-
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.engine import CompileReader, GraphBody, InstructionEngine, NoSuchCompile, RequestError
 from dynamo_dap.debuggee.agent.handlers.stack import dap_source
 from dynamo_dap.debuggee.agent.pause import Pause
-from dynamo_dap.debuggee.agent.requests import RequestError, handles, handles_while_held
-from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.contract import COMPILES, GRAPH, GUARDS, ErrorId, GraphArguments, GuardsArguments
-from dynamo_dap.protocol.types import Source
-
-if TYPE_CHECKING:
-    from dynamo_dap.debuggee.agent.agent import Agent
-
-RECORD = "record"
-
-
-class NoSuchCompile(Exception):
-    """There is no such compile or graph; the text is for a person."""
-
-
-class GraphBody(Protocol):
-    """The body of ``dynamoGraph``, to which the agent adds where the code can be read."""
-
-    source: Source | None
-
-
-class CompileReader(Protocol):
-    """What was recorded, as the bodies of responses."""
-
-    def compiles(self) -> dict[str, object]:
-        """Return the body of ``dynamoCompiles``."""
-
-    def graph(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource]:
-        """Return the body of ``dynamoGraph``, and the readable code. Raises ``NoSuchCompile``."""
-
-    def guards(self, compile_id: str) -> object:
-        """Return the body of ``dynamoGuards``. Raises ``NoSuchCompile``."""
-
-    def thread_of(self, compile_id: str) -> int | None:
-        """Return Python's identifier of the thread that traces a compile; None when it is over, or there is none."""
-
-    def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
-        """Return what ``graph`` does, of the trace that is held on this thread; None when it is another one's."""
-
-    def guards_so_far(self, compile_id: str) -> object:
-        """Return what ``guards`` does, of the trace that is held on this thread; None when it is another one's."""
-
-
-class _NoArguments(msgspec.Struct):
-    pass
-
-
-def _reader(agent: Agent) -> CompileReader | None:
-    found = next((engine for engine in agent.engines if engine.name == RECORD), None)
-    return cast("CompileReader | None", found)
+from dynamo_dap.debuggee.agent.requests import NoArguments, handles, handles_while_held
+from dynamo_dap.protocol.contract import (
+    COMPILES,
+    GRAPH,
+    GUARDS,
+    LISTING,
+    LISTING_FORMS,
+    ErrorId,
+    GraphArguments,
+    GuardsArguments,
+    ListingArguments,
+)
+from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody, InvalidatedEventBody
 
 
 def _needed_reader(agent: Agent) -> CompileReader:
-    reader = _reader(agent)
-    if reader is None:
+    if agent.compiles is None:
         raise RequestError(
             "nothing has been compiled: the program has not imported torch._dynamo", error_id=ErrorId.NOTHING_COMPILED
         )
-    return reader
+    return agent.compiles
 
 
-@handles(COMPILES, _NoArguments)
-def compiles(agent: Agent, arguments: _NoArguments) -> dict[str, object]:
+@handles(COMPILES, NoArguments)
+def compiles(agent: Agent, arguments: NoArguments) -> dict[str, object]:
     """Return what was compiled, oldest first."""
-    reader = _reader(agent)
-    return {"functions": []} if reader is None else reader.compiles()
+    return {"functions": []} if agent.compiles is None else agent.compiles.compiles()
 
 
 def _pause_in_trace(agent: Agent, arguments: GraphArguments | GuardsArguments) -> Pause | None:
     """Return the pause inside the trace of the compile that is asked for, if there is one."""
-    reader = _reader(agent)
-    thread = None if reader is None else reader.thread_of(arguments.compile_id)
-    return None if thread is None else agent.pause_on(thread)
+    thread = None if agent.compiles is None else agent.compiles.thread_of(arguments.compile_id)
+    return None if thread is None else agent.threads.pause_on(thread)
 
 
 @handles_while_held(GRAPH, GraphArguments, _pause_in_trace)
@@ -112,3 +70,31 @@ def guards(agent: Agent, pause: Pause | None, arguments: GuardsArguments) -> obj
         return reader.guards(arguments.compile_id)
     except NoSuchCompile as problem:
         raise RequestError(str(problem), error_id=ErrorId.NO_SUCH_COMPILE) from None
+
+
+@handles("disassemble", DisassembleArguments)
+def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleResponseBody:
+    """Return instructions around an address, of traced or of generated code."""
+    if not agent.engines:
+        raise RequestError(
+            "there is nothing to disassemble: the program has not imported torch._dynamo",
+            error_id=ErrorId.NOTHING_TO_DISASSEMBLE,
+        )
+    # The run-time engine comes last: it says what is wrong with an address that is nobody's.
+    for engine in sorted(agent.engines, key=lambda engine: isinstance(engine, InstructionEngine)):
+        if (found := engine.disassemble(arguments)) is not None:
+            return found
+    raise RequestError(
+        f"{arguments.memory_reference} is not the address of an instruction", error_id=ErrorId.NO_ADDRESS
+    )
+
+
+@handles(LISTING, ListingArguments)
+def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
+    """Show generated code in another form."""
+    if arguments.form not in LISTING_FORMS:
+        text = f"'{arguments.form}' is no form of a listing: give one of {', '.join(LISTING_FORMS)}"
+        raise RequestError(text, error_id=ErrorId.INVALID_ARGUMENTS)
+    if (engine := agent.instruction_engine) is not None:
+        engine.show_listings_as(arguments.form)
+        agent.send_event("invalidated", InvalidatedEventBody(areas=["stacks"]))

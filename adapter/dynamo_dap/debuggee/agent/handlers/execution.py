@@ -1,75 +1,119 @@
-"""Requests that let threads run and stop. Served on the agent's reader thread."""
+"""Requests about the session itself, and those that let threads run and stop. Served on the agent's reader thread."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
-
-from dynamo_dap.debuggee.agent.requests import RequestError, handles
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
+    CancelArguments,
     ContinueArguments,
     ContinueResponseBody,
+    DisconnectArguments,
+    InitializeRequestArguments,
     NextArguments,
     PauseArguments,
     StepInArguments,
     StepOutArguments,
+    TerminateArguments,
     ThreadsResponseBody,
 )
 
-if TYPE_CHECKING:
-    from dynamo_dap.debuggee.agent.agent import Agent
+
+@handles("initialize", InitializeRequestArguments)
+def initialize(agent: Agent, arguments: InitializeRequestArguments) -> None:
+    """Nothing to negotiate: the server knows what the agent can."""
+
+
+@handles("attach", AgentOptions)
+def attach(agent: Agent, options: AgentOptions) -> AndThen:
+    """Take up the session's options; ``initialized`` follows."""
+    agent.options = options
+    agent.breakpoints.bind_again(options)
+    # A program that has imported torch has its engines already, armed as the options before wanted it.
+    agent.arm()
+    return AndThen(lambda: _begin(agent, options))
+
+
+def _begin(agent: Agent, options: AgentOptions) -> None:
+    if options.eager_address is not None or options.eager_adopts:
+        agent.process.start_eager(options)
+    agent.process.invite_children(options)
+    agent.send_event("initialized")
+
+
+@handles("configurationDone", NoArguments)
+def configuration_done(agent: Agent, arguments: NoArguments) -> AndThen:
+    """Breakpoints are set: the program may run."""
+    return AndThen(agent.configured.set)
+
+
+@handles("disconnect", DisconnectArguments)
+def disconnect(agent: Agent, arguments: DisconnectArguments) -> AndThen:
+    """Let every thread go and the client with it; the program runs on, unless it is to be terminated."""
+    return AndThen(agent.process.terminate if arguments.terminate_debuggee else agent.detach_client)
+
+
+@handles("terminate", TerminateArguments)
+def terminate(agent: Agent, arguments: TerminateArguments) -> AndThen:
+    """Let every thread go, then end the program."""
+    return AndThen(agent.process.terminate)
+
+
+@handles("cancel", CancelArguments)
+def cancel(agent: Agent, arguments: CancelArguments) -> None:
+    """Interrupt an evaluation, or forget a request that has not begun."""
+    if arguments.request_id is not None:
+        for pause in agent.threads.pauses():
+            pause.cancel(arguments.request_id)
+
 
 _GRANULARITIES = ("statement", "line", "instruction")
 
 
-class _NoArguments(Struct):
-    pass
-
-
-@handles("threads", _NoArguments)
-def threads(agent: Agent, arguments: _NoArguments) -> ThreadsResponseBody:
+@handles("threads", NoArguments)
+def threads(agent: Agent, arguments: NoArguments) -> ThreadsResponseBody:
     """Return the program's threads."""
-    return ThreadsResponseBody(agent.threads.alive(agent.held_idents))
+    return ThreadsResponseBody(agent.threads.alive())
 
 
 @handles("continue", ContinueArguments)
-def continue_(agent: Agent, arguments: ContinueArguments) -> ContinueResponseBody:
+def continue_(agent: Agent, arguments: ContinueArguments) -> AndThen:
     """Let one thread run on. Threads stop one by one, and so they continue."""
-    pause = agent.pause_of(arguments.thread_id)
-    agent.after_response(lambda: pause.release(None))
-    return ContinueResponseBody(all_threads_continued=False)
+    pause = agent.threads.pause_of(arguments.thread_id)
+    return AndThen(lambda: pause.release(None), ContinueResponseBody(all_threads_continued=False))
 
 
 @handles("next", NextArguments)
-def next_(agent: Agent, arguments: NextArguments) -> None:
+def next_(agent: Agent, arguments: NextArguments) -> AndThen:
     """Step over."""
-    _step(agent, arguments.thread_id, StepKind.OVER, arguments.granularity)
+    return _step(agent, arguments.thread_id, StepKind.OVER, arguments.granularity)
 
 
 @handles("stepIn", StepInArguments)
-def step_in(agent: Agent, arguments: StepInArguments) -> None:
+def step_in(agent: Agent, arguments: StepInArguments) -> AndThen:
     """Step in."""
-    _step(agent, arguments.thread_id, StepKind.IN, arguments.granularity)
+    return _step(agent, arguments.thread_id, StepKind.IN, arguments.granularity)
 
 
 @handles("stepOut", StepOutArguments)
-def step_out(agent: Agent, arguments: StepOutArguments) -> None:
+def step_out(agent: Agent, arguments: StepOutArguments) -> AndThen:
     """Step out."""
-    _step(agent, arguments.thread_id, StepKind.OUT, arguments.granularity)
+    return _step(agent, arguments.thread_id, StepKind.OUT, arguments.granularity)
 
 
 @handles("pause", PauseArguments)
-def pause(agent: Agent, arguments: PauseArguments) -> None:
+def pause_threads(agent: Agent, arguments: PauseArguments) -> None:
     """Ask a thread to stop where it next can; 0 asks all."""
     agent.request_pause(arguments.thread_id)
 
 
-def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None) -> None:
+def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None) -> AndThen:
     if granularity is not None and granularity not in _GRANULARITIES:
         raise RequestError(f"unknown stepping granularity '{granularity}'", error_id=ErrorId.UNKNOWN_GRANULARITY)
-    held = agent.pause_of(thread_id)
+    held = agent.threads.pause_of(thread_id)
     step = Step(kind, granularity or "statement", held.stop.engine, held.stop.origin)
-    agent.after_response(lambda: held.release(step))
+    return AndThen(lambda: held.release(step))

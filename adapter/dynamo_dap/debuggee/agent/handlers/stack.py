@@ -1,39 +1,41 @@
-"""Requests about a held thread's stack. Served on the held thread, except those that need none."""
+"""Requests about a held thread's stack, virtual sources and locations. Served on the held thread that has them."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
-from dynamo_dap.debuggee.agent.handlers.lookup import held_frame, pause_of_frame
 from dynamo_dap.debuggee.agent.pause import Pause
-from dynamo_dap.debuggee.agent.requests import RequestError, handles_while_held
+from dynamo_dap.debuggee.agent.requests import handles, handles_while_held
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, stands_in_for_builtin
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
-from dynamo_dap.debuggee.values.model import ScopeOfFrame, VirtualSource
+from dynamo_dap.debuggee.values.model import Location, ScopeOfFrame, VirtualSource
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
     ExceptionInfoArguments,
     ExceptionInfoResponseBody,
+    LocationsArguments,
+    LocationsResponseBody,
     Scope,
     ScopesArguments,
     ScopesResponseBody,
     Source,
+    SourceArguments,
+    SourceResponseBody,
     StackFrame,
     StackTraceArguments,
     StackTraceResponseBody,
 )
 
-if TYPE_CHECKING:
-    from dynamo_dap.debuggee.agent.agent import Agent
 
-
-def _pause_of_thread(agent: Agent, arguments: StackTraceArguments) -> Pause:
-    return agent.pause_of(arguments.thread_id)
-
-
-@handles_while_held("stackTrace", StackTraceArguments, _pause_of_thread, is_bounded=False)
+@handles_while_held(
+    "stackTrace",
+    StackTraceArguments,
+    lambda agent, arguments: agent.threads.pause_of(arguments.thread_id),
+    is_bounded=False,
+)
 def stack_trace(agent: Agent, pause: Pause, arguments: StackTraceArguments) -> StackTraceResponseBody:
     """Return a page of the stack, top first."""
     frames = _shown(pause, agent.options.just_my_code)
@@ -98,14 +100,10 @@ def dap_source(
     return Source(name=os.path.basename(source), path=source, presentation_hint=hint)
 
 
-def _pause_of_scopes(agent: Agent, arguments: ScopesArguments) -> Pause:
-    return pause_of_frame(agent, arguments.frame_id)
-
-
-@handles_while_held("scopes", ScopesArguments, _pause_of_scopes)
+@handles_while_held("scopes", ScopesArguments, lambda agent, arguments: agent.references.frame(arguments.frame_id)[1])
 def scopes(agent: Agent, pause: Pause, arguments: ScopesArguments) -> ScopesResponseBody:
     """Return the scopes of a frame."""
-    frame = held_frame(agent, arguments.frame_id)
+    frame, _ = agent.references.frame(arguments.frame_id)
     return ScopesResponseBody([_scope(agent, pause, scope) for scope in frame.scopes()])
 
 
@@ -122,7 +120,7 @@ def _scope(agent: Agent, pause: Pause, scope: ScopeOfFrame) -> Scope:
 
 
 @handles_while_held(
-    "exceptionInfo", ExceptionInfoArguments, lambda agent, arguments: agent.pause_of(arguments.thread_id)
+    "exceptionInfo", ExceptionInfoArguments, lambda agent, arguments: agent.threads.pause_of(arguments.thread_id)
 )
 def exception_info(agent: Agent, pause: Pause, arguments: ExceptionInfoArguments) -> ExceptionInfoResponseBody:
     """Return the exception at which a thread stopped."""
@@ -135,3 +133,34 @@ def exception_info(agent: Agent, pause: Pause, arguments: ExceptionInfoArguments
         description=without_addresses(raised.description),
         details=raised.details,
     )
+
+
+def _number(arguments: SourceArguments) -> int:
+    return (arguments.source.source_reference if arguments.source else None) or arguments.source_reference
+
+
+def _pause_of_source(agent: Agent, arguments: SourceArguments) -> Pause | None:
+    return agent.references.find(_number(arguments), "source reference").pause
+
+
+@handles_while_held("source", SourceArguments, _pause_of_source)
+def source(agent: Agent, pause: Pause | None, arguments: SourceArguments) -> SourceResponseBody:
+    """Return the text of a virtual source."""
+    target = agent.references.find(_number(arguments), "source reference").target
+    if not isinstance(target, VirtualSource):
+        raise RequestError(f"{_number(arguments)} is not a source reference", error_id=ErrorId.UNKNOWN_REFERENCE)
+    return SourceResponseBody(content=target.text(), mime_type=target.mime_type)
+
+
+@handles("locations", LocationsArguments)
+def locations(agent: Agent, arguments: LocationsArguments) -> LocationsResponseBody:
+    """Return the place behind a location reference."""
+    found = agent.references.find(arguments.location_reference, "location reference")
+    location = found.target
+    if not isinstance(location, Location):
+        raise RequestError(
+            f"{arguments.location_reference} is not a location reference", error_id=ErrorId.UNKNOWN_REFERENCE
+        )
+    place = dap_source(agent, found.pause, location.path)
+    assert place is not None
+    return LocationsResponseBody(source=place, line=location.line, column=location.column)

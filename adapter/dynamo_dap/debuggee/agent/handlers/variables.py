@@ -1,17 +1,27 @@
-"""Requests about variables. Served on the held thread that they belong to."""
+"""Requests about variables, and those that evaluate expressions. Served on the held thread that they belong to."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
 
-from dynamo_dap.debuggee.agent.handlers.formatting import formatted_text
-from dynamo_dap.debuggee.agent.handlers.lookup import held_children, pause_of_variables
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.frames import Frame, GlobalsFrame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles_while_held
-from dynamo_dap.debuggee.values.model import Value, Variable
+from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, Value, Variable, WriteRefused, text_of_raised
 from dynamo_dap.debuggee.values.paging import page_of
+from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
+    CompletionsArguments,
+    CompletionsResponseBody,
+    EvaluateArguments,
+    EvaluateResponseBody,
+    SetExpressionArguments,
+    SetExpressionResponseBody,
     SetVariableArguments,
     SetVariableResponseBody,
     ValueFormat,
@@ -21,18 +31,26 @@ from dynamo_dap.protocol.types import (
 )
 from dynamo_dap.protocol.types import Variable as DapVariable
 
-if TYPE_CHECKING:
-    from dynamo_dap.debuggee.agent.agent import Agent
+T = TypeVar("T")
+_READ_ONLY = "readOnly"
+_INTEGER = re.compile(r"-?\d+")
 
-READ_ONLY = "readOnly"
+
+def _formatted_text(value: Value, wanted: ValueFormat | None) -> str:
+    """Return the text of ``value``, as ``wanted``."""
+    if wanted is not None and wanted.hex and value.type_name == "int" and _INTEGER.fullmatch(value.text):
+        return hex(int(value.text))
+    return value.text
 
 
-@handles_while_held(
-    "variables", VariablesArguments, lambda agent, arguments: pause_of_variables(agent, arguments.variables_reference)
-)
+def _pause_of_variables(agent: Agent, arguments: VariablesArguments | SetVariableArguments) -> Pause:
+    return agent.references.variables(arguments.variables_reference)[1]
+
+
+@handles_while_held("variables", VariablesArguments, _pause_of_variables)
 def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> VariablesResponseBody:
     """Return the children of a value or scope, or a page of them."""
-    children = held_children(agent, arguments.variables_reference)
+    children, _ = agent.references.variables(arguments.variables_reference)
     page = page_of(children, arguments.filter, max(0, arguments.start or 0), arguments.count or 0)
     shown = [_dap_variable(agent, pause, one, arguments.format, children.is_writable) for one in page]
     return VariablesResponseBody(_uniquely_named(shown))
@@ -55,42 +73,42 @@ def _dap_variable(
     value = variable.value
     return DapVariable(
         name=variable.name,
-        value=formatted_text(value, wanted),
-        variables_reference=children_reference(agent, pause, value),
+        value=_formatted_text(value, wanted),
+        variables_reference=_children_reference(agent, pause, value),
         type=value.type_name,
-        presentation_hint=presentation_hint(value, is_writable),
+        presentation_hint=_presentation_hint(value, is_writable),
         evaluate_name=variable.evaluate_name,
-        named_variables=named_count(value),
-        indexed_variables=indexed_count(value),
+        named_variables=_named_count(value),
+        indexed_variables=_indexed_count(value),
         memory_reference=value.memory_reference,
         declaration_location_reference=_location_reference(agent, pause, variable.declaration),
         value_location_reference=_location_reference(agent, pause, value.location),
     )
 
 
-def children_reference(agent: Agent, pause: Pause, value: Value) -> int:
+def _children_reference(agent: Agent, pause: Pause, value: Value) -> int:
     """Return the variables reference of a value, 0 when it has no children."""
     return agent.references.number_of(value.children, pause) if value.children is not None else 0
 
 
-def presentation_hint(value: Value, is_writable: bool) -> VariablePresentationHint | None:
+def _presentation_hint(value: Value, is_writable: bool) -> VariablePresentationHint | None:
     """Return a value's DAP presentation hint; ``is_writable`` says whether its scope or frame can set anything."""
     attributes = list(value.attributes)
-    if not is_writable and READ_ONLY not in attributes:
-        attributes.append(READ_ONLY)
+    if not is_writable and _READ_ONLY not in attributes:
+        attributes.append(_READ_ONLY)
     if value.kind is None and not attributes and not value.lazy:
         return None
     return VariablePresentationHint(kind=value.kind, attributes=attributes or None, lazy=True if value.lazy else None)
 
 
-def named_count(value: Value) -> int | None:
+def _named_count(value: Value) -> int | None:
     """Return how many named children a value has, when it also has indexed ones: a client pages only these."""
     if value.children is None or value.lazy or not value.children.indexed_count:
         return None
     return value.children.named_count
 
 
-def indexed_count(value: Value) -> int | None:
+def _indexed_count(value: Value) -> int | None:
     """Return how many indexed children a value has; None for none."""
     if value.children is None or value.lazy:
         return None
@@ -101,18 +119,82 @@ def _location_reference(agent: Agent, pause: Pause, location: object) -> int | N
     return agent.references.number_of(location, pause) if location is not None else None
 
 
-@handles_while_held(
-    "setVariable",
-    SetVariableArguments,
-    lambda agent, arguments: pause_of_variables(agent, arguments.variables_reference),
-)
+@handles_while_held("setVariable", SetVariableArguments, _pause_of_variables)
 def set_variable(agent: Agent, pause: Pause, arguments: SetVariableArguments) -> SetVariableResponseBody:
     """Change one child of a value or scope."""
-    value = held_children(agent, arguments.variables_reference).write(arguments.name, arguments.value)
+    value = agent.references.variables(arguments.variables_reference)[0].write(arguments.name, arguments.value)
     return SetVariableResponseBody(
-        value=formatted_text(value, arguments.format),
+        value=_formatted_text(value, arguments.format),
         type=value.type_name,
-        variables_reference=children_reference(agent, pause, value),
-        named_variables=named_count(value),
-        indexed_variables=indexed_count(value),
+        variables_reference=_children_reference(agent, pause, value),
+        named_variables=_named_count(value),
+        indexed_variables=_indexed_count(value),
     )
+
+
+_OfExpression: TypeAlias = EvaluateArguments | SetExpressionArguments | CompletionsArguments
+
+
+def _pause_of_expression(agent: Agent, arguments: _OfExpression) -> Pause:
+    if arguments.frame_id is not None:
+        return agent.references.frame(arguments.frame_id)[1]
+    pauses = agent.threads.pauses()
+    if not pauses:
+        raise RequestError(
+            "nothing can be evaluated while the program runs; stop it first", error_id=ErrorId.NOTHING_STOPPED
+        )
+    return pauses[-1]
+
+
+def _frame(agent: Agent, arguments: _OfExpression) -> Frame:
+    """Return the frame of a request; for one that names none, the program's globals."""
+    return GlobalsFrame(agent.print) if arguments.frame_id is None else agent.references.frame(arguments.frame_id)[0]
+
+
+@handles_while_held("evaluate", EvaluateArguments, _pause_of_expression)
+def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> EvaluateResponseBody:
+    """Evaluate an expression in a frame, or in the program's globals."""
+    frame = _frame(agent, arguments)
+    value = _telling_exceptions(lambda: frame.evaluate(arguments.expression, arguments.context or "watch"))
+    return EvaluateResponseBody(
+        result=_formatted_text(value, arguments.format),
+        variables_reference=_children_reference(agent, pause, value),
+        type=value.type_name,
+        presentation_hint=_presentation_hint(value, frame.is_writable),
+        named_variables=_named_count(value),
+        indexed_variables=_indexed_count(value),
+        memory_reference=value.memory_reference,
+        value_location_reference=agent.references.number_of(value.location, pause) if value.location else None,
+    )
+
+
+@handles_while_held("setExpression", SetExpressionArguments, _pause_of_expression)
+def set_expression(agent: Agent, pause: Pause, arguments: SetExpressionArguments) -> SetExpressionResponseBody:
+    """Assign to an expression in a frame."""
+    frame = _frame(agent, arguments)
+    value = _telling_exceptions(lambda: frame.write(arguments.expression, arguments.value))
+    return SetExpressionResponseBody(
+        value=_formatted_text(value, arguments.format),
+        type=value.type_name,
+        variables_reference=_children_reference(agent, pause, value),
+        named_variables=_named_count(value),
+        indexed_variables=_indexed_count(value),
+    )
+
+
+@handles_while_held("completions", CompletionsArguments, _pause_of_expression)
+def completions(agent: Agent, pause: Pause, arguments: CompletionsArguments) -> CompletionsResponseBody:
+    """Complete the text in the debug console."""
+    lines = arguments.text.splitlines() or [""]
+    line = lines[min(len(lines), max(1, arguments.line or 1)) - 1]
+    return CompletionsResponseBody(list(_frame(agent, arguments).completions(line, arguments.column)))
+
+
+def _telling_exceptions(work: Callable[[], T]) -> T:
+    """Run the user's expression; what it raises is told as its own exception, not as an error of ours."""
+    try:
+        return work()
+    except (EvaluationError, WriteRefused, Interrupted):
+        raise
+    except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+        raise EvaluationError(text_of_raised(error)) from None

@@ -1,0 +1,183 @@
+"""Serves a client's requests: finds the handler and the thread for each, and answers whatever happens.
+
+One ``AgentReceiver`` for each connection, on that connection's reader thread. What is slow, or must not overtake it,
+has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator
+
+from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (registers the requests)
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.interruption import Interruptible
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.pause import Pause, Reply, Work, busy_text
+from dynamo_dap.debuggee.agent.requests import HANDLERS, AndThen, Handler
+from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, WriteRefused, text_of_raised
+from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.own_threads import own_thread
+
+_SLOW = frozenset({"setBreakpoints", "setFunctionBreakpoints", "breakpointLocations"})
+"""Requests that read and parse files: other requests are served meanwhile."""
+_IN_ORDER = _SLOW | {
+    "attach",
+    "configurationDone",
+    "continue",
+    "next",
+    "stepIn",
+    "stepOut",
+    "setDataBreakpoints",
+    "setExceptionBreakpoints",
+    "setInstructionBreakpoints",
+}
+"""Requests that must not overtake slow ones: the program may not run on before its breakpoints are set."""
+
+
+class AgentReceiver:
+    """Receives for the agent what comes over one connection, from when the agent has it as its client."""
+
+    def __init__(self, connection: Connection, agent: Agent) -> None:
+        self._connection = connection
+        self._agent = agent
+        self._backlog = _Backlog()
+
+    def on_request(self, request: Request) -> None:
+        """Serve a request, or hand it to the thread that is to serve it."""
+        if not self._backlog.takes(request.command, lambda: self._serve(request)):
+            self._serve(request)
+
+    def on_event(self, event: Event) -> None:
+        """Clients send no events."""
+
+    def on_invalid_message(self, problem: str) -> None:
+        """Tell the client about a message that could not be read."""
+        self._agent.print(f"dynamo-dap: {problem}\n", "stderr")
+
+    def on_closed(self, problem: str | None) -> None:
+        """The client is gone: let the program run on."""
+        self._backlog.close()
+        if self._agent.client is self._connection:
+            self._agent.detach_client()
+
+    def _serve(self, request: Request) -> None:
+        if self._agent.client is not self._connection:
+            return
+        reply = Reply(self._connection, request)
+        with self._answering_failures(reply, request):
+            handler = HANDLERS.get(request.command)
+            if handler is None:
+                raise RequestError(f"unknown request '{request.command}'", error_id=ErrorId.UNKNOWN_TO_AGENT)
+            arguments = decode(request.arguments, handler.arguments_type, f"arguments of '{request.command}'")
+            pause = handler.owner(self._agent, arguments) if handler.owner is not None else None
+            if pause is not None:
+                self._submit(request, handler, pause, arguments)
+                return
+            # Handlers of held threads take the pause as well; there is none to give to these.
+            found = (
+                handler.run(self._agent, arguments)
+                if handler.owner is None
+                else handler.run(self._agent, None, arguments)
+            )
+            reply.respond(found.body if isinstance(found, AndThen) else found)
+            if isinstance(found, AndThen):
+                found.action()
+
+    def _submit(self, request: Request, handler: Handler, pause: Pause, arguments: object) -> None:
+        seconds = self._agent.options.evaluation_timeout if handler.is_bounded else None
+        reply = Reply(self._connection, request)
+        work = Work(request.seq, _name_of(request.command, arguments), reply, seconds)
+
+        def run() -> None:
+            with self._answering_failures(reply, request, work.interruptible):
+                with work.interruptible.running():
+                    body = handler.run(self._agent, pause, arguments)
+                reply.respond(body)
+
+        def tell_stuck() -> None:
+            if pause.get_stuck(work):
+                reply.refuse(f"no answer within {seconds:g} s: {busy_text(work)}", error_id=ErrorId.THREAD_STUCK)
+
+        work.run, work.on_stuck = run, tell_stuck
+        pause.submit(work)
+
+    @contextlib.contextmanager
+    def _answering_failures(
+        self, reply: Reply, request: Request, interruptible: Interruptible | None = None
+    ) -> Iterator[None]:
+        try:
+            yield
+        except RequestError as error:
+            reply.refuse(str(error), error_id=error.error_id, message=error.message)
+        except ProtocolError as error:
+            reply.refuse(str(error), error_id=ErrorId.INVALID_ARGUMENTS)
+        except (EvaluationError, WriteRefused) as error:
+            reply.refuse(str(error), error_id=ErrorId.EVALUATION_FAILED)
+        except Interrupted:
+            if interruptible is not None and interruptible.timed_out:
+                seconds = self._agent.options.evaluation_timeout
+                text = f"'{request.command}' took longer than {seconds:g} s and was interrupted"
+                reply.refuse(text, error_id=ErrorId.TIMED_OUT)
+            else:
+                reply.refuse("cancelled", error_id=ErrorId.CANCELLED, message="cancelled")
+        except Exception as error:  # noqa: BLE001  (whatever it is, the client gets an answer)
+            log_exception(f"serving {request.command}")
+            text = f"internal error in '{request.command}': {type(error).__name__}: {error}"
+            reply.refuse(text, error_id=ErrorId.AGENT_INTERNAL)
+        except BaseException as error:
+            if interruptible is None:
+                raise
+            reply.refuse(text_of_raised(error), error_id=ErrorId.EVALUATION_FAILED)
+
+
+class _Backlog:
+    """Serves slow requests, and those that must not overtake them, one after the other on a thread of its own.
+
+    ``takes`` is called on the reader thread. The thread is started by the first slow request.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._unfinished = 0
+        self._lock = threading.Lock()
+        self._has_thread = False
+
+    def takes(self, command: str, serve: Callable[[], None]) -> bool:
+        """Take a request over, to ``serve`` it in its turn; False when it is to be served at once."""
+        with self._lock:
+            if command not in _SLOW and not (self._unfinished and command in _IN_ORDER):
+                return False
+            self._unfinished += 1
+        self._waiting.put(serve)
+        if not self._has_thread:
+            self._has_thread = True
+            own_thread("backlog", self._run).start()
+        return True
+
+    def close(self) -> None:
+        """Let the thread end when it has served what waits."""
+        self._waiting.put(None)
+
+    def _run(self) -> None:
+        while (serve := self._waiting.get()) is not None:
+            try:
+                serve()
+            finally:
+                with self._lock:
+                    self._unfinished -= 1
+
+
+_SHOWN_CHARACTERS = 60
+
+
+def _name_of(command: str, arguments: object) -> str:
+    """Return what a person calls a request: by its expression, if it has one."""
+    expression: object = getattr(arguments, "expression", None)
+    text = expression.strip() if isinstance(expression, str) else command
+    return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
