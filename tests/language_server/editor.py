@@ -214,10 +214,10 @@ class Editor:
         """Press the button beside a progress."""
         self._do(lambda: self._client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token)))
 
-    def execute(self, command: types.Command) -> None:
-        """Run the command of a lens, or of an action."""
+    def execute(self, command: types.Command) -> object:
+        """Run the command of a lens, or of an action, and return what it answers."""
         params = types.ExecuteCommandParams(command.command, command.arguments)
-        self._await(self._client.workspace_execute_command_async(params))
+        return self._await(self._client.workspace_execute_command_async(params))
 
     def apply(self, action: types.CodeAction) -> None:
         """Carry an action out, on disk."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
-from dynamo_dap.language_server.lenses import OPEN_RECORD
+from dynamo_dap.language_server.lenses import OPEN_RECORD, WRITE_REPORT
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client.fixtures import Fixture
 from tests.language_server.editor import Editor, run
@@ -285,6 +285,21 @@ def test_what_was_written_to_be_shown_goes_with_the_server(recorded: tuple[Path,
         file = shown_file(editor)
         assert file.exists()
     editor.wait("its folder to be removed", lambda: not file.parent.exists())
+
+
+def test_the_report_is_written_as_a_page(recorded: tuple[Path, Path]) -> None:
+    program, records = recorded
+    with Editor(program.parent, records) as editor:
+        editor.wait("the findings", lambda: program in editor.diagnostics)
+        page = Path(str(editor.execute(types.Command("", WRITE_REPORT))))
+    assert page.is_relative_to(records)
+    assert "<h2 id='to-do'>What to do</h2>" in page.read_text(encoding="utf-8")
+
+
+def test_without_a_record_there_is_no_page(tmp_path: Path) -> None:
+    with Editor(tmp_path, tmp_path / "records") as editor:
+        assert editor.execute(types.Command("", WRITE_REPORT)) is None
+        editor.wait("the message", lambda: "Nothing has been recorded yet." in editor.messages)
 
 
 def test_what_was_changed_is_cleared_and_what_was_moved_moves(editor: Editor, program: Path, lines: Fixture) -> None:

@@ -56,6 +56,14 @@ def test_no_module_is_larger_than_a_person_reads() -> None:
     assert not {path: size for path, size in sizes.items() if size > MAXIMUM_LINES}
 
 
+def test_users_read_one_form_of_run_time() -> None:
+    read_by_users = [
+        path for path in tracked_files() if path.suffix in (".md", ".json", ".ts") or ADAPTER in path.parents
+    ]
+    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in read_by_users}
+    assert not [path for path, text in texts.items() if re.search(r"\bRun time\b", text)]
+
+
 def test_no_file_names_a_path_of_one_machine() -> None:
     found = []
     for path in tracked_files():

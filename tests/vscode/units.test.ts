@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { problems, type ConfigurationSchemas } from "../../vscode-extension/src/configuration/validation.js";
 import { compiledDefinitions } from "../../vscode-extension/src/editor/compiled-functions.js";
 import { enclosingDefinition, linesWithPresentValues, namesBoundBy, namesIn } from "../../vscode-extension/src/editor/mentioned-names.js";
+import { isTestFile, testFunctions } from "../../vscode-extension/src/editor/test-functions.js";
 import type { Guard } from "../../vscode-extension/src/session/requests.js";
 import { groupedGuards } from "../../vscode-extension/src/views/guard-groups.js";
 import { extensionRoot } from "./harness/places.js";
@@ -87,6 +88,23 @@ test.describe("functions under torch.compile", () => {
     test("the body begins after the docstring and comments", () => {
         expect(found('@torch.compile\ndef f(x):\n    """One.\n\n    Two.\n    """\n    # why\n    return x')).toEqual([["f", 1, 7]]);
         expect(found('@torch.compile\ndef f(x):\n    """One."""\n    return x')).toEqual([["f", 1, 3]]);
+    });
+});
+
+test.describe("tests of pytest", () => {
+    const found = (text: string): [string, number][] => testFunctions(text).map(({ id, line }) => [id, line]);
+
+    test("functions, methods of classes that pytest looks into, nothing inside of functions", () => {
+        expect(found("def test_one():\n    def test_inner():\n        pass\n\nasync def test_two(): ...")).toEqual([["test_one", 0], ["test_two", 4]]);
+        expect(found("class TestModel:\n    def test_runs(self):\n        pass\n\n# end\n    def test_on(self): ...")).toEqual([["TestModel::test_runs", 1], ["TestModel::test_on", 5]]);
+        expect(found("class Runs(unittest.TestCase):\n    def test_it(self): ...")).toEqual([["Runs::test_it", 1]]);
+        expect(found("class Model:\n    def test_it(self): ...\n\ndef helper(): ...\n# def test_no():")).toEqual([]);
+        expect(found("class TestOuter:\n    class TestInner:\n        def test_it(self): ...")).toEqual([["TestOuter::TestInner::test_it", 2]]);
+    });
+
+    test("in files of the names that pytest looks for", () => {
+        expect(["/a/test_model.py", "/a/model_test.py", "C:\\a\\test_x.py"].map(isTestFile)).toEqual([true, true, true]);
+        expect(["/a/model.py", "/test_a/model.py", "/a/test_model.txt", "/a/latest.py"].map(isTestFile)).toEqual([false, false, false, false]);
     });
 });
 

@@ -8,14 +8,17 @@ import { registerCodeLenses } from "./editor/code-lens.js";
 import { registerCommands } from "./editor/commands.js";
 import { registerInlineValues } from "./editor/inline-values.js";
 import { registerInstallation } from "./environment/installation.js";
+import { registerRecording } from "./editor/recording.js";
 import { registerListings } from "./editor/listings.js";
 import { registerLanguageServer } from "./language/language-server.js";
 import { registerAdapter } from "./session/adapter.js";
 import { Compiles } from "./session/compiles.js";
+import { registerSlowStart } from "./session/slow-start.js";
 import { createCompilesView } from "./views/compiles-view.js";
 import { createGraphView } from "./views/graph-view.js";
 import { createGuardsView } from "./views/guards-view.js";
 import { registerReadableGraph } from "./views/readable-graph.js";
+import { registerReport } from "./views/report.js";
 
 /** What the extension reads of its own package.json. */
 interface Manifest {
@@ -29,8 +32,10 @@ export function activate(context: vscode.ExtensionContext): void {
         compiles,
         registerConfigurations(context.extensionPath, manifest.contributes.debuggers[0].configurationAttributes),
         registerAdapter(context.extensionPath),
+        registerSlowStart(),
         registerInstallation(context.extensionPath),
         registerCommands(),
+        registerRecording(),
         registerCodeLenses(),
         registerInlineValues(),
         registerListings(),
@@ -39,6 +44,7 @@ export function activate(context: vscode.ExtensionContext): void {
         createGraphView(compiles),
         createGuardsView(compiles),
         registerReadableGraph(compiles),
+        registerReport(),
         vscode.commands.registerCommand("dynamo.refresh", () => {
             compiles.refresh();
         }),

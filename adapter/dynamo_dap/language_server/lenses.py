@@ -13,8 +13,11 @@ from dynamo_dap.record.model import TRACING, CompiledFunction
 from dynamo_dap.record.session import Session
 from dynamo_dap.record.summary import counts_of_function
 from dynamo_dap.record.text_report import print_report
+from dynamo_dap.record.texts import counted
 
 OPEN_RECORD = "dynamo-dap.openRecord"
+WRITE_REPORT = "dynamo.writeReport"
+"""Takes nothing, and returns the path of a page, null when nothing was recorded."""
 _WIDTH = 110
 _UNFINISHED = "not finished"
 
@@ -36,9 +39,9 @@ def title(function: CompiledFunction) -> str:
         return _UNFINISHED
     counts = counts_of_function(function)
     parts = [
-        _count(counts.graphs, "graph"),
-        *([_count(counts.breaks, "break")] if counts.breaks else []),
-        *([_count(counts.recompiles, "recompile")] if counts.recompiles else []),
+        counted(counts.graphs, "graph"),
+        *([counted(counts.breaks, "break")] if counts.breaks else []),
+        *([counted(counts.recompiles, "recompile")] if counts.recompiles else []),
         f"{counts.seconds:.1f} s",
     ]
     if any(one.limit for one in function.compiles):
@@ -46,10 +49,6 @@ def title(function: CompiledFunction) -> str:
     if function.compiles[-1].state == TRACING:
         parts.append(_UNFINISHED)
     return ", ".join(parts)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def record_text(session: Session, number: int) -> str:

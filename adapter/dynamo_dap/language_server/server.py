@@ -25,13 +25,15 @@ from dynamo_dap.language_server.findings import Finding, findings_of
 from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Fix, Situation
 from dynamo_dap.language_server.following import RecordFollower
-from dynamo_dap.language_server.lenses import OPEN_RECORD, lenses, record_text
+from dynamo_dap.language_server.lenses import OPEN_RECORD, WRITE_REPORT, lenses, record_text
 from dynamo_dap.language_server.positions import Positions
 from dynamo_dap.language_server.trials import Trials
 from dynamo_dap.language_server.trying import CannotTry, runner_of
 from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
 from dynamo_dap.language_server.workspace import Documents, path_of, roots_of
+from dynamo_dap.record.file import UnreadableRecord, read_record
 from dynamo_dap.record.model import Place
+from dynamo_dap.record.report import write_page
 from dynamo_dap.record.session import Session
 
 _log = logging.getLogger(__name__)
@@ -283,6 +285,19 @@ class RecordServer(LanguageServer):
         path.write_text(record_text(self.session, number), encoding="utf-8")
         await self.window_show_document_async(types.ShowDocumentParams(path.as_uri(), take_focus=True))
 
+    async def write_report(self) -> str | None:
+        """Write the newest record's report as a page, and return its path."""
+        record = self._follower.path
+        if record is None:
+            self.window_show_message(types.ShowMessageParams(types.MessageType.Info, "Nothing has been recorded yet."))
+            return None
+        try:
+            # tlparse may take long, and what is followed is not read from two threads.
+            return str(await asyncio.to_thread(lambda: write_page(read_record(record), record)))
+        except UnreadableRecord as problem:
+            self.window_show_message(types.ShowMessageParams(_WARNING, str(problem)))
+            return None
+
     def close(self) -> None:
         """End what runs, and clear away what was written to be shown. Harmless when called again."""
         self._trials.close()
@@ -353,3 +368,7 @@ def _add_answers(server: RecordServer) -> None:
     @server.command(OPEN_RECORD)
     async def open_record(number: int) -> None:
         await server.open_record(number)
+
+    @server.command(WRITE_REPORT)
+    async def write_report() -> str | None:
+        return await server.write_report()

@@ -137,6 +137,8 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
 
 EAGER_EVENT = "dynamoEager"
 """debugpy is on its way to the server, or will not come."""
+IMPORTING_EVENT = "dynamoImporting"
+"""The program imports a part of torch, which can take long, or has done so."""
 ENDING_EVENT = "dynamoEnding"
 """The connection is about to end because the program is."""
 RUNS_ON_EVENT = "dynamoRunsOn"
@@ -148,6 +150,13 @@ class EagerEventBody(Struct, omit_defaults=True):
 
     problem: str | None = None
     """Why debugpy will not come."""
+
+
+class ImportingEventBody(Struct, rename="camel", omit_defaults=True):
+    """Body of ``IMPORTING_EVENT``."""
+
+    module: str
+    is_done: bool = False
 
 
 class RunsOnEventBody(Struct):

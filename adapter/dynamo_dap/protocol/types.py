@@ -471,6 +471,32 @@ class ProcessEventBody(Struct, rename="camel", omit_defaults=True):
     pointer_size: int | None = None
 
 
+class ProgressEndEventBody(Struct, rename="camel", omit_defaults=True):
+    """Body of DAP's ``progressEnd`` event."""
+
+    progress_id: str
+    message: str | None = None
+
+
+class ProgressStartEventBody(Struct, rename="camel", omit_defaults=True):
+    """Body of DAP's ``progressStart`` event."""
+
+    progress_id: str
+    title: str
+    request_id: int | None = None
+    cancellable: bool | None = None
+    message: str | None = None
+    percentage: float | None = None
+
+
+class ProgressUpdateEventBody(Struct, rename="camel", omit_defaults=True):
+    """Body of DAP's ``progressUpdate`` event."""
+
+    progress_id: str
+    message: str | None = None
+    percentage: float | None = None
+
+
 class RunInTerminalRequestArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of DAP's ``runInTerminal`` request."""
 

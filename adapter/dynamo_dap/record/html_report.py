@@ -21,7 +21,7 @@ from dynamo_dap.record.model import Compile, CompiledFunction, Graph, Place, Sta
 from dynamo_dap.record.readable_graph import readable_graph
 from dynamo_dap.record.session import Session
 from dynamo_dap.record.summary import STAGES, counts_of_function, counts_of_session, shares_of
-from dynamo_dap.record.texts import digest_of_line, recorded_line, source_lines
+from dynamo_dap.record.texts import counted, digest_of_line, recorded_line, source_lines
 
 _GUARDS = 500
 _STAGE_COLORS = ("#218bff", "#8250df", "#2da44e", "#bf8700")
@@ -118,7 +118,7 @@ def _to_do(session: Session) -> Iterator[str]:
 
 
 def _item(session: Session, item: Item, anchors: dict[str, str]) -> str:
-    count = f"{len(item.compiles)} compile{'' if len(item.compiles) == 1 else 's'}"
+    count = counted(len(item.compiles), "compile")
     cost = f"{count}, {item.seconds:.1f} s" if item.kind is Kind.CHANGE else count
     parts = [f"<h3>{escape(item.title)} <span>{cost}</span></h3>"]
     word = "Guarded" if item.kind is Kind.CHANGE else "At"
@@ -277,12 +277,12 @@ def _branches(session: Session, branch: _Branch) -> str:
 def _function(session: Session, function: CompiledFunction, link_of: LinkOf) -> Iterator[str]:
     counts = counts_of_function(function)
     told = [
-        f"{counts.compiles} compiles",
+        counted(counts.compiles, "compile"),
         f"{counts.seconds:.2f} s",
-        f"{counts.graphs} graphs of {counts.operations} operations",
-        f"{counts.breaks} breaks",
-        f"{counts.recompiles} recompiles",
-        f"{counts.guards} guards",
+        f"{counted(counts.graphs, 'graph')} of {counted(counts.operations, 'operation')}",
+        counted(counts.breaks, "break"),
+        counted(counts.recompiles, "recompile"),
+        counted(counts.guards, "guard"),
     ]
     where = (
         ""

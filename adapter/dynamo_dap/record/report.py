@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
         record = chosen_record(options.record)
         session = read_record(record)
         if options.html:
-            return _open_html(session, record, show=not options.no_browser)
+            return _shown(write_page(session, record), show=not options.no_browser)
         if options.tlparse:
             return _shown(_tlparse(session, record), show=not options.no_browser)
     except UnreadableRecord as problem:
@@ -112,7 +112,12 @@ def _trace_of(session: Session, record: Path) -> Path | None:
     return trace
 
 
-def _open_html(session: Session, record: Path, *, show: bool) -> int:
+def write_page(session: Session, record: Path) -> Path:
+    """Write the report as a page beside the record, and return its path.
+
+    Raises:
+        UnreadableRecord: it cannot be written.
+    """
     page = record.with_suffix(".html")
     try:
         trace: Path | None = _tlparse(session, record)
@@ -124,7 +129,7 @@ def _open_html(session: Session, record: Path, *, show: bool) -> int:
         page.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise UnreadableRecord(f"cannot write {page}: {error.strerror or error}") from None
-    return _shown(page, show=show)
+    return page
 
 
 def _links_to(trace: Path | None) -> dict[str, str]:

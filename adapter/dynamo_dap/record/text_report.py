@@ -15,7 +15,7 @@ from dynamo_dap.record.advice import Item, Kind, at, caller_of, what_to_do
 from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, Place
 from dynamo_dap.record.session import Session
 from dynamo_dap.record.summary import Counts, counts_of_function, counts_of_session, shares_of
-from dynamo_dap.record.texts import recorded_line
+from dynamo_dap.record.texts import counted, recorded_line
 
 _COMPILES = 15
 _ITEMS = 12
@@ -77,8 +77,8 @@ def _table_of_functions(functions: list[CompiledFunction]) -> Table:
 
 
 def _print_item(session: Session, item: Item, number: int, console: Console) -> None:
-    cost = [_many(len(item.compiles), "compile"), f"{item.seconds:.1f} s"] if item.kind is Kind.CHANGE else []
-    cost = cost or ([_many(len(item.compiles), "compile")] if len(item.compiles) > 1 else [])
+    cost = [counted(len(item.compiles), "compile"), f"{item.seconds:.1f} s"] if item.kind is Kind.CHANGE else []
+    cost = cost or ([counted(len(item.compiles), "compile")] if len(item.compiles) > 1 else [])
     told = f" ({', '.join(cost)})" if cost else ""
     color = _COLORS[item.kind]
     console.print(f" {number}. [{color}]{escape(item.title)}[/{color}]{escape(told)}")
@@ -94,10 +94,6 @@ def _print_item(session: Session, item: Item, number: int, console: Console) -> 
         console.print("    [green]Do:[/green] " + _indented(line).lstrip())
     if item.link is not None:
         console.print(f"    See: {escape(item.link)}")
-
-
-def _many(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _place(session: Session, place: Place) -> str:
@@ -181,4 +177,4 @@ def _print_files(session: Session, functions: list[CompiledFunction], console: C
 
 def _list_of_kernels(kernels: list[str]) -> str:
     more = f" and {len(kernels) - _COMPILES} more" if len(kernels) > _COMPILES else ""
-    return f"{_many(len(kernels), 'kernel')}: {', '.join(kernels[:_COMPILES])}{more}"
+    return f"{counted(len(kernels), 'kernel')}: {', '.join(kernels[:_COMPILES])}{more}"

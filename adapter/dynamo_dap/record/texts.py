@@ -47,6 +47,11 @@ def may_have_controls(text: bytes) -> bool:
     return _CONTROLS.search(text.translate(None, _PLAIN)) is not None or _RARE_ESCAPE.search(text) is not None
 
 
+def counted(number: int, word: str) -> str:
+    """Return ``1 graph``, ``2 graphs``."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def is_readable_source(path: str) -> bool:
     """Whether a path is of an ordinary file, of a size that source code has: no device, no pipe."""
     try:

@@ -12,12 +12,19 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import ENDING_EVENT, ErrorId, ProcessInformation
+from dynamo_dap.protocol.contract import (
+    ENDING_EVENT,
+    IMPORTING_EVENT,
+    ErrorId,
+    ImportingEventBody,
+    ProcessInformation,
+)
 from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.protocol.options import AgentOptions, SessionOptions
 from dynamo_dap.protocol.types import ProcessEventBody
@@ -35,6 +42,7 @@ from dynamo_dap.server.ids import AGENT as AGENT_IDS
 from dynamo_dap.server.launching.options import agent_arguments
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.loop_connection import LoopConnection
+from dynamo_dap.server.slow_start import SlowStart
 from dynamo_dap.server.torch_versions import version_warning
 from dynamo_dap.server.waiting import until_any
 
@@ -86,6 +94,8 @@ class Debuggee:
         self.events = BackendEvents(
             client, breakpoints, owns_end=start_method is StartMethod.LAUNCH, flush_output=self._flush_output
         )
+        verb = "Starting" if start_method is StartMethod.LAUNCH else "Attaching to"
+        self.slow_start = SlowStart(client, f"{verb} {Path(name).name}")
         self.agent_arrived = asyncio.Event()
         self.has_ended = False
         """Whether it is known to have ended, or to be out of reach."""
@@ -151,6 +161,7 @@ class Debuggee:
         """
         assert self.agent is not None, "an agent is introduced when it is there"
         eager, is_launched = self.eager, self.start_method is StartMethod.LAUNCH
+        self.slow_start.waits_for("setting up the debugger in the program")
         if eager is None:
             await self._introduce_agent(self.agent, agent_arguments(options), options.launch_timeout)
             return
@@ -255,6 +266,7 @@ class Debuggee:
         """Release everything; what was launched, and not let go, is killed. The last call."""
         for task in self._tasks:
             task.cancel()
+        self.slow_start.is_over()
         if self.eager is not None:
             self.eager.close()
         if self.agent is not None:
@@ -300,7 +312,16 @@ class Debuggee:
         if event.event == ENDING_EVENT:
             self._is_ending = True
             return
+        if event.event == IMPORTING_EVENT:
+            self._follow_import(decode(event.body, ImportingEventBody, "importing event"))
+            return
         self.events.take(backend, event)
+
+    def _follow_import(self, told: ImportingEventBody) -> None:
+        if told.is_done:
+            self.slow_start.is_over()
+        else:
+            self.slow_start.waits_for(f"importing {told.module} in the program")
 
     def _on_agent_closed(self, backend: Backend, problem: str | None) -> None:
         self._agent_left.set()
@@ -356,6 +377,7 @@ class Debuggee:
 
     def _say_terminated(self) -> None:
         self.has_ended = True
+        self.slow_start.is_over()
         if not self.events.has_said_terminated and not self.events.is_silent:
             self.events.has_said_terminated = True
             self._client.event("terminated")

@@ -158,6 +158,7 @@ class Session:
             if self.phase is Phase.STARTING:
                 self.phase = Phase.NEW
             raise
+        debuggee.slow_start.is_over()
         self.phase = Phase.RUNNING
         debuggee.announce()
         debuggee.watch()
@@ -172,6 +173,14 @@ class Session:
         """Raise ``RequestRefused`` when the session has, or had, a program."""
         if self.phase is not Phase.NEW:
             raise RequestRefused(ErrorId.STARTED_TWICE, "this session has a program already; start another session")
+
+    def cancel_start(self, progress_id: str) -> bool:
+        """End the session if ``progress_id`` is of its slow start; False when it is not."""
+        if self.debuggee is None or not self.debuggee.slow_start.is_shown_as(progress_id):
+            return False
+        self.debuggee.slow_start.is_over()
+        self.terminate()
+        return True
 
     def terminate(self) -> None:
         """Ask the program to end by itself; give up starting it when it is not there yet."""

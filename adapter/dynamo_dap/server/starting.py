@@ -46,6 +46,7 @@ async def launch(debuggee: Debuggee, job: Job, client: Client, given: dict[str, 
     debugpy = debuggee.expect_debugpy(given).invitation if is_eager else None
     if is_eager:
         debuggee.expect_children(job.options, given)
+    debuggee.slow_start.waits_for(f"starting {job.python[0]}")
     try:
         starter = Starter(job, client, listener, debuggee.crash_folder, debugpy)
         debuggee.process = await starter.start(debuggee.adopt_agent)
@@ -70,6 +71,7 @@ async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None
         await _await_program(debuggee, target)
         _expect_eager(debuggee, options, given)
     else:
+        debuggee.slow_start.waits_for("connecting to the program")
         connected = await _connect(target)
         # Only now: a program that is starting has written its token when it can be connected to.
         token = token or read_token_file(target.host, target.port)
@@ -126,6 +128,7 @@ async def _await_program(debuggee: Debuggee, target: ListenTarget) -> None:
         host, _, port = listener.address.rpartition(":")
         if target.access_token is None:
             token_file = write_token_file(host, int(port), token)
+        debuggee.slow_start.waits_for("waiting for a program that calls dynamo_dap.connect()")
         debuggee.tell(f'Waiting for a program that calls dynamo_dap.connect(("{host}", {port})).', "console")
         await debuggee.agent_arrived.wait()
     finally:

@@ -1,8 +1,9 @@
-/** Links over functions under torch.compile: debug the tracing, step the generated code. */
+/** Links over functions under torch.compile: debug the tracing, step the generated code. Over tests: debug the test. */
 
 import * as vscode from "vscode";
 
 import { compiledDefinitions, type CompiledDefinition } from "./compiled-functions.js";
+import { isTestFile, testFunctions, type TestFunction } from "./test-functions.js";
 
 const PYTHON_FILES: vscode.DocumentSelector = { language: "python", scheme: "file" };
 const SETTING = "dynamo.codeLens";
@@ -16,9 +17,15 @@ class CodeLenses implements vscode.CodeLensProvider {
     }
 
     provideCodeLenses(document: vscode.TextDocument): vscode.CodeLens[] {
-        return vscode.workspace.getConfiguration().get<boolean>(SETTING, true)
-            ? compiledDefinitions(document.getText()).flatMap((found) => lenses(document.uri, found))
-            : [];
+        if (!vscode.workspace.getConfiguration().get<boolean>(SETTING, true)) {
+            return [];
+        }
+        const text = document.getText();
+        const tests = isTestFile(document.uri.fsPath) ? testFunctions(text) : [];
+        return [
+            ...compiledDefinitions(text).flatMap((found) => lenses(document.uri, found)),
+            ...tests.map((test) => lensOfTest(document.uri, test)),
+        ];
     }
 }
 
@@ -52,4 +59,13 @@ function lenses(uri: vscode.Uri, found: CompiledDefinition): vscode.CodeLens[] {
             arguments: [uri, undefined, "run-time"],
         }),
     ];
+}
+
+function lensOfTest(uri: vscode.Uri, { id, line, name }: TestFunction): vscode.CodeLens {
+    return new vscode.CodeLens(new vscode.Range(line, 0, line, 0), {
+        title: "Debug test",
+        tooltip: `Run ${name} with pytest under the torch.compile debugger`,
+        command: "dynamo.debugTest",
+        arguments: [uri, id],
+    });
 }

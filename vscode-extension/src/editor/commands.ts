@@ -2,13 +2,17 @@
 
 import * as vscode from "vscode";
 
-import { currentFile, savedFile } from "../configuration/ready-made.js";
+import { currentFile, pytest, savedFile } from "../configuration/ready-made.js";
 
-/** Registers `dynamo.debugFile` (URI of the file) and `dynamo.debugFunction` (URI, line to stop at, mode). */
+/**
+ * Registers `dynamo.debugFile` (URI of the file), `dynamo.debugFunction` (URI, line to stop at, mode) and
+ * `dynamo.debugTest` (URI, pytest's id of the test in that file).
+ */
 export function registerCommands(): vscode.Disposable {
     return vscode.Disposable.from(
         vscode.commands.registerCommand("dynamo.debugFile", (uri?: vscode.Uri) => debugFile(uri, {})),
         vscode.commands.registerCommand("dynamo.debugFunction", debugFunction),
+        vscode.commands.registerCommand("dynamo.debugTest", debugTest),
     );
 }
 
@@ -26,6 +30,12 @@ async function debugFile(uri: vscode.Uri | undefined, options: object): Promise<
         const folder = vscode.workspace.getWorkspaceFolder(file);
         await vscode.debug.startDebugging(folder, { ...currentFile, program: file.fsPath, ...options });
     }
+}
+
+async function debugTest(uri: vscode.Uri, id: string): Promise<void> {
+    const name = `Debug torch.compile: ${id}`;
+    const folder = vscode.workspace.getWorkspaceFolder(uri);
+    await vscode.debug.startDebugging(folder, { ...pytest, name, args: [`${uri.fsPath}::${id}`] });
 }
 
 function hasBreakpoint(uri: vscode.Uri, line: number): boolean {

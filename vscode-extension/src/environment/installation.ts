@@ -3,11 +3,12 @@
  * travels in the extension, so that the two fit, and never by a name that anybody could register.
  */
 
-import { execFile } from "node:child_process";
+import { execFile, type ExecFileOptions } from "node:child_process";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import * as vscode from "vscode";
 
+import { unlessGivenUp } from "../session/slow-start.js";
 import { findInterpreter } from "./interpreter.js";
 
 const PACKAGE = "dynamo-dap";
@@ -18,11 +19,16 @@ interface Ended {
     output: string;
 }
 
-/** Whether debugging can start with the command `python`. When the package is missing, the user is asked, and it may be installed. */
+/**
+ * Whether debugging can start with the command `python`. When the package is missing, the user is asked, and it may be
+ * installed.
+ */
 export async function requireDynamoDap(extensionPath: string, python: readonly string[]): Promise<boolean> {
-    const check = await run(python, ["-c", "import dynamo_dap, msgspec, bytecode"], CHECK_MILLISECONDS);
-    if (check.ok) {
-        return true;
+    const check = await unlessGivenUp(`looking for ${PACKAGE} in the environment of ${python.join(" ")}`, (signal) =>
+        run(python, ["-c", "import dynamo_dap, msgspec, bytecode"], { timeout: CHECK_MILLISECONDS, signal }),
+    );
+    if (check === undefined || check.ok) {
+        return check !== undefined;
     }
     if (!check.output.includes("No module named")) {
         throw new Error(`The Python interpreter ${python.join(" ")} cannot be used: ${lastLine(check.output)}`);
@@ -50,7 +56,7 @@ async function installInto(extensionPath: string, python: readonly string[]): Pr
     const progress = { location: vscode.ProgressLocation.Notification, title: `Installing ${PACKAGE} …` };
     const wheel = await packagedWheel(extensionPath);
     const ended = await vscode.window.withProgress(progress, () =>
-        run(python, ["-m", "pip", "install", "--disable-pip-version-check", wheel], undefined),
+        run(python, ["-m", "pip", "install", "--disable-pip-version-check", wheel], {}),
     );
     if (!ended.ok) {
         void vscode.window.showErrorMessage(
@@ -69,10 +75,10 @@ async function packagedWheel(extensionPath: string): Promise<string> {
     return join(folder, name);
 }
 
-function run(python: readonly string[], args: string[], timeout: number | undefined): Promise<Ended> {
+function run(python: readonly string[], args: string[], limits: ExecFileOptions): Promise<Ended> {
     const [executable = "", ...flags] = python;
     return new Promise((done) => {
-        execFile(executable, [...flags, ...args], { timeout: timeout ?? 0 }, (error, stdout, stderr) => {
+        execFile(executable, [...flags, ...args], { ...limits, encoding: "utf8" }, (error, stdout, stderr) => {
             const output = [stdout, stderr, error === null || error.code === 1 ? "" : error.message];
             done({ ok: error === null, output: output.join("\n") });
         });

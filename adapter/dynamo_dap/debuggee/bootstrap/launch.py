@@ -24,8 +24,17 @@ from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_i
 from dynamo_dap.debuggee.bootstrap.program import Program, run
 from dynamo_dap.debuggee.bootstrap.record_only import record_only
 from dynamo_dap.debuggee.bootstrap.trial import Results, use_copies
+from dynamo_dap.debuggee.torch_internals.arrival import while_torch_is_imported
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import AUTHORIZE, ENDING_EVENT, LAUNCH_VARIABLE, LaunchDescription, introduction
+from dynamo_dap.protocol.contract import (
+    AUTHORIZE,
+    ENDING_EVENT,
+    IMPORTING_EVENT,
+    LAUNCH_VARIABLE,
+    ImportingEventBody,
+    LaunchDescription,
+    introduction,
+)
 from dynamo_dap.protocol.streams import SocketStream
 
 _CONNECT_SECONDS = 20.0
@@ -46,6 +55,7 @@ def launch() -> None:
         return
     agent = process_agent()
     _connect(agent, description, description.address)
+    while_torch_is_imported(lambda name, is_done: agent.send_event(IMPORTING_EVENT, ImportingEventBody(name, is_done)))
     atexit.register(_say_goodbye, agent)
     if description.debugpy_address is None:
         agent.configured.wait()

@@ -7,6 +7,7 @@ itself once it is imported. Runs on whichever thread imports.
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -14,6 +15,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Sequence
+from typing import Any
 
 
 def when_imported(name: str, callback: Callable[[], None]) -> None:
@@ -25,6 +27,16 @@ def when_imported(name: str, callback: Callable[[], None]) -> None:
     sys.meta_path.insert(0, _Watcher(name, callback))
 
 
+def while_torch_is_imported(tell: Callable[[str, bool], None]) -> None:
+    """Call ``tell`` with the name of a part of torch that is slow to import: as it begins, and with True at its end.
+
+    Never for what is there already.
+    """
+    for name in ("torch", "torch._dynamo"):
+        if name not in sys.modules:
+            sys.meta_path.insert(0, _Watcher(name, lambda: None, functools.partial(tell, name)))
+
+
 def when_dynamo_is_imported(callback: Callable[[], None]) -> None:
     """Call ``callback`` once, when the program has imported what compiles frames; at once if it has already."""
     when_imported("torch._dynamo.convert_frame", callback)
@@ -33,9 +45,12 @@ def when_dynamo_is_imported(callback: Callable[[], None]) -> None:
 class _Watcher(importlib.abc.MetaPathFinder):
     """Finds one module as the other finders would, and has its loader tell when it is done."""
 
-    def __init__(self, name: str, callback: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, callback: Callable[[], None], tell: Callable[[bool], None] = lambda is_done: None
+    ) -> None:
         self._name = name
         self._callback = callback
+        self._tell = tell
         self._searching = threading.local()
 
     def find_spec(
@@ -51,7 +66,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
             self._searching.active = False
         if spec is None or spec.loader is None:
             return None
-        spec.loader = _TellingLoader(spec.loader, self._arrived)
+        spec.loader = _TellingLoader(spec.loader, self._tell, self._arrived)
         return spec
 
     def _arrived(self) -> None:
@@ -63,9 +78,14 @@ class _Watcher(importlib.abc.MetaPathFinder):
 class _TellingLoader(importlib.abc.Loader):
     """Loads with another loader, puts that one in its own place, and tells."""
 
-    def __init__(self, loader: importlib.abc.Loader, arrived: Callable[[], None]) -> None:
+    def __init__(self, loader: importlib.abc.Loader, tell: Callable[[bool], None], arrived: Callable[[], None]) -> None:
         self._loader = loader
+        self._tell = tell
         self._arrived = arrived
+
+    def __getattr__(self, name: str) -> Any:
+        # For who looks at a module's spec before it is imported, as libraries do that can live without torch.
+        return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
         return self._loader.create_module(spec)
@@ -74,5 +94,9 @@ class _TellingLoader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        self._loader.exec_module(module)
+        self._tell(False)
+        try:
+            self._loader.exec_module(module)
+        finally:
+            self._tell(True)
         self._arrived()

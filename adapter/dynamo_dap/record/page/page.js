@@ -80,8 +80,14 @@
         document.getElementById(anchor)?.scrollIntoView({ behavior: "smooth", block: "start" });
     }
 
-    // Links into what is folded open it.
+    // Links into what is folded open it. Some viewers of pages follow a link themselves and change no address.
     addEventListener("hashchange", () => open(location.hash.slice(1)));
+    addEventListener("click", (event) => {
+        const href = event.target.closest?.("a")?.getAttribute("href") ?? "";
+        if (href.startsWith("#")) {
+            open(href.slice(1));
+        }
+    });
     if (location.hash !== "") {
         open(location.hash.slice(1));
     }

@@ -16,5 +16,5 @@ def cancel(session: Session, arguments: CancelArguments) -> None:
     """Cancel a request or a progress. Always a success: what has been answered meanwhile needs no cancelling."""
     if arguments.request_id is not None and not session.cancel_task(arguments.request_id):
         session.router.cancel(arguments.request_id)
-    if arguments.progress_id is not None:
+    if arguments.progress_id is not None and not session.cancel_start(arguments.progress_id):
         session.router.cancel_progress(arguments.progress_id)

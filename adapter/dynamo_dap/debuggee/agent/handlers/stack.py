@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 
 from dynamo_dap.debuggee.agent.agent import Agent
@@ -97,7 +98,12 @@ def dap_source(
         )
     if source.startswith("<"):
         return Source(name=source, presentation_hint="deemphasize")
-    return Source(name=os.path.basename(source), path=source, presentation_hint=hint)
+    shown = Source(name=os.path.basename(source), path=source, presentation_hint=hint)
+    if source in linecache.cache and not os.path.exists(source):
+        # A cell of a notebook: its text is in the program alone.
+        text = VirtualSource(shown.name or "", lambda: "".join(linecache.getlines(source)), key=("cell", source))
+        shown.source_reference = agent.references.number_of(text, pause)
+    return shown
 
 
 @handles_while_held("scopes", ScopesArguments, lambda agent, arguments: agent.references.frame(arguments.frame_id)[1])

@@ -1,0 +1,115 @@
+"""Cells of a notebook: a kernel is a program that listens, and a cell's text is in the kernel alone."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.client import Session
+from tests.client.session import Stop
+
+SECONDS = 60
+CELL = """\
+import torch
+
+def helper(x):
+    return x * 2
+
+@torch.compile(backend="eager")
+def f(x):
+    y = helper(x)
+    return y + 1
+
+print(f(torch.ones(2)).tolist())
+"""
+
+
+class Kernel:
+    """A real kernel of Jupyter, as a notebook has it."""
+
+    def __init__(self) -> None:
+        from jupyter_client.manager import KernelManager
+
+        self._manager = KernelManager()
+        self._manager.kernel_spec.argv[0] = sys.executable
+        self._manager.start_kernel()
+        self._client = self._manager.client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=SECONDS)
+
+    def run(self, cell: str) -> str:
+        """Run a cell to its end and return what it printed, or how it failed."""
+        asked = self._client.execute(cell)
+        said = []
+        while True:
+            message: dict[str, Any] = self._client.get_iopub_msg(timeout=SECONDS)
+            if message["parent_header"].get("msg_id") != asked:
+                continue
+            content = message["content"]
+            said.append(content.get("text", "") + "\n".join(content.get("traceback", [])))
+            if content.get("execution_state") == "idle":
+                return "".join(said)
+
+    def begin(self, cell: str) -> tuple[threading.Thread, list[str]]:
+        """Run a cell that will stop; its output comes into the list."""
+        printed: list[str] = []
+        thread = threading.Thread(target=lambda: printed.append(self.run(cell)), daemon=True)
+        thread.start()
+        return thread, printed
+
+    def end(self) -> None:
+        """Kill it."""
+        self._client.stop_channels()
+        self._manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def kernel() -> Iterator[Kernel]:
+    """Start a kernel."""
+    pytest.importorskip("ipykernel", reason="kernels are Jupyter's: pip install ipykernel")
+    kernel = Kernel()
+    yield kernel
+    kernel.end()
+
+
+def _attached(session: Session, kernel: Kernel) -> None:
+    port = kernel.run("import dynamo_dap; print(dynamo_dap.listen(('127.0.0.1', 0))[1])")
+    session.attach("127.0.0.1", int(port))
+
+
+def _text_of(session: Session, stop: Stop) -> str:
+    source = stop.frame.data.source
+    assert source is not None
+    assert source.source_reference
+    return str(session.request("source", {"sourceReference": source.source_reference})["content"])
+
+
+def test_a_compiled_function_of_a_cell_is_debugged(session: Session, kernel: Kernel) -> None:
+    _attached(session, kernel)
+    for _ in range(2):  # Running a cell again makes the function anew.
+        session.request("setFunctionBreakpoints", {"breakpoints": [{"name": "f"}]})
+        thread, printed = kernel.begin(CELL)
+        stop = session.wait_for_stop()
+        assert stop.frame.line == 8
+        assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[2] cpu")
+        assert _text_of(session, stop) == CELL
+        assert session.step_in().frame.name == "helper"
+        assert session.step_out().frame.line == 8
+        session.request("setFunctionBreakpoints", {"breakpoints": []})
+        session.resume()
+        thread.join(SECONDS)
+        assert printed == ["[3.0, 3.0]\n"]
+
+
+def test_breakpoint_stops_in_a_cell(session: Session, kernel: Kernel) -> None:
+    _attached(session, kernel)
+    thread, printed = kernel.begin(CELL.replace("    y = helper(x)\n", "    breakpoint()\n    y = helper(x)\n"))
+    stop = session.wait_for_stop()
+    assert stop.frame.name == "f"
+    session.resume()
+    thread.join(SECONDS)
+    assert printed == ["[3.0, 3.0]\n"]

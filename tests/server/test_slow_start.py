@@ -1,0 +1,121 @@
+"""A start that takes long: the client is told what is waited for, and can give it up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dynamo_dap.protocol.connection import RequestFailed
+from tests.client import Session
+from tests.client.session import launch_configuration
+from tests.server.programs import write
+
+SLOW_SECONDS = 3
+"""More than the server waits before it says something."""
+
+
+def _slow_python(folder: Path, seconds: float = SLOW_SECONDS) -> str:
+    python = write(folder, f'#!/bin/sh\nsleep {seconds}\nexec {sys.executable} "$@"\n', "python")
+    python.chmod(0o755)
+    return str(python)
+
+
+def _slow_torch(folder: Path, seconds: float = SLOW_SECONDS) -> Path:
+    """Real torch is not slow to order: a module in its place is."""
+    write(folder, f"import time\ntime.sleep({seconds})\n", "torch.py")
+    return write(folder, "import torch\nprint('imported')\n", "program.py")
+
+
+def _progress(session: Session) -> list[str]:
+    return [event["event"] for event in session.timeline.events if event["event"].startswith("progress")]
+
+
+def test_a_slow_interpreter_is_told_until_the_program_is_there(session: Session, tmp_path: Path) -> None:
+    python = _slow_python(tmp_path)
+    with session.launching("plain", python=python):
+        begun = session.timeline.expect_event("progressStart")
+        assert begun["title"] == "Starting plain.py"
+        assert begun["message"] == f"starting {python}"
+        assert begun["cancellable"] is True
+        assert session.timeline.expect_event("progressEnd")["progressId"] == begun["progressId"]
+    assert session.wait_for_exit() == 0
+    assert _progress(session)[0] == "progressStart"
+    assert _progress(session)[-1] == "progressEnd"
+
+
+def test_a_slow_start_that_is_cancelled_ends_the_session(session: Session, tmp_path: Path) -> None:
+    session.initialize()
+    pending = session.client.send("launch", launch_configuration("plain", python=_slow_python(tmp_path, 50)))
+    begun = session.timeline.expect_event("progressStart")
+    session.request("cancel", {"progressId": begun["progressId"]})
+    session.timeline.expect_event("progressEnd")
+    session.timeline.expect_event("terminated")
+    with pytest.raises(RequestFailed, match="cancelled"):
+        pending.result(10)
+
+
+def test_a_slow_import_of_torch_is_told(session: Session, tmp_path: Path) -> None:
+    session.launch(_slow_torch(tmp_path), python=[sys.executable])
+    begun = session.timeline.expect_event("progressStart")
+    assert begun["message"] == "importing torch in the program"
+    session.timeline.expect_event("progressEnd")
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "imported\n"
+    assert _progress(session) == ["progressStart", "progressEnd"]
+
+
+def test_a_slow_import_that_is_cancelled_ends_the_program(session: Session, tmp_path: Path) -> None:
+    session.launch(_slow_torch(tmp_path, 50), python=[sys.executable])
+    begun = session.timeline.expect_event("progressStart")
+    session.request("cancel", {"progressId": begun["progressId"]})
+    assert session.wait_for_exit() != 0
+    assert "imported" not in session.output("stdout")
+
+
+def test_an_import_that_fails_is_no_longer_waited_for(session: Session, tmp_path: Path) -> None:
+    program = _slow_torch(tmp_path)
+    write(tmp_path, "import time\ntime.sleep(3)\nraise ImportError('broken')\n", "torch.py")
+    program.write_text("try:\n    import torch\nexcept ImportError:\n    pass\nimport time; time.sleep(60)\n")
+    session.launch(program, python=[sys.executable])
+    session.timeline.expect_event("progressStart")
+    session.timeline.expect_event("progressEnd")
+    session.disconnect()
+
+
+def test_waiting_for_a_program_to_come_is_told(session: Session) -> None:
+    session.initialize()
+    session.client.send("attach", {"request": "attach", "listen": {"port": 0}})
+    begun = session.timeline.expect_event("progressStart")
+    assert "waiting for a program" in begun["message"]
+    session.request("cancel", {"progressId": begun["progressId"]})
+    session.timeline.expect_event("terminated")
+
+
+def test_a_quick_start_is_not_spoken_of(session: Session) -> None:
+    session.launch("plain")
+    assert session.wait_for_exit() == 0
+    assert _progress(session) == []
+
+
+def test_torch_looks_as_it_does_without_us_before_it_is_imported() -> None:
+    """Libraries that can live without torch look at its spec, and must not set anything off."""
+    code = """
+import importlib.util, sys
+from dynamo_dap.debuggee.torch_internals.arrival import while_torch_is_imported
+plain = importlib.util.find_spec("torch")
+told = []
+while_torch_is_imported(lambda name, is_done: told.append((name, is_done)))
+spec = importlib.util.find_spec("torch")
+assert spec.origin == plain.origin and spec.loader.path == plain.loader.path
+assert spec.loader.get_source("torch") == plain.loader.get_source("torch")
+assert told == [], told
+import torch
+assert type(torch.__spec__.loader) is type(plain.loader) is type(torch.__loader__)
+assert told == [("torch", False), ("torch", True)], told
+torch._dynamo.config.cache_size_limit
+assert told[2:] == [("torch._dynamo", False), ("torch._dynamo", True)], told
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

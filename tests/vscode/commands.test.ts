@@ -1,0 +1,68 @@
+/** The commands of the palette that need no session, and the links over tests. */
+
+import { expect, test } from "./harness/test.js";
+
+/** The language server starts with the window, beside everything else. */
+const LATE = { timeout: 60_000 };
+
+test("a run of the file is recorded, and its report is a page in an editor", async ({ vscode, picture }) => {
+    const { page } = vscode;
+    await vscode.openFile("graph_break.py");
+    await vscode.command("torch.compile: Record a Run of This File");
+    const told = page.locator(".notification-toast", { hasText: "The run is recorded." });
+    await expect(told).toBeVisible(LATE);
+    await expect(page.locator(".codelens-decoration a", { hasText: /^2 graphs, 1 break/ }).first()).toBeVisible(LATE);
+    await told.getByRole("button", { name: "Open the Report" }).click();
+    const report = page.frameLocator("iframe.webview.ready").frameLocator("#active-frame");
+    await expect(report.locator(".item h3").first()).toContainText("Graph break at graph_break.py", LATE);
+    await expect(report.locator("#timeline")).toBeVisible();
+    const compile = report.locator("details", { hasText: "train_step [0/0]" }).first();
+    await report.locator(".item").first().getByRole("link", { name: "[0/0]" }).click();
+    await expect(compile, "links lead through the page").toHaveAttribute("open", "");
+    await picture("report");
+});
+
+test("the palette opens the newest report, or says that there is none", async ({ vscode }) => {
+    const { page } = vscode;
+    await vscode.openFile("plain.py");
+    const none = page.locator(".notification-toast", { hasText: /Nothing has been recorded yet|does not run/ });
+    await vscode.command("torch.compile: Open the Report");
+    await expect(none).toBeVisible(LATE);
+});
+
+test("the fixes of the line with the cursor are tried", async ({ vscode, workspace, picture }) => {
+    const { editor, page } = vscode;
+    const lines = ["import torch", "", "", "@torch.compile(backend='eager')", "def double(x):", "    y = x * 2"];
+    lines.push("    print('doubled')", "    return y + 1", "", "", "print(double(torch.ones(2)).sum().item())", "");
+    await workspace.write("doubling.py", lines.join("\n"));
+    await vscode.openFile("doubling.py");
+    await vscode.command("torch.compile: Record a Run of This File");
+    await expect(page.locator(".codelens-decoration a", { hasText: /^2 graphs, 1 break/ }).first()).toBeVisible(LATE);
+    await editor.goToLine(7);
+    await vscode.command("torch.compile: Try the Fixes for This Line");
+    const told = page.locator(".notification-toast", { hasText: /It helps, and the result is the same/ });
+    await expect(told, "each fix that is known for the line").toHaveCount(2, LATE);
+    await picture("tried-fix");
+});
+
+test("the link over a test of pytest debugs that test alone", async ({ vscode, workspace, picture }) => {
+    const { debug, editor, page } = vscode;
+    const lines = ["import torch", "", "", "@torch.compile(backend='eager')", "def double(x):", "    return x * 2", "", ""];
+    lines.push("def test_other():", "    raise AssertionError('not asked for')", "", "", "class TestDouble:", "    def test_doubles(self):");
+    lines.push("        assert double(torch.ones(2)).sum() == 4", "");
+    await workspace.write("test_double.py", lines.join("\n"));
+    // The fixtures lie below a project with a configuration of its own.
+    await workspace.write("pytest.ini", "[pytest]\n");
+    await vscode.openFile("test_double.py");
+    await editor.setBreakpoint(6);
+    const links = editor.area.locator(".codelens-decoration a", { hasText: "Debug test" });
+    await expect(links).toHaveCount(2);
+    await debug.noteStart();
+    await links.last().click();
+    await debug.waitForStop(/^double test_double.py 6:/);
+    await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(/^test_doubles|TestDouble.test_doubles/));
+    await picture("debug-test");
+    await page.keyboard.press("F5");
+    await debug.waitForEnd();
+    await expect(debug.consoleRows().filter({ hasText: "1 passed" }).first()).toBeVisible();
+});

@@ -1,0 +1,61 @@
+/** The commands "Record a Run of This File" and "Try the Fixes for This Line": what `dynamo-dap run` and `fix` do. */
+
+import { dirname } from "node:path";
+import * as vscode from "vscode";
+
+import { savedFile } from "../configuration/ready-made.js";
+import { findInterpreter } from "../environment/interpreter.js";
+
+const SOURCE = "torch.compile";
+const TRY_FIX = "dynamo.tryFix";
+/** Python puts the program's folder first on its path: the user's files must not shadow modules there. */
+const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";
+
+/** Registers `dynamo.recordRun` and `dynamo.tryFixes`. */
+export function registerRecording(): vscode.Disposable {
+    return vscode.Disposable.from(
+        vscode.commands.registerCommand("dynamo.recordRun", recordRun),
+        vscode.commands.registerCommand("dynamo.tryFixes", tryFixes),
+    );
+}
+
+async function recordRun(): Promise<void> {
+    const editor = vscode.window.activeTextEditor;
+    const file = editor === undefined ? undefined : await savedFile(editor.document.uri);
+    if (file === undefined) {
+        return;
+    }
+    await vscode.workspace.save(file);
+    const folder = vscode.workspace.getWorkspaceFolder(file);
+    // Where F5 runs it, too: a record belongs to the folder that its program ran in.
+    const cwd = folder?.uri.fsPath ?? dirname(file.fsPath);
+    const name = `record ${vscode.workspace.asRelativePath(file)}`;
+    const run = new vscode.ProcessExecution(await findInterpreter(folder?.uri), ["-c", COMMAND, "run", file.fsPath], { cwd });
+    const task = new vscode.Task({ type: "process" }, folder ?? vscode.TaskScope.Workspace, name, SOURCE, run);
+    task.presentationOptions = { echo: false, clear: true };
+    const execution = await vscode.tasks.executeTask(task);
+    const ended = vscode.tasks.onDidEndTaskProcess((event) => {
+        if (event.execution === execution) {
+            ended.dispose();
+            void offerReport(event.exitCode);
+        }
+    });
+}
+
+async function offerReport(exitCode: number | undefined): Promise<void> {
+    const open = "Open the Report";
+    const text = exitCode === 0 ? "The run is recorded." : `The program ended with ${exitCode ?? "a signal"}; what was compiled is recorded.`;
+    if ((await vscode.window.showInformationMessage(text, open)) === open) {
+        await vscode.commands.executeCommand("dynamo.openReport");
+    }
+}
+
+async function tryFixes(): Promise<void> {
+    const editor = vscode.window.activeTextEditor;
+    if (editor === undefined || !(await vscode.commands.getCommands(true)).includes(TRY_FIX)) {
+        void vscode.window.showErrorMessage("The language server that tries fixes does not run: is dynamo-dap installed?");
+        return;
+    }
+    const place = { uri: editor.document.uri.toString(), line: editor.selection.active.line };
+    await vscode.commands.executeCommand(TRY_FIX, place);
+}

@@ -1,0 +1,59 @@
+/**
+ * Says what is waited for before the debug server speaks, when that takes long, and lets the user give it up. From then
+ * on the server reports the progress of a start itself, to every client that shows it.
+ */
+
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+
+const PATIENCE_MILLISECONDS = 2000;
+const TITLE = "torch.compile debugger";
+
+/** Does `work`, which ends early when its signal is aborted; returns undefined when the user has given it up. */
+export async function unlessGivenUp<T>(what: string, work: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {
+    const giveUp = new AbortController();
+    const waiting = new Waiting(what, () => { giveUp.abort(); });
+    try {
+        const result = await work(giveUp.signal);
+        return giveUp.signal.aborted ? undefined : result;
+    } finally {
+        waiting.dispose();
+    }
+}
+
+/** A notification that comes when something takes long, and goes with `dispose`. */
+class Waiting implements vscode.Disposable {
+    private readonly timer: NodeJS.Timeout;
+    private over: () => void = () => undefined;
+    private readonly end = new Promise<void>((done) => { this.over = done; });
+
+    constructor(what: string, onCancel: () => void) {
+        const options = { location: vscode.ProgressLocation.Notification, title: TITLE, cancellable: true };
+        this.timer = setTimeout(() => {
+            void vscode.window.withProgress(options, (progress, token) => {
+                progress.report({ message: what });
+                token.onCancellationRequested(onCancel);
+                return this.end;
+            });
+        }, PATIENCE_MILLISECONDS);
+    }
+
+    dispose(): void {
+        clearTimeout(this.timer);
+        this.over();
+    }
+}
+
+class UntilServerSpeaks implements vscode.DebugAdapterTrackerFactory {
+    createDebugAdapterTracker(session: vscode.DebugSession): vscode.DebugAdapterTracker {
+        const waiting = new Waiting("starting the debug server", () => void vscode.debug.stopDebugging(session));
+        const over = (): void => { waiting.dispose(); };
+        return { onDidSendMessage: over, onError: over, onExit: over, onWillStopSession: over };
+    }
+}
+
+/** Registers the notification for a debug server that starts slowly. */
+export function registerSlowStart(): vscode.Disposable {
+    return vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, new UntilServerSpeaks());
+}

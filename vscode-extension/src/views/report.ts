@@ -1,0 +1,25 @@
+/** The command "Open the Report": the page of the newest record in an editor. The language server writes the page. */
+
+import { readFile } from "node:fs/promises";
+import * as vscode from "vscode";
+
+const WRITE_REPORT = "dynamo.writeReport";
+
+/** Registers `dynamo.openReport`. */
+export function registerReport(): vscode.Disposable {
+    return vscode.commands.registerCommand("dynamo.openReport", openReport);
+}
+
+async function openReport(): Promise<void> {
+    if (!(await vscode.commands.getCommands(true)).includes(WRITE_REPORT)) {
+        void vscode.window.showErrorMessage("The language server that writes the report does not run: is dynamo-dap installed?");
+        return;
+    }
+    const path = await vscode.commands.executeCommand<string | null>(WRITE_REPORT);
+    if (path !== null) {
+        // The page allows its own scripts and nothing else, whatever is in the record.
+        const options = { enableScripts: true, enableFindWidget: true, retainContextWhenHidden: true, localResourceRoots: [] };
+        const panel = vscode.window.createWebviewPanel("dynamo.report", "torch.compile report", vscode.ViewColumn.Active, options);
+        panel.webview.html = await readFile(path, "utf8");
+    }
+}
