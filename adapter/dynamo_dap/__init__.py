@@ -9,8 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dynamo_dap.debuggee.bootstrap.connecting import connect
-    from dynamo_dap.debuggee.bootstrap.listening import breakpoint, is_client_connected, listen, wait_for_client
+    from dynamo_dap.debuggee.bootstrap.attaching import (
+        breakpoint,
+        connect,
+        is_client_connected,
+        listen,
+        wait_for_client,
+    )
 
 __version__ = "0.1.0"
 
@@ -19,7 +24,7 @@ __all__ = ["__version__", "breakpoint", "connect", "is_client_connected", "liste
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from dynamo_dap.debuggee.bootstrap import connecting, listening
+        from dynamo_dap.debuggee.bootstrap import attaching
 
-        return getattr(connecting if name == "connect" else listening, name)
+        return getattr(attaching, name)
     raise AttributeError(f"module 'dynamo_dap' has no attribute {name!r}")

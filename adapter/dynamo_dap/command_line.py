@@ -83,17 +83,17 @@ def _serve(options: argparse.Namespace) -> int:
         return _fail("--access-token is for --listen; over stdin and stdout, whoever started the server is its user")
 
     from dynamo_dap.protocol.streams import take_standard_streams
-    from dynamo_dap.server import standard_io
+    from dynamo_dap.server.transports import serve_pipes
 
-    return standard_io.serve(take_standard_streams())
+    return serve_pipes(take_standard_streams())
 
 
 def _serve_tcp(listen: str, access_token: str | None) -> int:
-    from dynamo_dap.server import tcp
+    from dynamo_dap.server.transports import Address, CannotListen, serve_tcp
 
     try:
-        return tcp.serve(tcp.Address.parse(listen), access_token)
-    except tcp.CannotListen as error:
+        return serve_tcp(Address.parse(listen), access_token)
+    except CannotListen as error:
         return _fail(str(error))
 
 

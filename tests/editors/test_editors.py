@@ -23,8 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES
-from dynamo_dap.server.eager_capabilities import EXCEPTION_FILTERS
+from dynamo_dap.server.capabilities import AGENT_CAPABILITIES, EXCEPTION_FILTERS
 from tests.client import Fixture
 from tests.client.free_program import FreeProgram
 

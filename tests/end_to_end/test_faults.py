@@ -18,8 +18,7 @@ import pytest
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.framing import frame
 from dynamo_dap.protocol.types import SourceBreakpoint
-from dynamo_dap.server.agent_capabilities import FORWARDED_REQUESTS
-from dynamo_dap.server.eager_capabilities import EAGER_ARGUMENTS
+from dynamo_dap.server.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
 from dynamo_dap.server.handling import handlers
 from tests.client import Fixture, Session
 from tests.client.session import Stop

@@ -6,7 +6,7 @@ import msgspec
 
 from dynamo_dap.protocol.messages import EMPTY, encode_body
 from dynamo_dap.protocol.types import Breakpoint, BreakpointEventBody, SetBreakpointsResponseBody, StoppedEventBody
-from dynamo_dap.server.breakpoint_memory import BreakpointMemory, Remembered
+from dynamo_dap.server.breakpoints import BreakpointMemory, Remembered
 
 
 class NamedBackend:

@@ -10,9 +10,8 @@ import pytest
 
 from dynamo_dap.protocol.options import AgentOptions, AttachArguments, LaunchArguments
 from dynamo_dap.server.errors import StartRefused
-from dynamo_dap.server.launching import environment
 from dynamo_dap.server.launching.options import agent_arguments, read_options, target_of, unknown_attributes
-from dynamo_dap.server.launching.program import prepare
+from dynamo_dap.server.launching.program import environment_changes, prepare, with_changes
 
 
 def _launch(**given: Any) -> LaunchArguments:
@@ -128,7 +127,7 @@ def test_environment_files(tmp_path: Path) -> None:
         "no assignment\n"
         "OVERRIDDEN=file\n"
     )
-    changes = environment.changes({"OVERRIDDEN": "env", "REMOVED": None}, "variables", tmp_path)
+    changes = environment_changes({"OVERRIDDEN": "env", "REMOVED": None}, "variables", tmp_path)
     assert changes == {
         "PLAIN": "value",
         "EXPORTED": "one",
@@ -138,7 +137,7 @@ def test_environment_files(tmp_path: Path) -> None:
         "OVERRIDDEN": "env",
         "REMOVED": None,
     }
-    assert environment.apply({"REMOVED": "there", "KEPT": "yes"}, {"REMOVED": None, "NEW": "1"}) == {
+    assert with_changes({"REMOVED": "there", "KEPT": "yes"}, {"REMOVED": None, "NEW": "1"}) == {
         "KEPT": "yes",
         "NEW": "1",
     }

@@ -18,7 +18,7 @@ from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
 from dynamo_dap.protocol.messages import ErrorBody, decode
 from dynamo_dap.server import handlers as _handlers  # noqa: F401  (registers them)
 from dynamo_dap.server import handling
-from dynamo_dap.server.agent_capabilities import AGENT_CAPABILITIES, FORWARDED_REQUESTS
+from dynamo_dap.server.capabilities import AGENT_CAPABILITIES, FORWARDED_REQUESTS
 from tests.client import Session
 from tests.client.session import launch_configuration
 from tests.server.programs import PAUSING, RUNNING_ON, write

@@ -223,8 +223,6 @@ def _reached(name: str, imports: Mapping[str, set[str]]) -> set[str]:
 
 _CIRCLES_LEFT = {
     "debuggee.run_time": "the two sources of events and what chooses one",
-    "debuggee.bootstrap": "a child process listens, a process that listens has children",
-    "server": "the session and the handlers that it calls",
 }
 """Rooms that have a circle yet, one each: to become fewer."""
 

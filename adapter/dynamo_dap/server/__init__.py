@@ -5,11 +5,11 @@ every message to it; nothing else runs on another thread but the wait for a chil
 
 Rooms, each depending only on those above it::
 
-    errors, capabilities, agent_capabilities   facts
+    errors, capabilities, ids                  facts
     loop_connection, client, backend           the ends of connections, as the loop sees them
-    routing, breakpoint_memory                 which backend gets a request; what a restart sets again
+    routing, breakpoints, backend_events       which backend gets a request; what a restart sets again; what is told
     launching/                                 options, the child process, the handshake with the agent
-    debuggee, session                          one life of the program; one IDE connection
-    handlers/                                  one module per request family
-    standard_io, tcp                           where sessions come from
+    debugpy_side, debuggee, session            one life of the program; one IDE connection
+    handling, handlers                         who serves a request; those that the server answers itself
+    transports                                 where sessions come from
 """

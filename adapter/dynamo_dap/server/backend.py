@@ -18,6 +18,9 @@ from dynamo_dap.server.loop_connection import LoopConnection
 
 _log = logging.getLogger(__name__)
 
+AGENT, DEBUGPY = "agent", "debugpy"
+"""Names of the backends."""
+
 OnEvent = Callable[["Backend", Event], None]
 OnClosed = Callable[["Backend", "str | None"], None]
 

@@ -13,11 +13,10 @@ from collections.abc import Callable
 from dynamo_dap.protocol.contract import EAGER_EVENT, EagerEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, decode
 from dynamo_dap.protocol.types import ContinuedEventBody, StoppedEventBody, ThreadEventBody
-from dynamo_dap.server.backend import Backend
-from dynamo_dap.server.breakpoint_memory import BreakpointMemory
+from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
+from dynamo_dap.server.breakpoints import BreakpointMemory
 from dynamo_dap.server.client import Client
-from dynamo_dap.server.debugpy_backend import DEBUGPY
-from dynamo_dap.server.stopped_threads import AGENT, StoppedThreads
+from dynamo_dap.server.stopped_threads import StoppedThreads
 
 _log = logging.getLogger(__name__)
 

@@ -1,11 +1,54 @@
-"""Merging capabilities: what the session can do is the union of what its parts can do."""
+"""What the session can do: declared here because ``initialize`` is answered before there is an agent or debugpy.
+
+Constants, and how they are merged. Requests that are forwarded unchanged are in ``FORWARDED_REQUESTS``; the
+capabilities that handlers of the server declare (``handling``) are added to ``AGENT_CAPABILITIES``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.protocol.contract import (
+    BACKEND_FAILURE,
+    COMPILE_TIME,
+    EAGER,
+    GENERATED_CODE,
+    GRAPH_BREAK,
+    GUARD,
+    LIMIT,
+    RECOMPILE,
+    RUN_TIME,
+    SPECIALIZE,
+    UNSUPPORTED,
+)
+from dynamo_dap.protocol.types import (
+    BreakpointLocationsArguments,
+    BreakpointMode,
+    Capabilities,
+    CompletionsArguments,
+    ContinueArguments,
+    DataBreakpointInfoArguments,
+    DisassembleArguments,
+    EvaluateArguments,
+    ExceptionBreakpointsFilter,
+    ExceptionInfoArguments,
+    GotoArguments,
+    GotoTargetsArguments,
+    LocationsArguments,
+    ModulesArguments,
+    NextArguments,
+    PauseArguments,
+    ScopesArguments,
+    SetExpressionArguments,
+    SetVariableArguments,
+    SourceArguments,
+    StackTraceArguments,
+    StepInArguments,
+    StepInTargetsArguments,
+    StepOutArguments,
+    VariablesArguments,
+)
 
 
 def union(parts: Iterable[Capabilities]) -> Capabilities:
@@ -25,3 +68,175 @@ def _merged(known: Any, offered: Any) -> Any:
     if isinstance(offered, list):
         return known + [item for item in offered if item not in known]
     return known or offered
+
+
+AGENT_CAPABILITIES = Capabilities(
+    supports_conditional_breakpoints=True,
+    supports_hit_conditional_breakpoints=True,
+    supports_log_points=True,
+    supports_evaluate_for_hovers=True,
+    supports_completions_request=True,
+    completion_trigger_characters=["."],
+    supports_clipboard_context=True,
+    supports_stepping_granularity=True,
+    supports_disassemble_request=True,
+    supports_breakpoint_locations_request=True,
+    supports_delayed_stack_trace_loading=True,
+    supports_exception_info_request=True,
+    supports_single_thread_execution_requests=True,
+    supports_exception_filter_options=True,
+    exception_breakpoint_filters=[
+        ExceptionBreakpointsFilter(
+            filter=GRAPH_BREAK,
+            label="Graph Breaks",
+            description="Stop where Dynamo meets something that it cannot trace, and breaks the graph",
+            supports_condition=True,
+            condition_description="Python expression over the symbolic locals and __reason__, __id__, __explanation__",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=RECOMPILE,
+            label="Recompiles",
+            description="Stop before a function is compiled again, with the guards that failed",
+            supports_condition=True,
+            condition_description="Python expression over the arguments, __reason__ and __count__ of compiles",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=UNSUPPORTED,
+            label="Graph Breaks That Are Errors",
+            description="Stop where fullgraph=True fails: at what Dynamo cannot trace",
+            supports_condition=True,
+            condition_description="Python expression over the symbolic locals and __reason__, __id__, __explanation__",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=BACKEND_FAILURE,
+            label="Failures of the Backend",
+            description="Stop when the backend raises, with the graph that it was given",
+            supports_condition=True,
+            condition_description="Python expression over the symbolic locals and __reason__, __step__",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=SPECIALIZE,
+            label="Specialized Sizes",
+            description="Stop when a symbolic size becomes a constant",
+            supports_condition=True,
+            condition_description="Python expression over the symbolic locals and __source__, __value__",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=GUARD,
+            label="Guards",
+            description="Stop when a guard is asked for: give a condition, there are many",
+            supports_condition=True,
+            condition_description="Python expression over the locals, __type__ and __source__: __source__ == 'x'",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=LIMIT,
+            label="Recompile Limit",
+            description="Stop when a function was compiled too often and falls back to eager",
+            supports_condition=True,
+            condition_description="Python expression over the arguments and __limit__",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=GENERATED_CODE,
+            label="Exceptions in Generated Code",
+            description="Stop where an exception is raised in code that Dynamo generated",
+            supports_condition=True,
+            condition_description="Python expression over the frame's locals and __stack__",
+        ),
+    ],
+    supports_set_variable=True,
+    supports_set_expression=True,
+    supports_value_formatting_options=True,
+    breakpoint_modes=[
+        BreakpointMode(
+            mode=COMPILE_TIME,
+            label="Compile-time",
+            applies_to=["source"],
+            description="Stop when Dynamo traces the line",
+        ),
+        BreakpointMode(
+            mode=RUN_TIME,
+            label="Run-time",
+            applies_to=["source", "instruction"],
+            description="Stop when the code that Dynamo generated for the line runs",
+        ),
+    ],
+)
+
+FORWARDED_REQUESTS: dict[str, type] = {
+    "breakpointLocations": BreakpointLocationsArguments,
+    "completions": CompletionsArguments,
+    "continue": ContinueArguments,
+    "dataBreakpointInfo": DataBreakpointInfoArguments,
+    "disassemble": DisassembleArguments,
+    "evaluate": EvaluateArguments,
+    "exceptionInfo": ExceptionInfoArguments,
+    "locations": LocationsArguments,
+    "next": NextArguments,
+    "pause": PauseArguments,
+    "scopes": ScopesArguments,
+    "setExpression": SetExpressionArguments,
+    "setVariable": SetVariableArguments,
+    "source": SourceArguments,
+    "stackTrace": StackTraceArguments,
+    "stepIn": StepInArguments,
+    "stepOut": StepOutArguments,
+    "variables": VariablesArguments,
+}
+"""Requests that one backend answers, and the type that their arguments must have. The server does not read the body."""
+
+
+EXCEPTION_FILTERS = [
+    ExceptionBreakpointsFilter(
+        filter="raised",
+        label="Raised Exceptions",
+        default=False,
+        description="Break whenever any exception is raised.",
+    ),
+    ExceptionBreakpointsFilter(
+        filter="uncaught",
+        label="Uncaught Exceptions",
+        default=True,
+        description="Break when the process is exiting due to unhandled exception.",
+    ),
+    ExceptionBreakpointsFilter(
+        filter="userUnhandled",
+        label="User Uncaught Exceptions",
+        default=False,
+        description="Break when exception escapes into library code.",
+    ),
+]
+
+EAGER_FILTERS = frozenset(one.filter for one in EXCEPTION_FILTERS)
+
+EAGER_CAPABILITIES = Capabilities(
+    supports_exception_options=True,
+    supports_value_formatting_options=True,
+    supports_modules_request=True,
+    supports_goto_targets_request=True,
+    supports_step_in_targets_request=True,
+    exception_breakpoint_filters=EXCEPTION_FILTERS,
+    breakpoint_modes=[
+        BreakpointMode(
+            mode=EAGER,
+            label="Eager",
+            applies_to=["source"],
+            description="Stop when the line runs as ordinary Python",
+        ),
+    ],
+)
+
+EAGER_REQUESTS: dict[str, object] = {
+    "goto": None,
+    "gotoTargets": {"targets": []},
+    "modules": {"modules": [], "totalModules": 0},
+    "stepInTargets": {"targets": []},
+}
+"""Requests that only debugpy knows, and what is answered for what is not debugpy's; None refuses it."""
+
+EAGER_ARGUMENTS: dict[str, type] = {
+    "goto": GotoArguments,
+    "gotoTargets": GotoTargetsArguments,
+    "modules": ModulesArguments,
+    "stepInTargets": StepInTargetsArguments,
+}
+"""The types that their arguments must have."""

@@ -21,7 +21,7 @@ from dynamo_dap.protocol.contract import RUNS_ON_EVENT, ChildOffer, Invitation, 
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.options import AttachArguments, LaunchArguments, SessionOptions
 from dynamo_dap.server.client import Client
-from dynamo_dap.server.launching.agent_listener import AgentListener
+from dynamo_dap.server.launching.listeners import AgentListener
 from dynamo_dap.server.loop_connection import LoopConnection
 from dynamo_dap.server.own_folder import make_folder
 

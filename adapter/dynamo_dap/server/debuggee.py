@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Coroutine
 from enum import Enum
 from pathlib import Path
@@ -28,23 +29,19 @@ from dynamo_dap.protocol.contract import (
 from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.protocol.options import AgentOptions, SessionOptions
 from dynamo_dap.protocol.types import ProcessEventBody
-from dynamo_dap.server.adopted_debugpy import AdoptedDebugpy
-from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import BackendEvents
-from dynamo_dap.server.breakpoint_memory import BreakpointMemory
+from dynamo_dap.server.breakpoints import BreakpointMemory
 from dynamo_dap.server.child_sessions import ChildSessions
 from dynamo_dap.server.client import Client
-from dynamo_dap.server.crash_folder import CrashFolder
-from dynamo_dap.server.debugpy_backend import DEBUGPY
-from dynamo_dap.server.eager_side import EagerSide
+from dynamo_dap.server.debugpy_side import AdoptedDebugpy, EagerSide
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import AGENT as AGENT_IDS
 from dynamo_dap.server.launching.options import agent_arguments
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
-from dynamo_dap.server.loop_connection import LoopConnection
+from dynamo_dap.server.loop_connection import LoopConnection, until_any
+from dynamo_dap.server.own_folder import CrashFolder
 from dynamo_dap.server.slow_start import SlowStart
-from dynamo_dap.server.torch_versions import version_warning
-from dynamo_dap.server.waiting import until_any
 
 _log = logging.getLogger(__name__)
 
@@ -148,7 +145,7 @@ class Debuggee:
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
         """Take over the connection of the authorised agent, which told ``information`` of its process."""
         self.information = decode(information, ProcessInformation, "information about the process")
-        self.agent = Backend("agent", connection, self._on_agent_event, self._on_agent_closed)
+        self.agent = Backend(AGENT, connection, self._on_agent_event, self._on_agent_closed)
         self.agent_arrived.set()
 
     async def introduce(self, options: SessionOptions) -> None:
@@ -393,3 +390,23 @@ class Debuggee:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+_OLDEST = (2, 0)
+
+
+def version_warning(information: ProcessInformation) -> str | None:
+    """Return what to tell the user about the program's torch, None when all is well."""
+    python = information.executable or "the program's Python"
+    if information.torch_version is None:
+        return (
+            f"{python} has no torch: the program runs, but nothing will be traced or compiled in it. "
+            'Set "python" in the configuration to the interpreter that has torch.'
+        )
+    found = re.match(r"(\d+)\.(\d+)", information.torch_version)
+    if found is not None and (int(found[1]), int(found[2])) < _OLDEST:
+        return (
+            f"{python} has torch {information.torch_version}, which has no torch.compile: the program runs, but "
+            "nothing will be traced or compiled in it. Dynamo came with torch 2.0; use a newer torch."
+        )
+    return None

@@ -1,4 +1,4 @@
-"""The decorators that make a function the handler of a DAP request, and the table of handlers.
+"""Finds who serves a request of the IDE: the table of handlers, and the decorators that put a function there.
 
 Filled while ``server.handlers`` is imported, read on the loop afterwards. There are three kinds of requests:
 
@@ -11,42 +11,25 @@ Filled while ``server.handlers`` is imported, read on the loop afterwards. There
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
+from dynamo_dap.protocol.messages import Request, decode
 from dynamo_dap.protocol.types import Capabilities
-from dynamo_dap.server.backend import Backend
-
-if TYPE_CHECKING:
-    from dynamo_dap.server.session import Session
+from dynamo_dap.server.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
+from dynamo_dap.server.errors import RequestRefused
+from dynamo_dap.server.routing import Merge, Sharing
+from dynamo_dap.server.session import Phase, Session
 
 A = TypeVar("A")
 
-Answers = Sequence[tuple[Backend, msgspec.Raw]]
-Merge = Callable[[Answers], object]
-"""Merges the backends' bodies into the one for the IDE; there are none when a program runs without debugging."""
-
-Share = Callable[[Backend, msgspec.Raw], "msgspec.Raw | None"]
-"""Returns a backend's part of the arguments; None when the request does not concern it."""
-
-
-def _everything(_backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw:
-    return arguments
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a broadcast request is shared out, and its answers put together."""
-
-    merge: Merge
-    share: Share = _everything
-
-
-Handle = Callable[["Session", A], object]
-Broadcast = Callable[["Session", msgspec.Raw, A], "Merge | Plan"]
+Handle = Callable[[Session, A], object]
+Broadcast = Callable[[Session, msgspec.Raw, A], Merge | Sharing]
 
 
 @dataclass(frozen=True)
@@ -84,7 +67,7 @@ def handles(
 def broadcasts(
     command: str, arguments: type[A], *, brings: Capabilities | None = None, after_end: bool = False
 ) -> Callable[[Broadcast[A]], Broadcast[A]]:
-    """Register the decorated function, which gives the ``Plan`` (or only its ``Merge``) for a ``command`` to all.
+    """Register the decorated function, which gives the ``Sharing`` (or only its ``Merge``) for a ``command`` to all.
 
     It gets the arguments as received, too. ``after_end``: also taken when the program has ended; no backend answers.
     """
@@ -97,11 +80,49 @@ def broadcasts(
     return register
 
 
-def plan_of(given: Merge | Plan) -> Plan:
-    """Return what a broadcast's handler returned as a plan."""
-    return given if isinstance(given, Plan) else Plan(given)
-
-
 def _add(handler: Handler) -> None:
     assert handler.command not in handlers, f"two handlers of '{handler.command}'"
     handlers[handler.command] = handler
+
+
+# -- serving -------------------------------------------------------------------------------------------------------
+
+_ARGUMENTS = FORWARDED_REQUESTS | EAGER_ARGUMENTS
+"""What the arguments of a request must be that one backend answers."""
+
+
+def serve(session: Session, request: Request) -> None:
+    """Serve or route a request of the IDE, or raise ``RequestRefused``."""
+    session.refuse_when_ending()
+    handler = handlers.get(request.command)
+    if not session.client.is_introduced and not (handler is not None and handler.before_initialize):
+        raise RequestRefused(ErrorId.NOT_INITIALIZED, f"send 'initialize' first, then '{request.command}'")
+    if handler is not None:
+        _handle(session, request, handler)
+    elif (expected := _ARGUMENTS.get(request.command)) is not None:
+        session.require_program()
+        # Nobody behind us is asked something malformed: debugpy, for one, does not survive all of it.
+        decode(request.arguments, expected, f"{request.command} arguments")
+        session.router.forward(request)
+    elif request.command.startswith(CUSTOM_PREFIX):
+        session.require_program()
+        session.router.forward(request)
+    else:
+        raise RequestRefused(ErrorId.UNKNOWN_REQUEST, f"unknown or unsupported request '{request.command}'")
+
+
+def _handle(session: Session, request: Request, handler: Handler) -> None:
+    what = f"{request.command} arguments"
+    raw = handler.arguments is msgspec.Raw
+    arguments = request.arguments if raw else decode(request.arguments, handler.arguments, what)
+    if handler.is_broadcast:
+        if not (handler.after_end and session.phase is Phase.ENDED):
+            session.require_program()
+        given: Merge | Sharing = handler.function(session, request.arguments, arguments)
+        session.router.broadcast(request, given if isinstance(given, Sharing) else Sharing(given))
+        return
+    result = handler.function(session, arguments)
+    if inspect.isawaitable(result):
+        session.answer_later(request, result)
+    else:
+        session.client.respond(request, result)

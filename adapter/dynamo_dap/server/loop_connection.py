@@ -1,7 +1,7 @@
 """A DAP connection as the asyncio loop sees it: everything received and every answer arrives on the loop, in order.
 
 The connection's reader thread only posts to the loop. All methods are for the loop's thread, which they assert. Lives
-as long as its stream.
+as long as its stream. Also how the loop waits for one of several things.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -151,3 +152,20 @@ class _Poster:
     def _deliver_closed(self, problem: str | None) -> None:
         _log.debug("%s closed the connection%s", self._owner.name, f": {problem}" if problem else "")
         self._owner.receiver.on_closed(problem)
+
+
+async def until_any(timeout: float, *waits: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
+    """Wait until one of ``waits`` is done, at most ``timeout`` seconds; return whether one is.
+
+    Futures are left as they are, coroutines that are not done are cancelled.
+    """
+    own = {asyncio.ensure_future(wait): asyncio.iscoroutine(wait) for wait in waits}
+    try:
+        done, _ = await asyncio.wait(own, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+    finally:
+        for future, is_ours in own.items():
+            if is_ours and not future.done():
+                future.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await future

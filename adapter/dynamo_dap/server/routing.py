@@ -7,21 +7,20 @@ leaves before the events that followed it, without a further turn of the loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
 from dynamo_dap.protocol.messages import Request, Response, decode, encode_body
-from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
+from dynamo_dap.server.capabilities import EAGER_REQUESTS
 from dynamo_dap.server.client import Client
-from dynamo_dap.server.debugpy_backend import DEBUGPY
-from dynamo_dap.server.eager_capabilities import EAGER_REQUESTS
 from dynamo_dap.server.errors import RequestRefused
-from dynamo_dap.server.generated_frames import label
-from dynamo_dap.server.handling import Merge, Plan
 from dynamo_dap.server.ids import References
-from dynamo_dap.server.stopped_threads import AGENT, StoppedThreads
+from dynamo_dap.server.stopped_threads import StoppedThreads
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +35,26 @@ _NOT_WATCHED = {
 }
 _NOTHING = msgspec.Raw(b"{}")
 _ONE_CONTINUED = msgspec.Raw(b'{"allThreadsContinued": false}')
+
+
+Answers = Sequence[tuple[Backend, msgspec.Raw]]
+Merge = Callable[[Answers], object]
+"""Merges the backends' bodies into the one for the IDE; there are none when a program runs without debugging."""
+
+Share = Callable[[Backend, msgspec.Raw], "msgspec.Raw | None"]
+"""Returns a backend's part of the arguments; None when the request does not concern it."""
+
+
+def _everything(_backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw:
+    return arguments
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How a request for every backend is shared out, and their answers put together."""
+
+    merge: Merge
+    share: Share = _everything
 
 
 class Router:
@@ -81,7 +100,7 @@ class Router:
             if response.success and request.command == "continue":
                 response = msgspec.structs.replace(response, body=_ONE_CONTINUED)
             if response.success and request.command == "stackTrace" and backend.name == DEBUGPY:
-                response = msgspec.structs.replace(response, body=label(response.body))
+                response = msgspec.structs.replace(response, body=_label(response.body))
             self._client.forward_response(request, response)
             if resuming is not None:
                 threads.end_resuming(resuming, None if response.success else owner)
@@ -99,20 +118,20 @@ class Router:
             raise RequestRefused(ErrorId.NOT_EAGER, text)
         self._client.respond(request, body)
 
-    def broadcast(self, request: Request, plan: Plan) -> None:
+    def broadcast(self, request: Request, sharing: Sharing) -> None:
         """Send every backend its part of ``request`` and answer it with their answers merged.
 
         Backends that fail are left out; when all fail, the first failure is the answer.
         """
-        shares = [(backend, plan.share(backend, request.arguments)) for backend in self._backends()]
+        shares = [(backend, sharing.share(backend, request.arguments)) for backend in self._backends()]
         wanted = [(backend, arguments) for backend, arguments in shares if arguments is not None]
-        collector = _Collector(len(wanted), lambda answers: self._answer_merged(request, plan.merge, answers))
+        collector = _Collector(len(wanted), lambda answers: self._answer_merged(request, sharing.merge, answers))
         self._in_flight[request.seq] = [
             (backend, backend.forward(request.command, arguments, collector.taker(backend)))
             for backend, arguments in wanted
         ]
         if not wanted:
-            self._answer_merged(request, plan.merge, [])
+            self._answer_merged(request, sharing.merge, [])
 
     def cancel(self, request_id: int) -> bool:
         """Ask whoever has the client's request ``request_id`` to give it up. False when nobody has it."""
@@ -192,3 +211,27 @@ def _is_agents(command: str) -> bool:
 
 def _ignore(response: Response) -> None:
     """Nothing depends on this answer."""
+
+
+_NAME = re.compile(r"<generated \d+: ([^>]*)>$")
+_MARK = b"<generated "
+
+
+def _label(stack: msgspec.Raw) -> msgspec.Raw:
+    """Return the body of debugpy's answer to ``stackTrace`` with frames of code that Dynamo generated labelled.
+
+    They are recognised by the file name that the agent gave such code (``debuggee.torch_internals.generated_names``).
+    """
+    if _MARK not in bytes(stack):
+        return stack
+    body = msgspec.json.decode(bytes(stack))
+    for frame in body.get("stackFrames") or ():
+        source = frame.get("source") or {}
+        found = _NAME.search(source.get("path") or "")
+        if found is not None:
+            name = frame["name"]
+            frame["name"] = f"{name[:-1]}, generated)" if name.endswith(")") else f"{name} (generated)"
+            frame["presentationHint"] = "subtle"
+            source["name"] = f"{found[1]} (generated by Dynamo)"
+            source["presentationHint"] = "deemphasize"
+    return msgspec.Raw(msgspec.json.encode(body))

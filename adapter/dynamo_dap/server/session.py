@@ -1,4 +1,4 @@
-"""One IDE connection: its state, and where each of its requests goes.
+"""One IDE connection: its phases, its program, and its end.
 
 Used on the loop; lives as long as the connection. Several may exist at once (over TCP); they share nothing. Connections
 call it back, and each request whose handler is a coroutine runs as a task.
@@ -8,42 +8,84 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
+import hmac
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-import msgspec
-
-from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
-from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request
 from dynamo_dap.protocol.streams import ByteStream
-from dynamo_dap.server import handlers as _handlers  # noqa: F401 - registers the handlers
-from dynamo_dap.server.access import Access
-from dynamo_dap.server.agent_capabilities import FORWARDED_REQUESTS
 from dynamo_dap.server.backend import Backend
-from dynamo_dap.server.breakpoint_memory import BreakpointMemory
+from dynamo_dap.server.breakpoints import BreakpointMemory
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee, StartMethod
-from dynamo_dap.server.eager_capabilities import EAGER_ARGUMENTS
 from dynamo_dap.server.errors import RequestRefused
-from dynamo_dap.server.handling import Handler, handlers, plan_of
 from dynamo_dap.server.launching.program import Job
-from dynamo_dap.server.phases import Phase, refusal_in
 from dynamo_dap.server.routing import Router
 from dynamo_dap.server.stopped_threads import StoppedThreads
 
-_log = logging.getLogger(__name__)
 
-_ARGUMENTS = FORWARDED_REQUESTS | EAGER_ARGUMENTS
-"""What the arguments of a request must be that one backend answers."""
+@dataclass(frozen=True)
+class Access:
+    """The rule for one connection. ``token`` is None for a client that started the server itself, over pipes."""
+
+    token: str | None = None
+
+    def check(self, given: str | None) -> None:
+        """Raise ``RequestRefused`` unless ``given`` is the token, or none is needed."""
+        if self.token is None:
+            return
+        if given is None:
+            text = 'this server needs an access token: give "accessToken" in the launch or attach configuration'
+            raise RequestRefused(ErrorId.ACCESS_DENIED, text, show_user=True)
+        if not hmac.compare_digest(self.token.encode(), given.encode()):
+            raise RequestRefused(ErrorId.ACCESS_DENIED, "the access token is not this server's", show_user=True)
+
+
+class Phase(Enum):
+    """How far the session is. Requests for the program are taken while ``RUNNING`` only."""
+
+    NEW = "before launch or attach"
+    STARTING = "the program is starting, or restarting"
+    RUNNING = "the program is there"
+    ENDED = "the program has ended"
+
+
+def refusal_in(phase: Phase) -> RequestRefused | None:
+    """Return why a request for the program cannot be served in ``phase``, None when it can."""
+    if phase is Phase.RUNNING:
+        return None
+    return RequestRefused(*_REFUSALS[phase])
+
+
+_REFUSALS = {
+    Phase.NEW: (ErrorId.NO_PROGRAM, "no program is being debugged: send 'launch' or 'attach' first"),
+    Phase.STARTING: (ErrorId.PROGRAM_STARTING, "the program is still starting: wait for the 'initialized' event"),
+    Phase.ENDED: (ErrorId.PROGRAM_ENDED, "the program has ended"),
+}
+
+
+_log = logging.getLogger(__name__)
 
 
 class Session:
     """The session of one IDE connection."""
 
-    def __init__(self, stream: ByteStream, access: Access, on_access: Callable[[], None] = lambda: None) -> None:
-        """``on_access`` is called when the client has shown the token that ``access`` wants."""
+    def __init__(
+        self,
+        stream: ByteStream,
+        access: Access,
+        serve: Callable[[Session, Request], None],
+        on_access: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``serve`` serves one request, or raises ``RequestRefused``.
+
+        ``on_access`` is called when the client has shown the token that ``access`` wants.
+        """
+        self._serve = serve
         self.access = access
         self._on_access = on_access
         self.client = Client(stream, self, is_trusted=access.token is None)
@@ -70,9 +112,14 @@ class Session:
     def on_request(self, request: Request) -> None:
         """Serve, route or refuse a request of the IDE."""
         try:
-            self._dispatch(self.client.take(request))
+            self._serve(self, self.client.take(request))
         except Exception as error:  # noqa: BLE001 - turned into the response
             self.client.refuse(request, _refusal(request, error))
+
+    def refuse_when_ending(self) -> None:
+        """Raise ``RequestRefused`` when the session is ending."""
+        if self._ending is not None:
+            raise RequestRefused(ErrorId.SESSION_ENDING, "the session is ending")
 
     def cancel_task(self, request_id: int) -> bool:
         """Cancel the server's own work on the request ``request_id``; False when there is none."""
@@ -81,41 +128,10 @@ class Session:
             _cancel(task)
         return task is not None
 
-    def _dispatch(self, request: Request) -> None:
-        if self._ending is not None:
-            raise RequestRefused(ErrorId.SESSION_ENDING, "the session is ending")
-        handler = handlers.get(request.command)
-        if not self.client.is_introduced and not (handler is not None and handler.before_initialize):
-            raise RequestRefused(ErrorId.NOT_INITIALIZED, f"send 'initialize' first, then '{request.command}'")
-        if handler is not None:
-            self._handle(request, handler)
-        elif (expected := _ARGUMENTS.get(request.command)) is not None:
-            self._require_program()
-            # Nobody behind us is asked something malformed: debugpy, for one, does not survive all of it.
-            decode(request.arguments, expected, f"{request.command} arguments")
-            self.router.forward(request)
-        elif request.command.startswith(CUSTOM_PREFIX):
-            self._require_program()
-            self.router.forward(request)
-        else:
-            raise RequestRefused(ErrorId.UNKNOWN_REQUEST, f"unknown or unsupported request '{request.command}'")
-
-    def _handle(self, request: Request, handler: Handler) -> None:
-        what = f"{request.command} arguments"
-        raw = handler.arguments is msgspec.Raw
-        arguments = request.arguments if raw else decode(request.arguments, handler.arguments, what)
-        if handler.is_broadcast:
-            if not (handler.after_end and self.phase is Phase.ENDED):
-                self._require_program()
-            self.router.broadcast(request, plan_of(handler.function(self, request.arguments, arguments)))
-            return
-        result = handler.function(self, arguments)
-        if inspect.isawaitable(result):
-            self._tasks[request.seq] = asyncio.get_running_loop().create_task(
-                self._finish(request, result), name=request.command
-            )
-        else:
-            self.client.respond(request, result)
+    def answer_later(self, request: Request, result: Awaitable[object]) -> None:
+        """Answer ``request`` when its ``result`` is there; ``cancel`` can end that."""
+        task = asyncio.get_running_loop().create_task(self._finish(request, result), name=request.command)
+        self._tasks[request.seq] = task
 
     async def _finish(self, request: Request, result: Awaitable[object]) -> None:
         try:
@@ -129,7 +145,8 @@ class Session:
         finally:
             self._tasks.pop(request.seq, None)
 
-    def _require_program(self) -> None:
+    def require_program(self) -> None:
+        """Raise ``RequestRefused`` unless there is a program to ask."""
         if (refusal := refusal_in(self.phase)) is not None:
             raise refusal
 
@@ -190,7 +207,7 @@ class Session:
         elif self.phase is Phase.RUNNING and self.debuggee is not None:
             self.debuggee.terminate()
         elif self.phase is Phase.NEW:
-            self._require_program()
+            self.require_program()
 
     def give_up(self, text: str) -> None:
         """Tell the user that there will be no program, and the IDE to end the session."""

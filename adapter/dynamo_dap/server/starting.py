@@ -1,29 +1,41 @@
-"""Starts a debuggee: launches a job, or connects to a program that listens. Used on the loop, as tasks."""
+"""Starts a debuggee: launches a job, as the server's child or in a terminal, or connects to a program that listens.
+
+Used on the loop, as tasks.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
+from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.protocol.access_tokens import is_loopback, read_token_file, write_token_file
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId
+from dynamo_dap.protocol.contract import (
+    ACCESS_TOKEN_VARIABLE,
+    AUTHORIZE,
+    LAUNCH_VARIABLE,
+    AuthorizeArguments,
+    ErrorId,
+    Invitation,
+)
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.options import AttachArguments, ConnectTarget, ListenTarget
 from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.server.adopted_debugpy import Greeted, is_greeted_by_debugpy
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee
+from dynamo_dap.server.debugpy_side import Greeted, is_greeted_by_debugpy
 from dynamo_dap.server.errors import StartRefused
-from dynamo_dap.server.launching.agent_listener import AgentListener
+from dynamo_dap.server.launching.listeners import AgentListener, OnArrival
 from dynamo_dap.server.launching.options import target_of
-from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
-from dynamo_dap.server.launching.program import Job
-from dynamo_dap.server.launching.start import Starter
-from dynamo_dap.server.loop_connection import LoopConnection
-from dynamo_dap.server.waiting import until_any
+from dynamo_dap.server.launching.processes import ChildProcess, OwnedProcess, death_by_signal
+from dynamo_dap.server.launching.program import Changes, Job, with_changes
+from dynamo_dap.server.launching.terminal_process import TerminalCommand, TerminalProcess
+from dynamo_dap.server.loop_connection import LoopConnection, until_any
+from dynamo_dap.server.own_folder import CrashFolder
 
 _log = logging.getLogger(__name__)
 
@@ -245,3 +257,49 @@ class _Unexpected:
 
     def on_closed(self, problem: str | None) -> None:
         """The request in progress fails, which says it all."""
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Starts ``job`` for ``client``; the program connects to ``listener``."""
+
+    job: Job
+    client: Client
+    listener: AgentListener
+    crash_folder: CrashFolder
+    debugpy: Invitation | None = None
+    """Where debugpy connects, when it is wanted."""
+
+    async def start(self, on_agent: OnArrival) -> OwnedProcess:
+        """Start the process; ``on_agent`` is called when its agent connects, never when run without debugging.
+
+        Raises:
+            StartRefused: it could not be started.
+        """
+        changes = dict(self.job.environment_changes)
+        command = self.job.plain_command()
+        if not self.job.options.no_debug:
+            command = self.job.debugged_command()
+            token = self.listener.expect(on_agent)
+            changes.update(self.crash_folder.variables())
+            changes[LAUNCH_VARIABLE] = self.job.launch_variable(self.listener.address, token, self.debugpy)
+        if self.job.options.console == "internalConsole":
+            return self._start_child(command, changes)
+        return await self._start_in_terminal(command, changes)
+
+    def _start_child(self, command: list[str], changes: Changes) -> ChildProcess:
+        # The server's own secret is none of the program's.
+        base = {**self.job.own_variables, **os.environ}
+        base.pop(ACCESS_TOKEN_VARIABLE, None)
+        return ChildProcess(command, self.job.cwd, with_changes(base, changes), self.client.program_output)
+
+    async def _start_in_terminal(self, command: list[str], changes: Changes) -> TerminalProcess:
+        options = self.job.options
+        process = TerminalProcess()
+        what = TerminalCommand(command, self.job.cwd, changes, options.console, f"dynamo-dap: {self.job.name}")
+        try:
+            await process.start(what, self.client, self.listener, options.launch_timeout)
+        except BaseException:
+            process.close()
+            raise
+        return process

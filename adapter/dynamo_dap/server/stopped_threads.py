@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-AGENT = "agent"
+from dynamo_dap.server.backend import AGENT
 
 
 class StoppedThreads:

@@ -2,4 +2,15 @@
 
 The agent knows nothing of torch. Engines (compile-time, run-time) hook into what executes, ask the agent whether to
 stop, hand it the frames to show, and block in ``Agent.hold`` until the user goes on.
+
+Each module depends only on those below it::
+
+    serving                                  finds the handler and the thread for each request
+    handlers/                                one module per family of requests
+    requests                                 the table of handlers
+    agent                                    the session in this process, the ``Host`` of the engines
+    references  threads  pause               numbers for objects; held threads, and the work on them
+    engine                                   what agent, engines, debugpy and the process ask of each other
+    breakpoints  binding  conditions         where to stop
+    frames  stepping  interruption  tracing  what is shown, steps, interrupting a thread, trace functions
 """

@@ -2,26 +2,38 @@
 
 The functions that start processes are wrapped: a Python that runs the user's program is started with ``entry.py
 --child``; a forked process calls ``_after_fork``. The fork server of multiprocessing runs untouched; the start-up data
-that it gets for a worker is changed so that the worker runs ``entry.py``. ``child_process`` has what they do then. Runs
-on whichever thread starts the process, and on the only thread of a forked one.
+that it gets for a worker is changed so that the worker runs ``entry.py``.
+
+A child asks for a session of its own: it listens on loopback, tells the server of its parent's session where, and waits
+until a session is configured, the server refuses, or the time is up. All this runs on whichever thread starts the
+process, and in the child on its main thread before its program, or on the only thread of a forked one.
 """
 
 from __future__ import annotations
 
 import os
 import runpy
+import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.bootstrap.child_command import Argument, debugged_command, is_for_program
-from dynamo_dap.debuggee.bootstrap.child_process import offer_session
+from dynamo_dap.debuggee.bootstrap.listening import listen_privately
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.protocol.connection import Connection, RequestFailed
+from dynamo_dap.protocol.contract import AUTHORIZE, RUNS_ON_EVENT, ChildOffer, Invitation, RunsOnEventBody, introduction
+from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.options import AgentOptions
+from dynamo_dap.protocol.streams import SocketStream
 
 _ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry.py")
 
@@ -110,7 +122,7 @@ def _after_fork(agent: Agent) -> None:
 # -- workers of multiprocessing's server of forks ----------------------------------------------------------------------
 
 
-class _Invitation:
+class _WorkerInvitation:
     """Stands in the data that a worker begins with, and brings it to ``entry.py`` as that is read."""
 
     def __init__(self, invitation_file: str) -> None:
@@ -136,7 +148,92 @@ def _wrap_preparation() -> None:
             and _is_ours()
             and is_for_program(maker, is_fork=True)
         ):
-            data["dynamo_dap"] = _Invitation(wish.invitation_file)
+            data["dynamo_dap"] = _WorkerInvitation(wish.invitation_file)
         return data
 
     spawn.get_preparation_data = get_preparation_data
+
+
+_ANSWER_SECONDS = 5.0
+_PATIENCE_SECONDS = 8.0
+"""How long the program waits for a debugger to attach: an editor may start a server for it first."""
+_LOOK_SECONDS = 0.05
+
+
+def offer_session(agent: Agent, invitation_file: str) -> None:
+    """Block until a session with this process is configured, or will not be."""
+    offer = _connect(invitation_file)
+    if offer is None:
+        return
+    host, port, token = listen_privately(agent)
+    try:
+        offer.connection.request(
+            AUTHORIZE,
+            introduction(offer.token, ChildOffer(os.getpid(), host, port, token)),
+            timeout=_ANSWER_SECONDS,
+        )
+        if not _wait(agent, offer.is_over):
+            offer.connection.send_event(RUNS_ON_EVENT, RunsOnEventBody(_PATIENCE_SECONDS))
+    except (RequestFailed, TimeoutError):
+        return
+    finally:
+        offer.connection.close()
+    if agent.configured.is_set():
+        agent.eager_debugger.wait_until_configured()
+
+
+def _wait(agent: Agent, is_over: threading.Event) -> bool:
+    """Wait until the session is configured, or there will be none; False when nobody attached in time.
+
+    The server's end counts only while nobody has attached.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
+    was_attached = False
+    while not agent.configured.wait(_LOOK_SECONDS):
+        was_attached = was_attached or agent.client is not None
+        if agent.client is None and (was_attached or is_over.is_set()):
+            return True
+        if not was_attached and time.monotonic() > until:
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Offer:
+    connection: Connection
+    token: str
+    is_over: threading.Event
+
+
+def _connect(invitation_file: str) -> _Offer | None:
+    """Connect to the server of the parent's session; None when that is over."""
+    try:
+        with open(invitation_file, "rb") as file:
+            invitation = msgspec.json.decode(file.read(), type=Invitation)
+        host, _, port = invitation.address.rpartition(":")
+        connected = socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS)
+    except OSError:
+        return None
+    connection = Connection(SocketStream(connected), "server")
+    is_over = threading.Event()
+    connection.start(_OfferReceiver(is_over))
+    return _Offer(connection, invitation.token, is_over)
+
+
+class _OfferReceiver:
+    """Learns when the server does not want this process, or is gone. The connection's reader thread."""
+
+    def __init__(self, is_over: threading.Event) -> None:
+        self._is_over = is_over
+
+    def on_request(self, request: Request) -> None:
+        """The server asks nothing."""
+
+    def on_event(self, event: Event) -> None:
+        """The server tells nothing."""
+
+    def on_invalid_message(self, problem: str) -> None:
+        """It speaks our own protocol."""
+
+    def on_closed(self, problem: str | None) -> None:
+        self._is_over.set()

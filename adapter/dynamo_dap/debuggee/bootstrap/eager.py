@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
+from dynamo_dap.debuggee.bootstrap.stops import install_breakpoint_hook
 from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
 from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing, has_breakpoint_hook
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported

@@ -40,7 +40,7 @@ def main() -> None:
         _import_own_package()
         _import_bytecode()
         if is_child:
-            from dynamo_dap.debuggee.bootstrap.child_process import run_child
+            from dynamo_dap.debuggee.bootstrap.launch import run_child
         else:
             from dynamo_dap.debuggee.bootstrap.launch import launch
     except ImportError as error:
@@ -73,7 +73,7 @@ def inject(address: str, token: str) -> None:
     """Bring the agent into a program that runs already, on the thread of another debugger, and connect it."""
     if "dynamo_dap" not in sys.modules:
         _import_own_package()
-    from dynamo_dap.debuggee.bootstrap.connecting import connect
+    from dynamo_dap.debuggee.bootstrap.attaching import connect
 
     host, _, port = address.rpartition(":")
     connect((host, int(port)), access_token=token)
@@ -84,7 +84,7 @@ def offer_worker(invitation_file: str) -> None:
     try:
         if "dynamo_dap" not in sys.modules:
             _import_own_package()
-        from dynamo_dap.debuggee.bootstrap.child_process import offer_session
+        from dynamo_dap.debuggee.bootstrap.child_processes import offer_session
         from dynamo_dap.debuggee.bootstrap.process_agent import process_agent
 
         offer_session(process_agent(), invitation_file)

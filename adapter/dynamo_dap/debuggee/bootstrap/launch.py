@@ -1,4 +1,4 @@
-"""Runs the user's program under the agent, in a process that a server launched.
+"""Runs the user's program in a process that a server launched: under the agent, or only recorded; or in a child of it.
 
 Main thread of the debugged process. The agent connects back to the server, authenticates with the token it was given,
 and waits until the client has set its breakpoints.
@@ -17,14 +17,16 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.binding import add_program_file
+from dynamo_dap.debuggee.agent.log import log_exception, start_log
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
+from dynamo_dap.debuggee.bootstrap.child_processes import offer_session
 from dynamo_dap.debuggee.bootstrap.eager import start_eager
-from dynamo_dap.debuggee.bootstrap.entry_stop import stop_on_entry
-from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
+from dynamo_dap.debuggee.bootstrap.listening import process_information
+from dynamo_dap.debuggee.bootstrap.process_agent import process_agent
 from dynamo_dap.debuggee.bootstrap.program import Program, run
-from dynamo_dap.debuggee.bootstrap.record_only import record_only
+from dynamo_dap.debuggee.bootstrap.stops import stop_on_entry
 from dynamo_dap.debuggee.bootstrap.trial import Results, use_copies
-from dynamo_dap.debuggee.torch_internals.arrival import while_torch_is_imported
+from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported, while_torch_is_imported
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import (
     AUTHORIZE,
@@ -50,7 +52,7 @@ def launch() -> None:
     if description.copies:
         use_copies(description.copies)
     if description.address is None:
-        record_only()
+        _record_only()
         _run_alone(program, description.results)
         return
     agent = process_agent()
@@ -75,6 +77,27 @@ def _run_alone(program: Program, results: str | None) -> None:
     finally:
         # However it ends: sys.exit() is an end like others.
         noted.write(results)
+
+
+def _record_only() -> None:
+    """Record from when the program imports Dynamo."""
+    start_log()
+    when_dynamo_is_imported(_begin_recording)
+
+
+def _begin_recording() -> None:
+    # Imported only now: a program without Dynamo pays nothing.
+    try:
+        from dynamo_dap.debuggee.bootstrap.recording import make_recorder
+
+        make_recorder(lambda: None, lambda: True, _print_problem).arm()
+    except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
+        log_exception("beginning the record")
+        _print_problem(f"dynamo-dap: cannot record this torch: {type(error).__name__}: {error}\n")
+
+
+def _print_problem(text: str) -> None:
+    sys.stderr.write(text)
 
 
 def _keep_from_children(description: LaunchDescription) -> None:
@@ -132,3 +155,20 @@ class _LaunchedReceiver(AgentReceiver):
                 sys.stderr.write("dynamo-dap: the debug server is gone before the program could start\n")
             os._exit(1)
         self._agent.process.terminate()
+
+
+def run_child(arguments: list[str]) -> None:
+    """Offer this process, then run its program. ``arguments``: the invitation's file, then as Python's own."""
+    invitation_file, kind, *rest = arguments
+    target, rest = (rest[0], rest[1:]) if kind in ("-c", "-m") else (kind, rest)
+    agent = process_agent()
+    if kind not in ("-c", "-m"):
+        add_program_file(os.path.abspath(target))
+    offer_session(agent, invitation_file)
+    program = Program(
+        program=None if kind in ("-c", "-m") else target,
+        module=target if kind == "-m" else None,
+        code=target if kind == "-c" else None,
+        args=rest,
+    )
+    run(program, before=lambda filename: None, on_end=agent.eager_debugger.report_uncaught)

@@ -1,11 +1,12 @@
-"""``dynamo_dap.listen``, ``wait_for_client``, ``breakpoint``: debug a program that was started without the debugger.
+"""Accepts debuggers that connect to this process.
 
-``listen`` starts a daemon thread that accepts one client after the other, for the life of the process. Without a client
-the program runs as if nothing were there.
+A daemon thread accepts one client after the other, for the life of the process. Without a client the program runs as if
+nothing were there.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import secrets
 import socket
@@ -13,15 +14,14 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
-from dynamo_dap.debuggee.bootstrap.breakpoint_hook import stop_at
-from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
 from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId
+from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId, ProcessInformation
 from dynamo_dap.protocol.messages import ProtocolError, Request, decode
 from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import SocketStream
@@ -38,20 +38,8 @@ _private_listener: socket.socket | None = None
 _lock = threading.Lock()
 
 
-def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -> tuple[str, int]:
-    """Let a debugger attach at ``address`` (host and port, or a port on 127.0.0.1; port 0 takes a free one).
-
-    A client proves itself by a token: ``access_token``, else a random one that is written to a file only this user can
-    read, where a debugger of the same user finds it by itself.
-
-    Returns:
-        The host and port that clients attach to.
-
-    Raises:
-        ValueError: an address beyond this machine without an ``access_token``.
-        RuntimeError: this process is listening already.
-        OSError: the address cannot be bound, or the token cannot be written.
-    """
+def listen_for(agent: Callable[[], Agent], address: tuple[str, int] | int, access_token: str | None) -> tuple[str, int]:
+    """Let a debugger attach to the ``agent``, made when the address has been bound; see ``attaching.listen``."""
     global _listening, _listener
     host, port = ("127.0.0.1", address) if isinstance(address, int) else address
     if access_token is None and not is_loopback(host):
@@ -70,9 +58,14 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
             listener.close()
             raise
         _listener, _listening = listener, (bound[0], bound[1])
-    acceptor = _Acceptor(listener, token, process_agent())
+    acceptor = _Acceptor(listener, token, agent())
     own_thread("acceptor", acceptor.run).start()
     return _listening
+
+
+def is_listening() -> bool:
+    """Whether a debugger can attach by itself."""
+    return _listening is not None
 
 
 def listen_privately(agent: Agent) -> tuple[str, int, str]:
@@ -122,25 +115,6 @@ def _forget_listeners() -> None:
             listener.close()
     _listening = _listener = _private_listener = None
     _lock = threading.Lock()
-
-
-def wait_for_client() -> None:
-    """Block until a client has attached and set its breakpoints."""
-    agent = process_agent()
-    if _listening is None and agent.client is None:
-        raise RuntimeError("dynamo_dap.wait_for_client() needs dynamo_dap.listen() or connect() first")
-    agent.configured.wait()
-    agent.eager_debugger.wait_until_configured()
-
-
-def is_client_connected() -> bool:
-    """Whether a client is attached."""
-    return process_agent().client is not None
-
-
-def breakpoint() -> None:
-    """Stop here in the attached client; nothing without one."""
-    stop_at(process_agent(), sys._getframe(1))
 
 
 class _Acceptor:
@@ -251,3 +225,12 @@ class _ListeningReceiver(AgentReceiver):
         self._is_closed = True
         self._connection.close()
         super().on_closed(problem)
+
+
+def process_information() -> ProcessInformation:
+    """Describe this process, without importing torch."""
+    try:
+        torch_version: str | None = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch_version = None
+    return ProcessInformation(os.getpid(), sys.executable, sys.version.split()[0], torch_version)

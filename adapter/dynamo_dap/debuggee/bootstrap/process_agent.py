@@ -6,18 +6,15 @@ Any thread; the agent lives as long as the process.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import os
 import signal
-import sys
 import threading
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
-from dynamo_dap.debuggee.bootstrap.breakpoint_hook import install_breakpoint_hook
-from dynamo_dap.debuggee.bootstrap.eager_pause import pause_eager
+from dynamo_dap.debuggee.bootstrap.stops import install_breakpoint_hook, pause_eager
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
-from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, CRASH_CELL_VARIABLE, ProcessInformation
+from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, CRASH_CELL_VARIABLE
 from dynamo_dap.protocol.options import AgentOptions
 
 _lock = threading.Lock()
@@ -94,12 +91,3 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("hooking into Dynamo")
         agent.print(f"dynamo-dap: cannot debug this torch: {type(error).__name__}: {error}\n", "important")
-
-
-def process_information() -> ProcessInformation:
-    """Describe this process, without importing torch."""
-    try:
-        torch_version: str | None = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        torch_version = None
-    return ProcessInformation(os.getpid(), sys.executable, sys.version.split()[0], torch_version)

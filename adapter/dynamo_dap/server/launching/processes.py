@@ -1,10 +1,26 @@
-"""The interface of a process that the server started, itself or through a terminal. Used on the loop."""
+"""A debugged program as a process of the server: what is asked of one, and one that is the server's own child.
+
+The child's output is captured (console ``internalConsole``). Used on the loop; one thread per child waits for its end
+and posts it. Lives from the start of the program to the end of the session, or to the restart.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
+import contextlib
+import logging
+import os
 import signal
-from typing import Protocol
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.server.errors import StartRefused
 
 
 class OwnedProcess(Protocol):
@@ -41,3 +57,235 @@ def death_by_signal(exit_code: int) -> str | None:
         return f"{signal.Signals(-exit_code).name} (signal {-exit_code})"
     except ValueError:
         return f"signal {-exit_code}"
+
+
+_CHUNK_BYTES = 64 * 1024
+_DRAIN_CHUNKS = 32
+"""More than a pipe holds: a descendant that goes on writing must not keep us at it for ever."""
+_REMEMBERED_CHARACTERS = 4000
+
+
+_GATHER_SECONDS = 0.003
+"""Without a buffer, a program writes small pieces, each ``^`` of a traceback by itself: they are gathered."""
+
+
+class OutputPump:
+    """Reads one pipe and hands out its text, decoded as UTF-8 across the borders of chunks."""
+
+    def __init__(self, descriptor: int, on_text: Callable[[str], None]) -> None:
+        """Take ``descriptor`` over and begin to read it on the running loop."""
+        self.descriptor = descriptor
+        self.recent = ""
+        """The last characters read."""
+        self._on_text = on_text
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._beginning = ""
+        """Of a line that waits for its end; handed out with what is read next."""
+        self._loop = asyncio.get_running_loop()
+        self._is_reading = True
+        self._gathering: asyncio.TimerHandle | None = None
+        os.set_blocking(descriptor, False)
+        self._loop.add_reader(descriptor, self._gather)
+
+    def flush(self, *, whole_lines: bool = False) -> None:
+        """Hand out what has been written so far: it precedes what is said next by other ways.
+
+        ``whole_lines``: what comes next is a line itself, so the beginning of a line waits for its end.
+        """
+        if self._is_reading:
+            self._read_chunk(whole_lines=whole_lines)
+
+    def drain(self) -> None:
+        """Hand out all that is in the pipe and stop reading.
+
+        When the process has ended, that is all it ever wrote, whoever else may still hold the pipe.
+        """
+        for _ in range(_DRAIN_CHUNKS):
+            if not self._is_reading or not self._read_chunk():
+                break
+        self.stop()
+        self._take(self._decoder.decode(b"", final=True))
+        self._hand_out("")
+
+    def stop(self) -> None:
+        """Stop reading; what is in the pipe stays there."""
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self.descriptor)
+            if self._gathering is not None:
+                self._gathering.cancel()
+
+    def close(self) -> None:
+        """Close the pipe."""
+        self.stop()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def _gather(self) -> None:
+        self._loop.remove_reader(self.descriptor)
+        self._gathering = self._loop.call_later(_GATHER_SECONDS, self._read_gathered)
+
+    def _read_gathered(self) -> None:
+        self._gathering = None
+        if self._is_reading:
+            self._read_chunk()
+        if self._is_reading:
+            self._loop.add_reader(self.descriptor, self._gather)
+
+    def _read_chunk(self, *, whole_lines: bool = False) -> bool:
+        """Read once. False when nothing is there now, or ever again."""
+        try:
+            data = os.read(self.descriptor, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.stop()
+            return False
+        self._take(self._decoder.decode(data), whole_lines=whole_lines)
+        return True
+
+    def _take(self, text: str, *, whole_lines: bool = False) -> None:
+        self.recent = (self.recent + text)[-_REMEMBERED_CHARACTERS:]
+        lines, newline, beginning = text.rpartition("\n") if whole_lines else (text, "", "")
+        if whole_lines and not newline:
+            self._beginning += beginning
+            return
+        self._hand_out(lines + newline)
+        self._beginning = beginning
+
+    def _hand_out(self, text: str) -> None:
+        text, self._beginning = self._beginning + text, ""
+        if text:
+            self._on_text(text)
+
+
+_log = logging.getLogger(__name__)
+
+_DISCARD = Path(__file__).with_name("discard_output.py")
+
+
+class ChildProcess:
+    """See ``OwnedProcess``. The child leads a session and process group of its own, with nothing to read on stdin.
+
+    It stays a zombie until ``close``, where the system allows that: as long as it is one, no other process group can
+    have its id, and a kill cannot hit a stranger.
+    """
+
+    def __init__(
+        self, command: Sequence[str], cwd: Path, environment: Mapping[str, str], on_output: Callable[[str, str], None]
+    ) -> None:
+        """Start ``command``. ``on_output`` gets pieces of text with their category, ``stdout`` or ``stderr``.
+
+        Raises:
+            StartRefused: the system could not start it.
+        """
+        self._loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[int | None] = self._loop.create_future()
+        try:
+            self._child = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            text = f"cannot start {command[0]}: {error.strerror or error}"
+            raise StartRefused(ErrorId.CANNOT_START, text) from None
+        _log.info("started process %d: %s", self._child.pid, command)
+        self._is_let_go = False
+        self._is_closed = False
+        self._outputs = OutputPump(_take_descriptor(self._child.stdout), lambda text: on_output(text, "stdout"))
+        self._errors = OutputPump(_take_descriptor(self._child.stderr), lambda text: on_output(text, "stderr"))
+        name = f"dynamo-dap end of process {self._child.pid}"
+        threading.Thread(target=self._wait_for_end, name=name, daemon=True).start()
+
+    @property
+    def recent_errors(self) -> str:
+        """The last lines on stderr."""
+        return self._errors.recent
+
+    def flush_output(self, *, whole_lines: bool) -> None:
+        """Pass on what is in the pipes."""
+        self._outputs.flush(whole_lines=whole_lines)
+        self._errors.flush(whole_lines=whole_lines)
+
+    def terminate(self) -> None:
+        """SIGTERM to the group."""
+        self._signal_group(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to the group."""
+        self._signal_group(signal.SIGKILL)
+
+    def let_go(self) -> None:
+        """Give the pipes to a process that reads them to nowhere: without a reader, the program would get SIGPIPE."""
+        if self._is_let_go or self.exited.done():
+            return
+        self._is_let_go = True
+        pipes = [self._outputs, self._errors]
+        for pump in pipes:
+            pump.stop()
+            os.set_blocking(pump.descriptor, True)
+        descriptors = [pump.descriptor for pump in pipes]
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_DISCARD), *map(str, descriptors)],
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        """Kill what is left of the group, unless let go, and close the pipes."""
+        if self._is_closed:
+            return
+        if not self._is_let_go:
+            self.kill()
+        self._is_closed = True
+        self._outputs.close()
+        self._errors.close()
+        if self.exited.done():
+            self._child.wait()
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        if not self._is_closed:
+            _log.info("%s to process group %d", number.name, self._child.pid)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child.pid, number)
+
+    def _wait_for_end(self) -> None:
+        """Wait without reaping where the system can do that (on the child's own thread)."""
+        if hasattr(os, "waitid"):
+            result = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
+            assert result is not None
+            exit_code = result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
+        else:
+            exit_code = self._child.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server is ending
+            self._loop.call_soon_threadsafe(self._ended, exit_code)
+
+    def _ended(self, exit_code: int) -> None:
+        _log.info("process %d ended with %d", self._child.pid, exit_code)
+        if self._is_closed:
+            self._child.wait()
+        elif not self._is_let_go:
+            self._outputs.drain()
+            self._errors.drain()
+        if not self.exited.done():
+            self.exited.set_result(exit_code)
+
+
+def _take_descriptor(pipe: IO[bytes] | None) -> int:
+    """Return a descriptor of our own for a pipe of ``Popen``, and close that."""
+    assert pipe is not None
+    descriptor = os.dup(pipe.fileno())
+    pipe.close()
+    return descriptor

@@ -1,12 +1,17 @@
-"""Turns ``launch`` arguments into a ``Job``: what is to be started, checked against the file system.
+"""Turns ``launch`` arguments into a ``Job``: what is to be started, with which Python and environment.
 
-Pure, except that it looks at files. The same ``Job`` can be started again.
+Pure, except that it looks at files. The same ``Job`` can be started again. An environment *change* maps a name to its
+new value, or to None when the variable is to be removed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +21,86 @@ from dynamo_dap.protocol.contract import ErrorId, Invitation, LaunchDescription
 from dynamo_dap.protocol.options import LaunchArguments
 from dynamo_dap.record.run import TRACE_VARIABLE, trace_folder
 from dynamo_dap.server.errors import StartRefused
-from dynamo_dap.server.launching import environment, interpreter
+
+Changes = dict[str, "str | None"]
+
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*$")
+_QUOTED = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")\s*(?:#.*)?$""")
+_COMMENT = re.compile(r"(?:^|\s+)#.*$")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def environment_changes(env: Mapping[str, str | None], env_file: str | None, cwd: Path) -> Changes:
+    """Return the changes that the user asked for; ``env`` wins over the file.
+
+    Raises:
+        StartRefused: the file cannot be read, or a name is not possible.
+    """
+    merged: Changes = {}
+    if env_file:
+        merged.update(_read_env_file(cwd / env_file))
+    merged.update(env)
+    for name, value in merged.items():
+        if not name or "=" in name or "\0" in name or (value is not None and "\0" in value):
+            raise StartRefused(ErrorId.INVALID_OPTION, f'"env": {name!r} cannot be an environment variable')
+    return merged
+
+
+def with_changes(base: Mapping[str, str], changed: Mapping[str, str | None]) -> dict[str, str]:
+    """Return ``base`` with the changes made."""
+    result = {name: value for name, value in base.items() if name not in changed}
+    result.update({name: value for name, value in changed.items() if value is not None})
+    return result
+
+
+def _read_env_file(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"envFile": cannot read {path}: {reason}') from None
+    assignments = (_ASSIGNMENT.match(line) for line in lines if not line.lstrip().startswith("#"))
+    return {found[1]: _value(found[2]) for found in assignments if found is not None}
+
+
+def _value(written: str) -> str:
+    quoted = _QUOTED.match(written)
+    if quoted is None:
+        return _COMMENT.sub("", written)
+    if quoted[1] is not None:
+        return quoted[1]
+    return re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), quoted[2])
+
+
+def _find_interpreter(python: str | list[str] | None, cwd: Path, environment: Mapping[str, str]) -> list[str]:
+    """Return the command that starts Python; the server's own Python when ``python`` is None.
+
+    Raises:
+        StartRefused: there is no such program, or it cannot be executed.
+    """
+    if python is None:
+        return [sys.executable]
+    command = [python] if isinstance(python, str) else python
+    if not command or not command[0]:
+        raise StartRefused(ErrorId.INVALID_OPTION, '"python" is empty; give the path of an interpreter')
+    return [_executable(command[0], cwd, environment), *command[1:]]
+
+
+def _executable(name: str, cwd: Path, environment: Mapping[str, str]) -> str:
+    if os.sep not in name:
+        found = shutil.which(name, path=environment.get("PATH", os.defpath))
+        if found is None:
+            raise StartRefused(ErrorId.INVALID_OPTION, f'"python": no {name!r} on the PATH')
+        return found
+    path = cwd / name
+    if not path.exists():
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"python": {path} does not exist')
+    if path.is_dir():
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"python": {path} is a directory, not an interpreter')
+    if not os.access(path, os.X_OK):
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"python": {path} is not executable')
+    return str(path)
+
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _ENTRY = _PACKAGE / "debuggee" / "bootstrap" / "entry.py"
@@ -31,7 +115,7 @@ class Job:
     arguments: list[str]
     python: list[str]
     cwd: Path
-    environment_changes: environment.Changes
+    environment_changes: Changes
     options: LaunchArguments
 
     @property
@@ -91,7 +175,7 @@ def prepare(options: LaunchArguments) -> Job:
         StartRefused: with a text that names the attribute and what is wrong with it.
     """
     cwd = _working_directory(options.cwd)
-    changes = environment.changes(options.env, options.env_file, cwd)
+    changes = environment_changes(options.env, options.env_file, cwd)
     if options.trace:
         changes.setdefault(TRACE_VARIABLE, str(trace_folder(cwd)))
     kind, target = _target(options, cwd)
@@ -99,7 +183,7 @@ def prepare(options: LaunchArguments) -> Job:
         kind=kind,
         target=target,
         arguments=_arguments(options.args),
-        python=interpreter.find(options.python, cwd, environment.apply(os.environ, changes)),
+        python=_find_interpreter(options.python, cwd, with_changes(os.environ, changes)),
         cwd=cwd,
         environment_changes=changes,
         options=options,

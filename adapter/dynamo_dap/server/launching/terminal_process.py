@@ -24,8 +24,8 @@ from dynamo_dap.protocol.messages import Event, Request, decode
 from dynamo_dap.protocol.types import ExitedEventBody, RunInTerminalRequestArguments
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.errors import StartRefused
-from dynamo_dap.server.launching.agent_listener import AgentListener
-from dynamo_dap.server.launching.environment import Changes
+from dynamo_dap.server.launching.listeners import AgentListener
+from dynamo_dap.server.launching.program import Changes
 from dynamo_dap.server.loop_connection import LoopConnection
 
 _log = logging.getLogger(__name__)

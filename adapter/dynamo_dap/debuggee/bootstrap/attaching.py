@@ -1,4 +1,4 @@
-"""``dynamo_dap.connect``: a program that was started without the debugger connects to a server that waits for it.
+"""``dynamo_dap.listen``, ``connect``, ``wait_for_client``, ``breakpoint``: for a program started without the debugger.
 
 Any thread of the program. The program outlives the debugger.
 """
@@ -6,15 +6,35 @@ Any thread of the program. The program outlives the debugger.
 from __future__ import annotations
 
 import socket
+import sys
 
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
-from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, process_information
+from dynamo_dap.debuggee.bootstrap.listening import is_listening, listen_for, process_information
+from dynamo_dap.debuggee.bootstrap.process_agent import process_agent
+from dynamo_dap.debuggee.bootstrap.stops import stop_at
 from dynamo_dap.protocol.access_tokens import read_token_file
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.contract import AUTHORIZE, introduction
 from dynamo_dap.protocol.streams import SocketStream
 
 _SECONDS = 20.0
+
+
+def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -> tuple[str, int]:
+    """Let a debugger attach at ``address`` (host and port, or a port on 127.0.0.1; port 0 takes a free one).
+
+    A client proves itself by a token: ``access_token``, else a random one that is written to a file only this user can
+    read, where a debugger of the same user finds it by itself.
+
+    Returns:
+        The host and port that clients attach to.
+
+    Raises:
+        ValueError: an address beyond this machine without an ``access_token``.
+        RuntimeError: this process is listening already.
+        OSError: the address cannot be bound, or the token cannot be written.
+    """
+    return listen_for(process_agent, address, access_token)
 
 
 def connect(address: tuple[str, int] | int, *, access_token: str | None = None) -> None:
@@ -45,3 +65,22 @@ def connect(address: tuple[str, int] | int, *, access_token: str | None = None) 
     except (RequestFailed, TimeoutError) as error:
         agent.detach_client()
         raise PermissionError(f"the debug server at {host}:{port} refused this program: {error}") from None
+
+
+def wait_for_client() -> None:
+    """Block until a client has attached and set its breakpoints."""
+    agent = process_agent()
+    if not is_listening() and agent.client is None:
+        raise RuntimeError("dynamo_dap.wait_for_client() needs dynamo_dap.listen() or connect() first")
+    agent.configured.wait()
+    agent.eager_debugger.wait_until_configured()
+
+
+def is_client_connected() -> bool:
+    """Whether a client is attached."""
+    return process_agent().client is not None
+
+
+def breakpoint() -> None:
+    """Stop here in the attached client; nothing without one."""
+    stop_at(process_agent(), sys._getframe(1))

@@ -1,21 +1,55 @@
-"""Sessions over TCP: one per connection, as many as come. Runs the loop on the main thread until a signal ends it."""
+"""Where sessions come from: one over stdin and stdout, as IDEs start debug adapters, or over TCP as many as come.
+
+Runs the loop on the main thread until the session ends, or a signal ends it: no program that the server launched may be
+left behind.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import secrets
+import signal
 import socket
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dynamo_dap.protocol.contract import ACCESS_TOKEN_VARIABLE
-from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.server.access import Access
-from dynamo_dap.server.session import Session
-from dynamo_dap.server.signals import on_end_signals
+from dynamo_dap.protocol.streams import PipeStream, SocketStream
+from dynamo_dap.server import handlers as _handlers  # noqa: F401 - registers the handlers
+from dynamo_dap.server.handling import serve
+from dynamo_dap.server.session import Access, Session
 from dynamo_dap.server.strangers import Strangers, connections_to
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def _on_end_signals(end: Callable[[], None]) -> Iterator[None]:
+    """Call ``end`` on the running loop at every signal that asks the process to end."""
+    loop = asyncio.get_running_loop()
+    for number in _ENDING:
+        loop.add_signal_handler(number, end)
+    try:
+        yield
+    finally:
+        for number in _ENDING:
+            loop.remove_signal_handler(number)
+
+
+def serve_pipes(stream: PipeStream) -> int:
+    """Serve one session and return the exit status of the process."""
+    return asyncio.run(_serve_pipes(stream))
+
+
+async def _serve_pipes(stream: PipeStream) -> int:
+    session = Session(stream, Access(), serve)
+    with _on_end_signals(session.end):
+        return await session.closed
+
 
 _log = logging.getLogger(__name__)
 
@@ -40,13 +74,13 @@ class Address:
         return cls(host.strip("[]") or "127.0.0.1", int(port))
 
 
-def serve(address: Address, access_token: str | None) -> int:
+def serve_tcp(address: Address, access_token: str | None) -> int:
     """Serve sessions until the process is told to end; return its exit status.
 
     Raises:
         CannotListen: the address is in use or invalid, or needs an access token.
     """
-    return asyncio.run(_serve(_listen(address, access_token is not None), access_token))
+    return asyncio.run(_serve_tcp(_listen(address, access_token is not None), access_token))
 
 
 def _listen(address: Address, has_token: bool) -> socket.socket:
@@ -67,7 +101,7 @@ def _listen(address: Address, has_token: bool) -> socket.socket:
         raise CannotListen(f"cannot listen on {where}: {error.strerror or error}") from None
 
 
-async def _serve(listening: socket.socket, access_token: str | None) -> int:
+async def _serve_tcp(listening: socket.socket, access_token: str | None) -> int:
     token = access_token if access_token is not None else secrets.token_urlsafe(32)
     host, port = listening.getsockname()[:2]
     _tell(f"dynamo-dap listens on {host}:{port}")
@@ -79,7 +113,7 @@ async def _serve(listening: socket.socket, access_token: str | None) -> int:
     def stop() -> None:
         accepting.cancel()
 
-    with on_end_signals(stop):
+    with _on_end_signals(stop):
         await asyncio.wait([accepting])
     await server.close()
     return 0
@@ -104,7 +138,7 @@ class _Server:
 
     def _begin_session(self, connected: socket.socket) -> None:
         _log.info("session with %s", connected.getpeername())
-        session = Session(SocketStream(connected), self._access, lambda: self._strangers.forget(cut_off))
+        session = Session(SocketStream(connected), self._access, serve, lambda: self._strangers.forget(cut_off))
 
         def cut_off() -> None:
             session.end()

@@ -1,0 +1,86 @@
+"""Stops in ordinary Python without debugpy: at ``breakpoint()``, at ``pause`` and on entry.
+
+``sys.breakpointhook`` is replaced once, for the life of the process, and called on whichever thread calls
+``breakpoint()``; without a client it does nothing: a program must not hang in a prompt that nobody sees. A pause uses a
+pending call, so that no trace function is needed and a program that is not paused pays nothing; it is requested on the
+agent's reader thread, for the main thread. ``stopOnEntry`` traces the main thread until the program's first line.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import types
+from typing import Any
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.frames import walk
+from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
+from dynamo_dap.debuggee.agent.stepping import Stop
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
+
+EAGER = "eager"
+
+
+def install_breakpoint_hook(agent: Agent) -> None:
+    """Have ``breakpoint()`` stop in the client of ``agent``, unless ``PYTHONBREAKPOINT`` chooses another debugger."""
+    if os.environ.get("PYTHONBREAKPOINT") in (None, ""):
+        sys.breakpointhook = lambda *args, **kwargs: stop_at(agent, sys._getframe(1))
+
+
+def stop_at(agent: Agent, frame: types.FrameType) -> None:
+    """Stop where ``frame`` called ``breakpoint()``."""
+    if agent.client is None or agent.is_holding:
+        return
+    if any(engine.stop_for_breakpoint_call(frame) for engine in agent.engines):
+        return
+    if agent.eager_debugger.is_active:
+        agent.eager_debugger.stop_at(frame)
+        return
+    _hold(agent, frame, "breakpoint", "Paused on breakpoint()")
+
+
+def _hold(agent: Agent, frame: types.FrameType, reason: str, description: str) -> None:
+    agent.hold(Stop(EAGER, reason, frames=lambda: agent.python_stack(frame), description=description))
+
+
+def pause_eager(agent: Agent, ident: int) -> bool:
+    """Pause the thread with Python's identifier ``ident`` if it is the main thread, at its next Python instruction.
+
+    Returns False for any other thread. A thread that is inside a trace is left to the engine, whose stop shows more.
+    """
+    if ident != threading.main_thread().ident:
+        return False
+    return call_on_main_thread(functools.partial(_hold_if_asked, agent))
+
+
+def _is_in_trace(filename: str) -> bool:
+    """Whether a frame of this file is there only while Dynamo compiles, as its wrappers of calls are not."""
+    return filename.endswith(("/convert_frame.py", "/symbolic_convert.py")) and is_torch_file(filename)
+
+
+def _hold_if_asked(agent: Agent) -> None:
+    frame = sys._getframe(2)
+    if any(_is_in_trace(one.f_code.co_filename) for one in walk(frame)):
+        return
+    if agent.steps.take_pause_request():
+        _hold(agent, frame, "pause", "Paused in ordinary Python")
+
+
+def stop_on_entry(agent: Agent, filename: str) -> None:
+    """Arrange that the calling thread stops at the first line that runs of the module code of ``filename``."""
+
+    def trace_call(frame: types.FrameType, _event: str, _argument: Any) -> Any:
+        if frame.f_code.co_filename == filename and frame.f_code.co_name == "<module>":
+            return trace_line
+        return None
+
+    def trace_line(frame: types.FrameType, _event: str, _argument: Any) -> Any:
+        sys.settrace(None)
+        frame.f_trace = None
+        _hold(agent, frame, "entry", "Paused on entry")
+        return None
+
+    sys.settrace(trace_call)

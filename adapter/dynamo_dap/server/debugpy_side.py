@@ -1,0 +1,274 @@
+"""debugpy as the other backend during one run of the debugged program: waiting for it, its session, losing it.
+
+Made when the session wants ordinary Python debugged; lives as long as its ``Debuggee``. A launched program's debugpy
+connects to the server (``launching.listeners``), which speaks to it as debugpy's own adapter does. A program that
+already listens for debugpy has such an adapter, a process that ``debugpy.listen`` started: the server evaluates code
+through its session, which brings the agent into the program. If debugpy fails, the session goes on without it. Used on
+the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import ErrorId, Invitation
+from dynamo_dap.protocol.messages import Event, Request, decode
+from dynamo_dap.protocol.options import LaunchArguments, SessionOptions
+from dynamo_dap.protocol.types import InitializeRequestArguments
+from dynamo_dap.server.backend import DEBUGPY, Backend
+from dynamo_dap.server.backend_events import BackendEvents
+from dynamo_dap.server.client import Client
+from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.ids import ALONE
+from dynamo_dap.server.ids import DEBUGPY as DEBUGPY_IDS
+from dynamo_dap.server.launching.listeners import DebugpyListener
+from dynamo_dap.server.loop_connection import LoopConnection, until_any
+
+_OURS = frozenset({"accessToken", "connect", "eager", "host", "mode", "port", "console", "env", "envFile"})
+"""Options that are no business of debugpy's; secrets and addresses among them."""
+
+
+class DebugpyBackend(Backend):
+    """The connection to debugpy's in-process server."""
+
+    async def introduce(
+        self,
+        client: InitializeRequestArguments,
+        options: SessionOptions,
+        given: dict[str, Any],
+        initialized: asyncio.Event,
+    ) -> None:
+        """Begin the session: ``given`` are the client's own ``launch`` or ``attach`` arguments.
+
+        Raises:
+            StartRefused: it refused, or did not answer in time.
+        """
+        timeout = options.launch_timeout
+        command = "launch" if isinstance(options, LaunchArguments) else "attach"
+        try:
+            await self.connection.request("initialize", client, timeout=timeout)
+            await self.connection.request(command, debugpy_arguments(options, given), timeout=timeout)
+        except RequestFailed as failure:
+            raise StartRefused(ErrorId.AGENT_REFUSED, f"debugpy in the program refused: {failure}") from None
+        except TimeoutError as error:
+            raise StartRefused(ErrorId.CONNECT_TIMEOUT, str(error)) from None
+        await until_any(timeout, initialized.wait())
+        if not initialized.is_set():
+            raise StartRefused(ErrorId.CONNECT_TIMEOUT, f"debugpy in the program was not ready within {timeout:g} s")
+
+
+def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of debugpy's ``launch`` or ``attach``."""
+    arguments = {name: value for name, value in given.items() if name not in _OURS and not name.startswith("__")}
+    arguments["justMyCode"] = options.just_my_code
+    # As the agent does it. Where all stop at once, a thread that reaches a breakpoint beside another is never told of.
+    arguments["stopAllThreadsOnSuspend"] = arguments["steppingResumesAllThreads"] = False
+    if isinstance(options, LaunchArguments):
+        # What the program prints is read from its pipes, or goes to a terminal.
+        arguments.pop("redirectOutput", None)
+        arguments["isOutputRedirected"] = options.console == "internalConsole"
+    return arguments
+
+
+def given_arguments(raw: msgspec.Raw) -> dict[str, Any]:
+    """Return the client's arguments as plain values."""
+    return msgspec.json.decode(bytes(raw), type=dict[str, Any] | None) or {}
+
+
+_log = logging.getLogger(__name__)
+
+_WITHOUT = "Ordinary Python is not debugged in this session; tracing and generated code are."
+
+
+class EagerSide:
+    """debugpy during one run of the program."""
+
+    def __init__(self, client: Client, events: BackendEvents, given: dict[str, Any]) -> None:
+        """``given`` are the client's ``launch`` or ``attach`` arguments."""
+        self.backend: DebugpyBackend | None = None
+        """Set while debugpy takes requests."""
+        self.is_adopted = False
+        """Whether it debugged the program before the agent was there."""
+        self.left = asyncio.Event()
+        """Set when debugpy's connection has ended."""
+        self._client = client
+        self._events = events
+        self._given = given
+        self._arrived = asyncio.Event()
+        self._coming: DebugpyBackend | None = None
+        self._listener = DebugpyListener(self._on_arrival)
+
+    @property
+    def invitation(self) -> Invitation:
+        """What the program has to be told."""
+        return self._listener.invitation
+
+    async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
+        """Wait until debugpy is here, or will not come; the user is told why."""
+        told = self._events.eager_problem
+        await until_any(timeout, self._arrived.wait(), told, agent_left.wait())
+        problem = told.result() if told.done() else None
+        if problem is None and not agent_left.is_set():
+            await until_any(timeout, self._arrived.wait(), agent_left.wait())
+        if self._coming is not None:
+            return True
+        if not agent_left.is_set():
+            self._client.output(
+                f"{problem or f'debugpy did not connect within {timeout:g} s'}. {_WITHOUT}", "important"
+            )
+        return False
+
+    async def introduce(self, options: SessionOptions) -> None:
+        """Begin the session with debugpy, which is here; the user is told when that fails."""
+        assert self._coming is not None, "debugpy is introduced when it is here"
+        initialized = self._events.initialized[DEBUGPY]
+        try:
+            await self._coming.introduce(self._client.initialize_arguments, options, self._given, initialized)
+        except StartRefused as refusal:
+            self._client.output(f"{refusal.text}. {_WITHOUT}", "important")
+            self._coming.connection.close()
+        else:
+            self.backend = self._coming
+
+    def close(self) -> None:
+        """Release everything."""
+        self._listener.close()
+        if self._coming is not None:
+            self._coming.connection.close()
+
+    def _on_arrival(self, connection: LoopConnection, process_id: int, parent_id: int | None) -> None:
+        if self._coming is not None:
+            _log.warning("a second debugpy (process %d, child of %s) is cut off", process_id, parent_id)
+            connection.close()
+            return
+        self._coming = DebugpyBackend(DEBUGPY, connection, self._events.take, self._on_closed)
+        self._coming.ids = DEBUGPY_IDS
+        self._arrived.set()
+
+    def _on_closed(self, backend: object, problem: str | None) -> None:
+        self.backend = None
+        self.left.set()
+        if problem is not None:
+            _log.error("the connection to debugpy broke: %s", problem)
+
+
+_log = logging.getLogger(__name__)
+
+_ENTRY = Path(__file__).resolve().parents[1] / "debuggee" / "bootstrap" / "entry.py"
+_GREETING_SECONDS = 3.0
+
+
+class AdoptedDebugpy(EagerSide):
+    """debugpy in a program that listened for it before the session, by way of its adapter."""
+
+    def __init__(
+        self, client: Client, events: BackendEvents, given: dict[str, Any], connection: LoopConnection
+    ) -> None:
+        """``connection`` is that to the adapter, which has greeted us."""
+        super().__init__(client, events, given)
+        self.is_adopted = True
+        self._coming = DebugpyBackend(DEBUGPY, connection, self._take, self._on_closed)
+        # The session with it begins before the client's.
+        self._coming.ids = ALONE
+        # The adapter in between gives requests other numbers.
+        self._coming.takes_cancel = False
+        self._initialized = asyncio.Event()
+
+    def _take(self, backend: Backend, event: Event) -> None:
+        if event.event == "initialized":
+            self._initialized.set()
+        if not event.event.startswith("debugpy") and not _is_telemetry(event):
+            self._events.take(backend, event)
+
+    async def bring_agent(self, options: SessionOptions, address: str, token: str) -> None:
+        """Begin the session with debugpy, and have the program connect its agent to ``address``.
+
+        Raises:
+            StartRefused: debugpy refused, or did not answer in time.
+        """
+        assert self._coming is not None
+        connection, timeout = self._coming.connection, options.launch_timeout
+        client = msgspec.structs.replace(
+            self._client.initialize_arguments,
+            supports_start_debugging_request=False,
+            supports_run_in_terminal_request=False,
+        )
+        refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        try:
+            await connection.request("initialize", client, timeout=timeout)
+            # It is answered only after ``configurationDone``, unless it is refused.
+            arguments = {**debugpy_arguments(options, self._given), "subProcess": False}
+            connection.send_request("attach", arguments, _refusal_to(refused))
+            await until_any(timeout, self._initialized.wait(), refused, self.left.wait())
+            if not self._initialized.is_set():
+                text = refused.result() if refused.done() else "debugpy's adapter was not ready"
+                raise StartRefused(ErrorId.CANNOT_ATTACH, f"the program's debugpy did not accept the debugger: {text}")
+            await connection.request("evaluate", _bringing(address, token), timeout=timeout)
+        except (RequestFailed, TimeoutError) as error:
+            text = f"the debug agent could not be brought into the program: {error}"
+            raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
+
+    async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
+        """It was here before us."""
+        return not self.left.is_set()
+
+    async def introduce(self, options: SessionOptions) -> None:
+        """The session has begun; requests may come."""
+        assert self._coming is not None
+        self._coming.ids = DEBUGPY_IDS
+        self.backend = self._coming
+
+
+def _bringing(address: str, token: str) -> dict[str, str]:
+    load = f"__import__('runpy').run_path({str(_ENTRY)!r}, run_name='dynamo_dap_entry')"
+    return {"expression": f"{load}['inject']({address!r}, {token!r})", "context": "repl"}
+
+
+def _refusal_to(refused: asyncio.Future[str]) -> Any:
+    def take(response: Any) -> None:
+        if not response.success and not refused.done():
+            refused.set_result(response.error_text)
+
+    return take
+
+
+class _TelemetryBody(msgspec.Struct):
+    category: str | None = None
+    output: str = ""
+
+
+def _is_telemetry(event: Event) -> bool:
+    return event.event == "output" and decode(event.body, _TelemetryBody, "output event").category == "telemetry"
+
+
+class Greeted:
+    """Receives what an adapter says before it is asked: debugpy's introduces itself."""
+
+    def __init__(self) -> None:
+        self.by_debugpy = asyncio.Event()
+
+    def on_request(self, request: Request) -> None:
+        """Nobody asks before ``initialize``."""
+
+    def on_event(self, event: Event) -> None:
+        """Look for its name."""
+        if event.event.startswith("debugpy") or (_is_telemetry(event) and b"debugpy" in bytes(event.body)):
+            self.by_debugpy.set()
+
+    def on_invalid_message(self, problem: str) -> None:
+        """It is not debugpy."""
+        _log.warning("invalid message while waiting for a greeting: %s", problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        """It is not debugpy."""
+
+
+async def is_greeted_by_debugpy(connection: LoopConnection, greeted: Greeted) -> bool:
+    """Whether debugpy's adapter is at the other end of ``connection``, whose receiver is ``greeted``."""
+    return await until_any(_GREETING_SECONDS, greeted.by_debugpy.wait()) and not connection.is_closed

@@ -1,0 +1,301 @@
+"""The requests that the server answers itself, or shares out to every backend. Plain functions on the loop.
+
+Importing this module registers them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import msgspec
+
+from dynamo_dap.protocol.access_tokens import is_loopback
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.options import AttachArguments, LaunchArguments, SessionOptions
+from dynamo_dap.protocol.types import (
+    BreakpointEventBody,
+    CancelArguments,
+    Capabilities,
+    ContinuedEventBody,
+    DisconnectArguments,
+    InitializeRequestArguments,
+    SetBreakpointsArguments,
+    SetDataBreakpointsArguments,
+    SetExceptionBreakpointsArguments,
+    SetFunctionBreakpointsArguments,
+    SetInstructionBreakpointsArguments,
+    TerminateArguments,
+    Thread,
+    ThreadEventBody,
+)
+from dynamo_dap.server import starting
+from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.breakpoints import Remembered, conditions_refused
+from dynamo_dap.server.capabilities import AGENT_CAPABILITIES, EAGER_CAPABILITIES, union
+from dynamo_dap.server.debuggee import Debuggee, StartMethod
+from dynamo_dap.server.debugpy_side import given_arguments
+from dynamo_dap.server.errors import RequestRefused
+from dynamo_dap.server.handling import NoArguments, broadcasts, handlers, handles
+from dynamo_dap.server.launching.options import read_options, target_of, unknown_attributes
+from dynamo_dap.server.launching.program import Job, prepare
+from dynamo_dap.server.routing import Answers, Merge, Sharing
+from dynamo_dap.server.session import Phase, Session
+
+
+@handles("initialize", InitializeRequestArguments, before_initialize=True)
+def initialize(session: Session, arguments: InitializeRequestArguments) -> Capabilities:
+    """Tell what handlers and agent can do together."""
+    if session.client.is_introduced:
+        raise RequestRefused(ErrorId.INITIALIZED_TWICE, "'initialize' was sent before")
+    session.client.introduce(arguments)
+    return union([AGENT_CAPABILITIES, EAGER_CAPABILITIES, *(handler.capabilities for handler in handlers.values())])
+
+
+@handles("launch", msgspec.Raw)
+def launch(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
+    """Start the program; it waits for ``configurationDone``."""
+    session.refuse_second_start()
+    options = read_options(raw, LaunchArguments, "launch")
+    session.check_access(options.access_token)
+    job = prepare(options)
+    _warn(session, raw, LaunchArguments)
+    debuggee = session.new_debuggee(StartMethod.LAUNCH, job.name)
+    session.job, session.given = job, given_arguments(raw)
+    return _initialized_after(
+        session, session.start(debuggee, starting.launch(debuggee, job, session.client, session.given))
+    )
+
+
+@handles("attach", msgspec.Raw)
+def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
+    """Connect to a program that listens."""
+    session.refuse_second_start()
+    options = read_options(raw, AttachArguments, "attach")
+    session.check_access(options.access_token)
+    target = target_of(options)
+    _warn(session, raw, AttachArguments)
+    # Over TCP "accessToken" is this server's; the program's can then be given in "connect".
+    token = target.access_token or (options.access_token if session.access.token is None else None)
+    name = f"{target.host}:{target.port}"
+    debuggee = session.new_debuggee(StartMethod.ATTACH, name, is_local=is_loopback(target.host))
+    start = starting.attach(debuggee, options, token, given_arguments(raw))
+    return _initialized_after(session, session.start(debuggee, start))
+
+
+async def _initialized_after(session: Session, start: Awaitable[None]) -> None:
+    await start
+    session.client.event("initialized")
+
+
+@broadcasts(
+    "configurationDone",
+    NoArguments,
+    brings=Capabilities(supports_configuration_done_request=True),
+    after_end=True,
+)
+def configuration_done(session: Session, raw: msgspec.Raw, arguments: NoArguments) -> Merge:
+    """Let the program run."""
+    session.is_configured = True
+    debuggee = session.debuggee
+
+    def merge(answers: Answers) -> None:
+        if debuggee is not None:
+            # After the answer, which has no body.
+            asyncio.get_running_loop().call_soon(debuggee.events.tell_early_stops)
+
+    return merge
+
+
+def _warn(session: Session, raw: msgspec.Raw, known: type[SessionOptions]) -> None:
+    for warning in unknown_attributes(raw, known):
+        session.client.output(warning)
+    given = given_arguments(raw)
+    if given.get("subProcess") is True and given.get("eager") is False:
+        session.client.output('"subProcess": child processes are debugged in eager sessions only.', "important")
+
+
+_NOT_FOR_NEW_PROCESSES = "setInstructionBreakpoints"
+
+
+class _RestartArguments(msgspec.Struct):
+    arguments: msgspec.Raw = msgspec.Raw(b"null")
+    """New ``launch`` arguments, if any."""
+
+
+@handles("restart", _RestartArguments, brings=Capabilities(supports_restart_request=True))
+async def restart(session: Session, arguments: _RestartArguments) -> None:
+    """Kill the program and launch it again."""
+    job = _next_job(session, arguments.arguments)
+    await _discard(session)
+    debuggee = session.new_debuggee(StartMethod.LAUNCH, job.name)
+    try:
+        await session.start(debuggee, _bring_up(session, debuggee, job))
+    except BaseException:
+        session.give_up("The program could not be started again.")
+        raise
+    session.job = job
+    if session.is_configured:
+        # Not awaited: the answer to ``restart`` is to precede the first stop.
+        for backend in debuggee.backends:
+            backend.send("configurationDone", None, lambda response: None)
+
+
+def _next_job(session: Session, raw: msgspec.Raw) -> Job:
+    if session.phase is not Phase.RUNNING:
+        raise RequestRefused(ErrorId.NOT_RESTARTABLE, "there is no running program to restart")
+    if session.job is None or session.debuggee is None or session.debuggee.start_method is not StartMethod.LAUNCH:
+        text = "a program that was attached to cannot be restarted from here: it was not started from here"
+        raise RequestRefused(ErrorId.NOT_RESTARTABLE, text)
+    if bytes(raw) == b"null":
+        return prepare(session.job.options)
+    options = read_options(raw, LaunchArguments, "restart")
+    return prepare(options)
+
+
+async def _discard(session: Session) -> None:
+    """End the present life silently: for the IDE, the session goes on."""
+    old = session.debuggee
+    assert old is not None
+    session.phase = Phase.STARTING
+    old.events.is_silent = True
+    for thread_id in old.events.stopped_threads.held:
+        # VS Code would take the first stop that was not continued for the present one.
+        session.client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=False))
+    for thread_id in old.events.stopped_threads.ever_stopped:
+        session.client.event("thread", ThreadEventBody(reason="exited", thread_id=thread_id))
+    await old.leave(kill=True)
+    old.close()
+
+
+async def _bring_up(session: Session, debuggee: Debuggee, job: Job) -> None:
+    await starting.launch(debuggee, job, session.client, session.given)
+    session.breakpoints.forget_process()
+    for remembered in session.breakpoints.in_force():
+        if remembered.command != _NOT_FOR_NEW_PROCESSES:
+            await _arm_again(session, debuggee, remembered, job.options.launch_timeout)
+
+
+async def _arm_again(session: Session, debuggee: Debuggee, remembered: Remembered, timeout: float) -> None:
+    answers: list[tuple[Backend, msgspec.Raw]] = []
+    for backend in debuggee.backends:
+        arguments = remembered.share(backend, remembered.arguments)
+        if arguments is None:
+            continue
+        try:
+            raw = await backend.connection.request(remembered.command, arguments, timeout=timeout)
+        except (RequestFailed, TimeoutError) as error:
+            session.client.output(f"Not set again after the restart: {error}", "important")
+            continue
+        answers.append((backend, raw))
+    if answers:
+        for breakpoint_ in session.breakpoints.merge(remembered, answers).breakpoints or []:
+            session.client.event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=breakpoint_))
+
+
+@broadcasts("setBreakpoints", SetBreakpointsArguments)
+def set_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetBreakpointsArguments) -> Sharing:
+    """Line breakpoints of one source."""
+    source = arguments.source
+    if not source.path and not source.source_reference:
+        text = "setBreakpoints arguments: a source needs a path or a reference - at `$.source`"
+        raise RequestRefused(ErrorId.INVALID_ARGUMENTS, text)
+    key = source.path or f"{source.name} {source.source_reference}"
+    count = len(arguments.breakpoints if arguments.breakpoints is not None else arguments.lines or [])
+    return _remember(session, "setBreakpoints", key, raw, count)
+
+
+@broadcasts(
+    "setFunctionBreakpoints", SetFunctionBreakpointsArguments, brings=Capabilities(supports_function_breakpoints=True)
+)
+def set_function_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetFunctionBreakpointsArguments) -> Sharing:
+    """Breakpoints by the name of the function."""
+    return _remember(session, "setFunctionBreakpoints", "", raw, len(arguments.breakpoints))
+
+
+@broadcasts(
+    "setInstructionBreakpoints",
+    SetInstructionBreakpointsArguments,
+    brings=Capabilities(supports_instruction_breakpoints=True),
+)
+def set_instruction_breakpoints(
+    session: Session, raw: msgspec.Raw, arguments: SetInstructionBreakpointsArguments
+) -> Sharing:
+    """Breakpoints on instructions of a disassembly. A new process has other addresses: they are not set again."""
+    return _remember(session, "setInstructionBreakpoints", "", raw, len(arguments.breakpoints))
+
+
+@broadcasts("setDataBreakpoints", SetDataBreakpointsArguments, brings=Capabilities(supports_data_breakpoints=True))
+def set_data_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetDataBreakpointsArguments) -> Sharing:
+    """Breakpoints on what happens to variables while Dynamo traces."""
+    return _remember(session, "setDataBreakpoints", "", raw, len(arguments.breakpoints))
+
+
+@broadcasts("setExceptionBreakpoints", SetExceptionBreakpointsArguments)
+def set_exception_breakpoints(
+    session: Session, raw: msgspec.Raw, arguments: SetExceptionBreakpointsArguments
+) -> Sharing:
+    """Filters of exceptions, ours among them."""
+    count = len(arguments.filters) + len(arguments.filter_options or [])
+    return _remember(session, "setExceptionBreakpoints", "", raw, count, conditions_refused(raw))
+
+
+def _remember(
+    session: Session, command: str, key: str, raw: msgspec.Raw, count: int, refused: dict[int, str] | None = None
+) -> Sharing:
+    remembered = Remembered(command, key, raw, count, refused=refused or {})
+
+    def merge(answers: Answers) -> object:
+        return session.breakpoints.merge(remembered, answers)
+
+    return Sharing(merge, remembered.share)
+
+
+class _ThreadsBody(msgspec.Struct):
+    threads: list[Thread] = []
+
+
+@broadcasts("threads", NoArguments, after_end=True)
+def threads(session: Session, raw: msgspec.Raw, arguments: NoArguments) -> Merge:
+    """List them."""
+    return _merge
+
+
+def _merge(answers: Answers) -> object:
+    if len(answers) == 1:
+        return answers[0][1]
+    # Both name the same threads; debugpy, which comes last, does so in the order in which they were started.
+    known: dict[int, Thread] = {}
+    for _, raw in reversed(answers):
+        for thread in msgspec.json.decode(bytes(raw), type=_ThreadsBody).threads:
+            known.setdefault(thread.id, thread)
+    return _ThreadsBody(list(known.values()))
+
+
+@handles("cancel", CancelArguments, brings=Capabilities(supports_cancel_request=True))
+def cancel(session: Session, arguments: CancelArguments) -> None:
+    """Cancel a request or a progress. Always a success: what has been answered meanwhile needs no cancelling."""
+    if arguments.request_id is not None and not session.cancel_task(arguments.request_id):
+        session.router.cancel(arguments.request_id)
+    if arguments.progress_id is not None and not session.cancel_start(arguments.progress_id):
+        session.router.cancel_progress(arguments.progress_id)
+
+
+@handles("terminate", TerminateArguments, brings=Capabilities(supports_terminate_request=True))
+def terminate(session: Session, arguments: TerminateArguments) -> None:
+    """Ask the program to end by itself."""
+    session.terminate()
+
+
+@handles(
+    "disconnect",
+    DisconnectArguments,
+    brings=Capabilities(support_terminate_debuggee=True),
+    before_initialize=True,
+)
+def disconnect(session: Session, arguments: DisconnectArguments) -> Awaitable[None]:
+    """End the session: kill what was launched or let go what was attached to, unless told otherwise."""
+    # Begun at once, and not by a task that has yet to start: clients may close the connection in the next moment.
+    session.end(kill=arguments.terminate_debuggee)
+    return session.wait_until_program_left()
