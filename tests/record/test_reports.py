@@ -392,3 +392,25 @@ def test_the_same_break_and_the_same_size_are_told_once(tmp_path: Path) -> None:
         "torch._dynamo.maybe_mark_dynamic(x, 0) before the first call, or torch.compile(..., dynamic=True)"
     ]
     assert any(one == "size 0 of x in fn" for one in sized.facts)
+
+
+def test_a_size_that_was_to_vary_and_does_not_is_told(tmp_path: Path) -> None:
+    """As tlparse's table of specializations does, and what to do about it."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n\n\n"
+        "@torch.compile(backend='eager', dynamic=True)\ndef fn(x, y):\n"
+        "    if x.shape[0] == 5:  #@asked\n        x = x + 1\n"
+        "    return x.sum() + (y * 2 if y.shape[0] > 3 else y).sum()\n\n\n"
+        "fn(torch.ones(5), torch.ones(7))  #@called\n",
+        encoding="utf-8",
+    )
+    command("run", "program.py", folder=tmp_path)
+    (item,) = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))
+    lines = Fixture(program)
+    assert item.title == "In fn size 0 of x was to vary, but this line holds for 5 only"
+    assert item.place is not None
+    assert item.place.line == lines.line("asked")
+    assert [place.line for place in item.callers] == [lines.line("called")]
+    printed = command("report", folder=tmp_path).stdout
+    assert "size 0 of x was to vary" in printed

@@ -188,7 +188,7 @@ class LaunchArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
     ] = "internalConsole"
     trace: Annotated[
         bool,
-        _described('Have torch write its own trace as well, for "dynamo-dap report --html" (needs tlparse).'),
+        _described('Have torch write its own trace as well, for "dynamo-dap report --tlparse".'),
     ] = False
     no_debug: bool = False
     """An IDE's own: Run Without Debugging."""

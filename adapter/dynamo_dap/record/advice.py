@@ -25,6 +25,7 @@ _GRADIENT = re.compile(r"tensor '(?P<name>.+)' requires_grad mismatch")
 _NO_TENSOR = re.compile(r"expected type of '(?P<name>.+)' to be a tensor type")
 _EQUAL = re.compile(r"(?P<name>.+?) (?:==|is) (?P<then>.+)")
 _CACHE = re.compile(r"^(?P<root>.*?(?:cache|past_key|\bkv\b)\w*(?:'\])?)|\.(?:keys|values)\b", re.IGNORECASE)
+_SIZE_OF = re.compile(r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\]")
 _INTERMEDIATE = re.compile(r"___stack\d+")
 _VALUES = 8
 
@@ -43,6 +44,7 @@ class Kind(Enum):
     LIMIT = "limit"
     BREAK = "graph break"
     CHANGE = "recompile"
+    SPECIALIZED = "specialized"
 
 
 @dataclass
@@ -75,7 +77,7 @@ class Item:
 def what_to_do(session: Session, only: CompiledFunction | None = None) -> list[Item]:
     """Return everything that a user may act on, of one function or of all: failures first, then what costs most."""
     functions = session.functions if only is None else [only]
-    items = [*_failures(functions), *_limits(functions), *_breaks(functions)]
+    items = [*_failures(functions), *_limits(functions), *_breaks(functions), *_specialized(functions)]
     items += _merged([item for function in functions for item in changes_of(function)])
     order = list(Kind)
     return sorted(items, key=lambda one: (order.index(one.kind), -one.seconds, -len(one.compiles)))
@@ -194,6 +196,34 @@ def _broken(known: _Break) -> Item:
 def _list(names: list[str]) -> str:
     more = f" and {len(names) - _VALUES} more" if len(names) > _VALUES else ""
     return ", ".join(names[:_VALUES]) + more
+
+
+# -- sizes that were to vary ---------------------------------------------------------------------------------------
+
+
+def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
+    """Return the sizes that were symbols, as they were marked or had varied, until the code asked for a constant."""
+    found: dict[tuple[str, Place | None], Item] = {}
+    for function, compiled in _compiles(functions):
+        for one in compiled.specializations:
+            name, _, value = one.expression.rpartition(" == ")
+            size = _SIZE_OF.fullmatch(name)
+            name = name if size is None else f"size {size['index']} of {size['name']}"
+            advice = [
+                "each other value is compiled again: to have one compile for all, let the line not ask for a constant",
+                "where only this value comes: do not mark it as dynamic",
+            ]
+            item = Item(
+                Kind.SPECIALIZED,
+                f"In {compiled.name} {name} was to vary, but this line holds for {value} only",
+                advice=advice,
+                link=DYNAMIC,
+                place=one.place,
+            )
+            item = found.setdefault((one.expression, one.place), item)
+            item.compiles.append(compiled.id)
+            item.callers = _called([*item.callers, caller_of(function, compiled)])
+    yield from found.values()
 
 
 # -- what changed from call to call --------------------------------------------------------------------------------

@@ -382,7 +382,7 @@ def _sizes(compiled: Compile) -> str:
         f"<li><code>{escape(one.text or one.expression)}</code>{_at(' from', one.place)}</li>" for one in conditions
     ]
     listed = f"<ul>{''.join(told)}</ul>" if told else ""
-    title = f"{len(rows)} sizes that may vary, {len(told)} conditions on them"
+    title = f"{counted(len(rows), 'size')} that may vary, {counted(len(told), 'condition')} on sizes"
     return _folded(title, table + listed) if rows or told else ""
 
 

@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a program and record what torch.compile does; look at it with: dynamo-dap report",
     )
     parser.add_argument(
-        "--trace", action="store_true", help="write torch's own trace too, for: dynamo-dap report --html"
+        "--trace", action="store_true", help="write torch's own trace too, for: dynamo-dap report --tlparse"
     )
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
     parser.add_argument("-m", dest="module", help="run a module instead of a file")

@@ -20,7 +20,13 @@ from dynamo_dap.record.texts import counted, recorded_line
 _COMPILES = 15
 _ITEMS = 12
 _ADVICE = 4
-_COLORS = {Kind.FAILED: "red", Kind.LIMIT: "red", Kind.BREAK: "yellow", Kind.CHANGE: "cyan"}
+_COLORS = {
+    Kind.FAILED: "red",
+    Kind.LIMIT: "red",
+    Kind.BREAK: "yellow",
+    Kind.CHANGE: "cyan",
+    Kind.SPECIALIZED: "magenta",
+}
 
 
 def print_report(session: Session, console: Console, only: CompiledFunction | None = None) -> None:

@@ -83,7 +83,8 @@ export const test = base.extend<PerTest, PerWorker>({
     picture: async ({ window }, use) => {
         await mkdir(output, { recursive: true });
         const take: TakePicture = async (name) => {
-            await window.screenshot({ path: join(output, `${name}.png`) });
+            // What flashes for a moment is not for pictures.
+            await window.screenshot({ path: join(output, `${name}.png`), animations: "disabled" });
         };
         await use(take);
     },
