@@ -65,7 +65,7 @@ def test_another_interpreter_runs_the_program(session: Session, tmp_path: Path) 
     del configuration["program"]
     session.initialize()
     text = session.refusal("launch", configuration)
-    assert f"{python} -m pip install dynamo-dap" in text
+    assert f"{python} -m pip install bytecode debugpy msgspec" in text
 
     environment.add_all_packages()
     with session.configuring("launch", configuration):

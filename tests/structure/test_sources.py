@@ -56,12 +56,17 @@ def test_no_module_is_larger_than_a_person_reads() -> None:
     assert not {path: size for path, size in sizes.items() if size > MAXIMUM_LINES}
 
 
+def _read_by_users() -> dict[Path, str]:
+    files = [path for path in tracked_files() if path.suffix in (".md", ".json", ".ts") or ADAPTER in path.parents]
+    return {path: path.read_text(encoding="utf-8", errors="replace") for path in files}
+
+
 def test_users_read_one_form_of_run_time() -> None:
-    read_by_users = [
-        path for path in tracked_files() if path.suffix in (".md", ".json", ".ts") or ADAPTER in path.parents
-    ]
-    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in read_by_users}
-    assert not [path for path, text in texts.items() if re.search(r"\bRun time\b", text)]
+    assert not [path for path, text in _read_by_users().items() if re.search(r"\bRun time\b", text)]
+
+
+def test_nobody_is_told_to_install_us_by_a_name_that_anybody_may_register() -> None:
+    assert not [path for path, text in _read_by_users().items() if re.search(r"pip install dynamo[-_]dap", text)]
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:

@@ -1,4 +1,4 @@
-/** The commands of the palette that need no session, and the links over tests. */
+/** The commands of the palette that need no session, and the links over models and tests. */
 
 import { expect, test } from "./harness/test.js";
 
@@ -65,4 +65,14 @@ test("the link over a test of pytest debugs that test alone", async ({ vscode, w
     await page.keyboard.press("F5");
     await debug.waitForEnd();
     await expect(debug.consoleRows().filter({ hasText: "1 passed" }).first()).toBeVisible();
+});
+
+test("a model that is compiled by a call has the link over its forward", async ({ vscode, workspace, picture }) => {
+    const lines = ["import torch", "", "", "class Tiny(torch.nn.Module):", "    def forward(self, x):", "        return x * 2", "", ""];
+    lines.push("model = Tiny()", "compiled = torch.compile(model, backend='eager')", "print(compiled(torch.ones(2)).sum())", "");
+    await workspace.write("tiny.py", lines.join("\n"));
+    await vscode.openFile("tiny.py");
+    await vscode.editor.area.locator(".codelens-decoration a", { hasText: "Debug tracing" }).click();
+    await vscode.debug.waitForStop(/^Tiny.forward tiny.py 6:/);
+    await picture("lens-of-model");
 });

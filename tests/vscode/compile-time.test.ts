@@ -79,6 +79,23 @@ test("hovers, watches and the Debug Console evaluate; the graph so far is a docu
     await expect((await debug.evaluate("ctx.print_graph()")).filter({ hasText: "l_x_ + l_y_" }).first()).toBeVisible();
 });
 
+test("values stand at the ends of the lines that gave them, and of no earlier ones", async ({ vscode, workspace, picture }) => {
+    const { debug, editor } = vscode;
+    const lines = ["import torch", "", "", "@torch.compile(backend='eager')", "def attend(x):", "    q, k, v = x.chunk(3, dim=-1)"];
+    lines.push("    q = q.view(4, 15, 4, 8).transpose(1, 2)", "    return (q.sum() + k.sum() + v.sum()).relu()", "", "");
+    lines.push("attend(torch.ones(4, 15, 96))", "");
+    await workspace.write("attend.py", lines.join("\n"));
+    await vscode.openFile("attend.py");
+    await editor.setBreakpoint(8);
+    await vscode.startDebugging();
+    await debug.waitForStop(/^attend attend.py 8:/);
+    await expect.poll(() => editor.lineText(7)).toContain("q: f32[4, 4, 15, 8]");
+    const chunk = await editor.lineText(6);
+    expect(chunk).toContain("k: f32[4, 15, 32]");
+    expect(chunk, "what q is now is not what this line gave").not.toContain("q: f32");
+    await picture("inline-values");
+});
+
 test("a hit count, a condition and a log message decide at breakpoints", async ({ vscode, workspace }) => {
     const { debug, editor, page } = vscode;
     const file = "graph_break.py";

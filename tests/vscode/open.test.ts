@@ -5,8 +5,9 @@ import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
-import { cache } from "./harness/places.js";
+import { cache, output } from "./harness/places.js";
 import { expect, test } from "./harness/test.js";
+import { Workbench } from "./harness/workbench.js";
 
 const START_MILLISECONDS = 2 * 60_000;
 
@@ -17,6 +18,7 @@ test("the printed address opens VS Code, and Ctrl+C ends it", async ({ page }) =
         await page.goto(address, { waitUntil: "domcontentloaded" });
         const explorer = page.locator(".explorer-folders-view .monaco-list-row");
         await expect(explorer.filter({ hasText: "basic.py" })).toBeVisible({ timeout: START_MILLISECONDS });
+        await runWithHints(new Workbench(page));
         // A terminal sends it to make, npm and all else that runs in the foreground.
         process.kill(-(opener.pid ?? NaN), "SIGINT");
         await expect.poll(() => opener.exitCode ?? opener.signalCode, { timeout: 30_000 }).not.toBeNull();
@@ -41,6 +43,15 @@ test("an installed code gets the extension and opens the fixtures", async ({}, i
     const settings = join(cache, "open-workspace/fixtures/.vscode/settings.json");
     expect(JSON.parse(await readFile(settings, "utf8"))).toHaveProperty(["dynamo.python"]);
 });
+
+/** What a newcomer sees first: F5 runs the file in the editor, and the shapes stand in its lines then. */
+async function runWithHints(vscode: Workbench): Promise<void> {
+    await vscode.openFile("graph_break.py");
+    await vscode.startDebugging();
+    await vscode.debug.waitForEnd();
+    await expect.poll(() => vscode.editor.text(), { timeout: 60_000 }).toContain("scaled: f32[2, 3] = total * 2");
+    await vscode.page.screenshot({ path: join(output, "make-vscode.png") });
+}
 
 function open(environment: NodeJS.ProcessEnv): ChildProcess {
     const env = { ...process.env, ...environment };

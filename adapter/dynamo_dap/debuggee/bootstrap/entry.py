@@ -51,7 +51,7 @@ def main() -> None:
             + str(error)
             + "); run: "
             + sys.executable
-            + " -m pip install dynamo-dap"
+            + " -m pip install bytecode debugpy msgspec"
         )
     if is_child:
         run_child(sys.argv[2:])
