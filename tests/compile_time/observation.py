@@ -7,6 +7,7 @@ A program is a function that is given ``compiled``, makes what it compiles afres
 from __future__ import annotations
 
 import collections
+import copy
 import dis
 import random
 import re
@@ -18,9 +19,10 @@ from typing import Any
 
 import torch
 import torch._dynamo
+from torch._dynamo import bytecode_transformation, pgo
 from torch._dynamo.convert_frame import register_bytecode_hook
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import CleanupManager, counters
 
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 
@@ -34,6 +36,8 @@ class Observation:
     bytecode: list[str] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     compiles: dict[str, int] = field(default_factory=dict)
+    counters: Any = None
+    """Everything else that torch counts and numbers, and what it remembers of sizes."""
     steps: int = 0
     lines: int = 0
     random_state: Any = None
@@ -61,18 +65,25 @@ def normalised(text: str) -> str:
 
 
 def observe(
-    program: Callable[..., list[Any]], watch: Callable[[TracedFrame], None] | None = None, **options: Any
+    program: Callable[..., list[Any]],
+    watch: Callable[[TracedFrame], None] | None = None,
+    *,
+    runs: int = 1,
+    **options: Any,
 ) -> Observation:
     """Run ``program(compiled)`` and note everything; ``watch(frame)`` is called at every line that is traced.
 
     ``compiled(function)`` compiles with a backend that runs the graph as it is; ``options`` go to ``torch.compile``.
+    Of several ``runs`` the later ones are served by what the first one compiled, as far as they can be.
     """
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(0)
     random.seed(0)
+    number, cleanups = _next_number(), CleanupManager.count
     seen = Observation()
     codes: list[types.CodeType] = []
+    results: list[Any] = []
 
     def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         shapes = [str(getattr(each, "shape", each)) for each in inputs]
@@ -89,7 +100,8 @@ def observe(
     handle = register_bytecode_hook(note_bytecode)
     try:
         with _hooks(seen, watch):
-            results = program(lambda function: torch.compile(function, backend=backend, **options))
+            for _ in range(runs):
+                results += program(lambda function: torch.compile(function, backend=backend, **options))
     finally:
         handle.remove()
     seen.results = [_plain(each) for each in results]
@@ -97,10 +109,21 @@ def observe(
     seen.compiles = {
         normalised(f"{group}.{name}"): count for group in _COUNTED for name, count in counters[group].items()
     }
+    seen.counters = (
+        normalised(repr({group: dict(each) for group, each in counters.items()})),
+        _next_number() - number,
+        CleanupManager.count - cleanups,
+        repr(pgo.get_code_state()),
+    )
     for code in dict.fromkeys(codes):
         for entry in torch._dynamo.eval_frame._debug_get_cache_entry_list(code):
             seen.guards.append(normalised(f"{code.co_name}: {entry.guard_manager}"))
     return seen
+
+
+def _next_number() -> int:
+    """Return the number that torch gives next to a name that it makes up."""
+    return next(copy.copy(bytecode_transformation._unique_id_counter))
 
 
 def _example(node: Any) -> str:

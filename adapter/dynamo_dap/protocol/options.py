@@ -26,6 +26,12 @@ LISTINGS = {
     STATEMENTS: "As Python: each group of instructions as the statement that it is.",
     INSTRUCTIONS: "As bytecode: each instruction, with what it is for.",
 }
+REPLAY = "replay"
+GENERATED = "generated"
+CACHED_CALLS = {
+    REPLAY: "Trace the call once more, for looking only: its lines are stopped at with real values.",
+    GENERATED: "Stop in the generated code alone: at breakpoints of mode run-time, and when stepping in.",
+}
 CONSOLES = {
     "internalConsole": "Output goes to the Debug Console; the program has no input.",
     "integratedTerminal": "The program runs in a terminal in the editor.",
@@ -77,6 +83,9 @@ class DebuggingOptions(Struct, rename="camel", frozen=True, kw_only=True):
     stop_on_generated_code: Annotated[bool, _described("Stop on entry of every function that Dynamo generated.")] = (
         False
     )
+    cached_calls: Annotated[
+        str, _one_of("Where a call stops that the cache serves, which Dynamo does not trace any more.", CACHED_CALLS)
+    ] = REPLAY
     listing: Annotated[str, _one_of("How code that Dynamo generated is shown.", LISTINGS)] = STATEMENTS
     trace_instructions: Annotated[
         bool,

@@ -287,6 +287,10 @@ class BreakpointTable:
         groups = self._tables.by_path.values()
         return [one for group in groups for one in group if one.verified and one.mode == mode]
 
+    def any_line_without_mode(self) -> bool:
+        """Whether some line breakpoint that can be hit was set for no mode."""
+        return any(one.verified and one.mode is None for group in self._tables.by_path.values() for one in group)
+
     @property
     def functions(self) -> tuple[FunctionEntry, ...]:
         """The function breakpoints whose conditions can be understood."""

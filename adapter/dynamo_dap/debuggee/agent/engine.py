@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import Step, Steps, Stop
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.options import AgentOptions
@@ -236,6 +237,25 @@ class NoProcess:
 
     def invite_children(self, options: AgentOptions) -> None:
         """There are none."""
+
+
+class CachedCalls(Protocol):
+    """What stops in calls of compiled functions that the cache serves, if anything does."""
+
+    def are_wanted(self) -> bool:
+        """Whether any such call may have to stop. Asked whenever something is armed; any thread."""
+
+    def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
+        """Whether something is armed in a call that runs these lines, by file, of these functions (qualified names)."""
+
+    def wants_step(self, step: Step) -> bool:
+        """Whether a step in progress may end in such a call."""
+
+    def stop_in(self, call: CachedCall) -> Mapping[str, frozenset[int]] | None:
+        """Stop where the call is to stop, before it begins; return its lines, by file, or None when that failed.
+
+        On the thread that makes the call.
+        """
 
 
 class Host(Protocol):

@@ -138,6 +138,8 @@ def _code_of(spec: importlib.machinery.ModuleSpec | None) -> types.CodeType | No
 def _new_main(path: str | None, spec: importlib.machinery.ModuleSpec | None) -> None:
     module = types.ModuleType("__main__")
     module.__dict__["__builtins__"] = __builtins__
+    if sys.version_info < (3, 14):  # as Python/pylifecycle.c: add_main_module
+        vars(module)["__annotations__"] = {}
     module.__spec__ = spec
     if spec is not None:
         module.__package__ = spec.parent

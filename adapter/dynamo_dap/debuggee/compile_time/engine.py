@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
+from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls, applies_here
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.compile_stops import CompileStops
 from dynamo_dap.debuggee.compile_time.data_watch import DataWatch
@@ -34,6 +35,7 @@ from dynamo_dap.debuggee.compile_time.stepping import (
 from dynamo_dap.debuggee.compile_time.stop_texts import data_changed, explain, headline
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_internals.real_values import Limits, limit_real_values
+from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, frame_at_comptime_breakpoint
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINES, TranslatorHooks
 from dynamo_dap.protocol.contract import COMPILE_TIME
@@ -58,6 +60,7 @@ class CompileTimeEngine:
         self._watches_every_line = False
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
         self._data_watch = DataWatch()
+        self.cached_calls = ReplayedCalls(host)
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
 
@@ -89,6 +92,7 @@ class CompileTimeEngine:
             progress = self._progress_of(frame)
             progress.position += 1
             line = frame.line
+            self.cached_calls.came_to(frame.path, line)
             lines = self._host.breakpoints.lines_in(frame.path)
             if self._watches_every_line or (lines is not None and line in lines):
                 self._visit(frame, progress, () if lines is None else lines.get(line, ()))
@@ -177,7 +181,10 @@ class CompileTimeEngine:
             self._stop(point, "pause")
         elif (step := self._host.steps.current()) is not None:
             ended = outcome(step, point)
-            if ended is not Outcome.GO_ON:
+            if ended is Outcome.STOP_AFTER_RESTART and retraced_call() is not None:
+                # Nothing of what the user sees has begun again: the step goes on from where it is.
+                step.origin = self._origin(point, sys._getframe())
+            elif ended is not Outcome.GO_ON:
                 self._stop(point, "step", restarted=ended is Outcome.STOP_AFTER_RESTART)
 
     def _may_pause(self, point: TracePoint) -> bool:
@@ -188,7 +195,7 @@ class CompileTimeEngine:
             return []
         candidates: list[LineBreakpoint] = []
         if reached and not point.facts.continues_statement(point.frame.depth, point.index, point.line):
-            candidates += [one for one in reached if one.applies_to(COMPILE_TIME)]
+            candidates += [one for one in reached if applies_here(one.mode)]
         candidates += self._functions_entered(point)
         return self._stopping([one for one in candidates if self._is_new(one, point)], point)
 
@@ -245,15 +252,19 @@ class CompileTimeEngine:
                 else raised.text,
                 hit_breakpoint_ids=hit or [],
                 exception=raised,
-                origin=Origin(
-                    frame,
-                    point.index,
-                    point.line,
-                    tuple(frame.running(top)[1:]),
-                    progress.identity,
-                    progress.position if progress.began_at_start else -1,
-                ),
+                origin=self._origin(point, top),
             )
+        )
+
+    def _origin(self, point: TracePoint, top: types.FrameType) -> Origin:
+        progress = point.progress
+        return Origin(
+            point.frame,
+            point.index,
+            point.line,
+            tuple(point.frame.running(top)[1:]),
+            progress.identity,
+            progress.position if progress.began_at_start else -1,
         )
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:

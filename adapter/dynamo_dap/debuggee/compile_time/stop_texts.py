@@ -13,6 +13,7 @@ from dynamo_dap.debuggee.torch_internals.errors import BackendFailure, UserError
 from dynamo_dap.debuggee.torch_internals.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call
 from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, restart_reasons
@@ -149,7 +150,10 @@ def _name_of(kind: type) -> str:
 
 
 def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
-    """Return what fits into the headline of a call stack: ``Tracing fn [0/0]``, ``Tracing fn [0/0], attempt 2``."""
+    """Return what fits into the headline of a call stack: ``Tracing fn [0/0], attempt 2``, ``Call 2 of fn [0/0]``."""
+    call = retraced_call()
+    if call is not None:
+        return f"{_of_call(call)[:1].upper()}{_of_call(call)[1:]} [{call.compile_id}]"
     text = f"Tracing {_name(frame)} [{identity.compile_id}]"
     return text if identity.attempt == 0 else f"{text}, attempt {identity.attempt + 1}"
 
@@ -158,6 +162,9 @@ def explain(
     reason: str, frame: TracedFrame, identity: CompileIdentity, top: types.FrameType, *, restarted: bool
 ) -> str:
     """Return the whole story: ``Paused on breakpoint while Dynamo traces fn [0/0], attempt 2 (restarted: ...)``."""
+    call = retraced_call()
+    if call is not None:
+        return f"Paused on {reason} in {_of_call(call)}, served by cache entry {call.compile_id}"
     text = f"Paused on {reason} while Dynamo traces {_name(frame)} [{identity.compile_id}]"
     if identity.attempt == 0:
         return text
@@ -166,6 +173,11 @@ def explain(
         text += ": the analysis was restarted, and is back where the step began"
     reasons = [_one_line(each) for each in restart_reasons(top)]
     return f"{text} (restarted: {'; '.join(reasons)})" if reasons else text
+
+
+def _of_call(call: CachedCall) -> str:
+    name = user_function_name(call.code)
+    return f"a cached call of {name}" if call.number is None else f"call {call.number} of {name}"
 
 
 def _name(frame: TracedFrame) -> str:

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
-from dynamo_dap.debuggee.agent.engine import Host, RequestError
+from dynamo_dap.debuggee.agent.engine import CachedCalls, Host, RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.run_time.addresses import BadAddress
+from dynamo_dap.debuggee.run_time.cached_calls import CallEntries
 from dynamo_dap.debuggee.run_time.conditions import Conditions
 from dynamo_dap.debuggee.run_time.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.run_time.disassembly import disassemble
@@ -61,10 +62,12 @@ class _Wants:
     entries: bool = False
     raises: bool = False
     breakpoints: bool = False
+    cached_calls: bool = False
+    """Whether calls that the cache serves may have to stop before their code runs."""
 
     @property
     def notification(self) -> bool:
-        return self.everything or self.breakpoints
+        return self.everything or self.breakpoints or self.cached_calls
 
 
 class RunTimeEngine:
@@ -72,10 +75,14 @@ class RunTimeEngine:
 
     name = RUN_TIME
 
-    def __init__(self, host: Host, crash_folder: str | None = None) -> None:
-        """``host`` is the agent; ``crash_folder`` is where to note what is executed, None if nobody reads it."""
+    def __init__(self, host: Host, crash_folder: str | None = None, cached_calls: CachedCalls | None = None) -> None:
+        """``host`` is the agent; ``crash_folder`` is where to note what is executed, None if nobody reads it.
+
+        ``cached_calls`` is asked before the code of a cached call runs.
+        """
         self._host = host
         self._recorder = CompileRecorder(log_exception)
+        self._calls = CallEntries(host, cached_calls, self._recorder)
         self._form: str | None = None
         self.codes = GeneratedCodes(self._recorder, lambda: self._form or host.options.listing)
         self._events = new_source(self, self.codes)
@@ -100,9 +107,9 @@ class RunTimeEngine:
             return
         if MARKERS.problem is None:
             self._marker_hook.install()
-        if self._host.options.run_time:
-            self._recorder.install()
         self._wants = wants = self._what_is_wanted()
+        if self._host.options.run_time or wants.cached_calls:
+            self._recorder.install()
         if wants.notification:
             self._notifier.install()
         else:
@@ -118,14 +125,15 @@ class RunTimeEngine:
 
     def _what_is_wanted(self) -> _Wants:
         host = self._host
+        cached_calls = self._calls.arm()
         if not host.options.run_time:
-            return _Wants()
+            return _Wants(cached_calls=cached_calls)
         raises = GENERATED_CODE in host.breakpoints.exception_filters
         entries = host.options.stop_on_generated_code
         stepping = host.steps.any_step or host.steps.any_pause_request
         everything = raises or entries or stepping or host.options.trace_instructions
         breakpoints = bool(self._instruction_breakpoints) or host.breakpoints.any_line(RUN_TIME)
-        return _Wants(everything, entries, raises, breakpoints)
+        return _Wants(everything, entries, raises, breakpoints, cached_calls)
 
     def _watch_again(self, wants: _Wants) -> None:
         """Breakpoints may have come to, or gone from, code that was watched or is running."""
@@ -139,11 +147,13 @@ class RunTimeEngine:
 
     def _is_wanted(self, generated: GeneratedCode, wants: _Wants) -> bool:
         """Bring the stops of ``generated`` up to date, and return whether it has to tell its instructions."""
+        may_stop = self._calls.may_stop(generated)
         if wants.breakpoints:
-            generated.stops = self._plans.of(generated).stops
+            any_mode = not wants.cached_calls or generated.cannot_be_stopped
+            generated.stops = self._plans.of(generated, any_mode=any_mode).stops
         elif generated.stops or generated.has_marker:
             generated.stops = self._plans.without_breakpoints(generated).stops
-        return wants.everything or bool(generated.stops)
+        return wants.everything or may_stop or bool(generated.stops)
 
     def _watch_own_stack(self) -> None:
         """A step begins on this thread: frames of generated code further down must tell when it comes back to them."""
@@ -196,6 +206,8 @@ class RunTimeEngine:
     def on_instruction(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
         """See ``events.Sink``."""
         wants = self._wants
+        if offset == generated.entry_offset and (wants.cached_calls or wants.everything) and not self._host.is_holding:
+            self._calls.begins(generated, frame)
         stops: Sequence[LineBreakpoint] | None = generated.stops.get(offset)
         if not wants.everything:
             # What a program pays for a breakpoint at each instruction of the code that it is in.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from types import FrameType
+from types import CellType, FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.frame_value_stack import is_null
@@ -38,6 +38,33 @@ def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
     slots[len(slots) - len(stack) + index] = id(value)
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(old))
+
+
+def captured_cells(frame: FrameType) -> tuple[CellType, ...]:
+    """Return the cells of the variables that the code of ``frame`` captures, in the order of its ``co_freevars``.
+
+    Where memory is not laid out as expected they are cells of our own with the same contents.
+    """
+    names, shown = frame.f_code.co_freevars, frame.f_locals
+    if names and _KNOWN:
+        try:
+            slots = _slots(frame, [])
+        except LayoutUnknown:
+            pass
+        else:
+            found = [ctypes.cast(each, ctypes.py_object).value for each in slots[len(slots) - len(names) :] if each]
+            if len(found) == len(names) and all(
+                type(cell) is CellType and _holds(cell, shown, name) for cell, name in zip(found, names, strict=True)
+            ):
+                return tuple(found)
+    return tuple(CellType(shown[name]) if name in shown else CellType() for name in names)
+
+
+def _holds(cell: CellType, shown: dict[str, Any], name: str) -> bool:
+    try:
+        return name in shown and cell.cell_contents is shown[name]
+    except ValueError:
+        return name not in shown
 
 
 def _slots(frame: FrameType, stack: list[Any]) -> Any:

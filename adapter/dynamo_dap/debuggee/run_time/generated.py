@@ -91,6 +91,14 @@ class GeneratedCode:
         self.first_line = user.co_firstlineno
         """The line where the user's function begins, 1-based."""
         self.has_marker = has_marker(code)
+        self.lines: Mapping[str, frozenset[int]] | None = None
+        """By file, the lines that a call comes to; None while that is not known."""
+        self.may_stop = False
+        """Whether a call may have to stop before this runs (``agent.engine.CachedCalls``)."""
+        self.decided_at = -1
+        """The version of the breakpoints for which ``may_stop`` holds."""
+        self.cannot_be_stopped = False
+        """Whether a call was to stop before this ran, and could not."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
         """Where it stops now, by offset (``plans.Plan.stops``): kept here since it is asked at every instruction."""
 
@@ -133,6 +141,11 @@ class GeneratedCode:
         Whether those before it are told depends on the Python and on whether the code ran before.
         """
         return self.table.index_at(prologue_end(self.code)) or 0
+
+    @cached_property
+    def entry_offset(self) -> int:
+        """The offset of the instruction ``entry``."""
+        return self.table[self.entry].start
 
     @cached_property
     def depths(self) -> StackDepths:

@@ -20,8 +20,8 @@ from dynamo_dap.protocol.contract import RUN_TIME
 class Plan:
     """Breakpoints of one code object for one state of the tables."""
 
-    line_version: int
-    instruction_version: int
+    state: tuple[int, int, bool]
+    """Version of the breakpoints on lines, of those on instructions, and whether those of no mode stop here."""
     stops: Mapping[int, tuple[LineBreakpoint, ...]]
     """By the offset at which the instruction begins that they stop before; empty for a marker of torch's."""
 
@@ -35,36 +35,37 @@ class Plans:
         self._instructions = instructions
         self._plans: dict[int, Plan] = {}
 
-    def of(self, generated: GeneratedCode) -> Plan:
-        """Return the plan of ``generated``."""
-        lines, instructions = self._lines.version, self._instructions.version
+    def of(self, generated: GeneratedCode, *, any_mode: bool) -> Plan:
+        """Return the plan of ``generated``; ``any_mode`` to have breakpoints stop that were set for no mode."""
+        state = (self._lines.version, self._instructions.version, any_mode)
         plan = self._plans.get(generated.number)
-        if plan is None or plan.line_version != lines or plan.instruction_version != instructions:
-            by_index = {**dict.fromkeys(generated.markers, ()), **self._stops(generated)}
+        if plan is None or plan.state != state:
+            by_index = {**dict.fromkeys(generated.markers, ()), **self._stops(generated, any_mode)}
             stops = {generated.table[index].start: breakpoints for index, breakpoints in by_index.items()}
-            plan = self._plans[generated.number] = Plan(lines, instructions, stops)
+            plan = self._plans[generated.number] = Plan(state, stops)
         return plan
 
     def without_breakpoints(self, generated: GeneratedCode) -> Plan:
         """Return a plan of ``generated`` that has torch's markers alone."""
-        return Plan(-1, -1, {generated.table[index].start: () for index in generated.markers})
+        return Plan((-1, -1, False), {generated.table[index].start: () for index in generated.markers})
 
     def forget(self) -> None:
         """Drop every plan: the client is gone."""
         self._plans.clear()
 
-    def _stops(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
+    def _stops(self, generated: GeneratedCode, any_mode: bool) -> dict[int, tuple[LineBreakpoint, ...]]:
         stops: dict[int, tuple[LineBreakpoint, ...]] = {}
         if self._lines.any_line(RUN_TIME):
             for (path, line), indices in generated.listing.entries_of_lines().items():
-                reached = [one for one in (self._lines.lines_in(path) or {}).get(line, ()) if one.applies_to(RUN_TIME)]
+                on_line = (self._lines.lines_in(path) or {}).get(line, ())
+                reached = [one for one in on_line if one.mode == RUN_TIME or (any_mode and one.mode is None)]
                 for index in indices if reached else ():
                     stops[index] = (*stops.get(index, ()), *reached)
             for one in self._lines.lines_of_mode(RUN_TIME):
                 for group in groups_for_line(generated, normalized_path(one.path), one.line):
                     stops[group.first] = (*stops.get(group.first, ()), one)
             entered = self._functions_entered(generated)
-            if entered:
+            if entered and any_mode:
                 stops[generated.entry] = (*stops.get(generated.entry, ()), *entered)
         for index, breakpoints in self._instructions.of(generated).items():
             stops[index] = (*stops.get(index, ()), *breakpoints)

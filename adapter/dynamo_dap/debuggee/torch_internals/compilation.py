@@ -53,9 +53,10 @@ class CompileFacts:
 def facts_of(tx: Any) -> CompileFacts:
     """Return the facts of the compile that a translator works for."""
     output = tx.output
+    identity = compile_identity()
     return CompileFacts(
-        compile_id=str(getattr(output, "dynamo_compile_id", None) or "?"),
-        attempt=compile_identity().attempt,
+        compile_id=identity.compile_id,
+        attempt=identity.attempt,
         code=output.root_tx.f_code,
         backend=name_of_backend(output.compiler_fn),
         is_full_graph=bool(getattr(output.root_tx, "one_graph", False)),

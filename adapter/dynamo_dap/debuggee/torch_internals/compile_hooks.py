@@ -20,6 +20,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_breaks import was_logged
 from dynamo_dap.debuggee.torch_internals.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
+from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.symbols import (
     SpecializationFacts,
     SymbolFacts,
@@ -190,7 +191,9 @@ class CompileHooks:
     # -- inside the wrappers: the compiling thread -----------------------------------------------------------------
 
     def tell(self, event: str, *facts: Any) -> None:
-        """Tell an event."""
+        """Tell an event; what happens while a cached call is traced once more is none."""
+        if retraced_call() is not None:
+            return
         for observer in self._wanted.get(event, ()):
             try:
                 getattr(observer, event)(*facts)

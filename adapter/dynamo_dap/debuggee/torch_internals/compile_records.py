@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
+from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, original_of, user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import user_places
@@ -61,6 +62,10 @@ class CompileRecord:
     side_effects: tuple[SideEffect, ...]
     traced: frozenset[tuple[str, int]] = frozenset()
     """File and first line of each of the user's functions that was traced: the compiled one and those inlined."""
+    lines: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By file, the lines of all of these functions, whether they were come to or not."""
+    functions: frozenset[str] = frozenset()
+    """Qualified names of these functions."""
 
 
 class CompileRecorder:
@@ -73,6 +78,7 @@ class CompileRecorder:
         self._lock = threading.Lock()
         self._records: dict[int, dict[str, CompileRecord]] = {}
         self._references: dict[int, weakref.ref[CodeType]] = {}
+        self._compiled = threading.local()
 
     def install(self) -> None:
         """Record from now on. Any thread; harmless when it does."""
@@ -98,6 +104,19 @@ class CompileRecorder:
             return None
         return self._records.get(id(original), {}).get(str(entry.compile_id))
 
+    def take_compiled(self) -> str | None:
+        """Return the id of the compile that ended last on this thread, if it was not asked for since.
+
+        What is compiled runs at once: this tells the call that was compiled from those that the cache serves.
+        """
+        found: str | None = getattr(self._compiled, "last", None)
+        self._compiled.last = None
+        return found
+
+    def forget_compiled(self) -> None:
+        """Forget for all threads what was compiled last: it has run since, unnoticed. Any thread."""
+        self._compiled = threading.local()
+
     def _on_code(self, original: CodeType, code: CodeType) -> None:
         try:
             self._record(original)
@@ -109,8 +128,16 @@ class CompileRecorder:
         output = _output_graph(sys._getframe(1))
         if compile_id is None or output is None:
             return
-        traced = frozenset(_traced(original, output))
-        record = CompileRecord(str(compile_id), output.graph, tuple(_side_effects(output.side_effects)), traced)
+        codes = list(_traced(original, output))
+        record = CompileRecord(
+            str(compile_id),
+            output.graph,
+            tuple(_side_effects(output.side_effects)),
+            frozenset((code.co_filename, code.co_firstlineno) for code in codes),
+            lines_of(codes),
+            frozenset(qualified_name(code) for code in codes),
+        )
+        self._compiled.last = record.compile_id
         key = id(original)
         if key not in self._references:
             self._references[key] = weakref.ref(original, lambda _: self._forget(key))
@@ -134,11 +161,18 @@ def _output_graph(frame: FrameType | None) -> Any:
     return None
 
 
-def _traced(original: CodeType, output: Any) -> Iterator[tuple[str, int]]:
+def _traced(original: CodeType, output: Any) -> Iterator[CodeType]:
     inlined = getattr(getattr(output, "tracing_context", None), "traced_code", None) or ()
     for code in (original, *inlined):
-        function = user_function_of(code)
-        yield function.co_filename, function.co_firstlineno
+        yield user_function_of(code)
+
+
+def lines_of(codes: Iterable[CodeType]) -> dict[str, frozenset[int]]:
+    """Return the lines of code objects by file."""
+    found: dict[str, set[int]] = {}
+    for code in codes:
+        found.setdefault(code.co_filename, set()).update(line for _, _, line in code.co_lines() if line)
+    return {path: frozenset(lines) for path, lines in found.items()}
 
 
 def _side_effects(side_effects: Any) -> Iterator[SideEffect]:

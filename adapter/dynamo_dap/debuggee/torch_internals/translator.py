@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 
 Translator = Any
 """A ``torch._dynamo.symbolic_convert.InstructionTranslatorBase``."""
@@ -44,8 +45,10 @@ def is_in_resume_prologue(translator: Translator) -> bool:
 def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:
     """Yield the Python frames from ``top`` down to where Dynamo was called."""
     callback = CALLERS.resolve(_CALLBACK).__code__ if CALLERS.problem is None else None
+    call = retraced_call()
+    end = None if call is None else call.frame
     frame: types.FrameType | None = top
-    while frame is not None and frame.f_code is not callback:
+    while frame is not None and frame.f_code is not callback and frame is not end:
         yield frame
         frame = frame.f_back
 
@@ -81,7 +84,9 @@ def compile_identity() -> CompileIdentity:
     if IDENTITY.problem is None:
         context = IDENTITY.resolve(_CONTEXT)()
         if context is not None:
-            return CompileIdentity(str(context.compile_id), int(getattr(context, "attempt", 0) or 0))
+            call = retraced_call()
+            compile_id = str(context.compile_id) if call is None else call.compile_id
+            return CompileIdentity(compile_id, int(getattr(context, "attempt", 0) or 0))
     return CompileIdentity("?", 0)
 
 
@@ -99,7 +104,13 @@ def restart_reasons(top: types.FrameType) -> Sequence[str]:
 
 
 def frame_below_trace(top: types.FrameType) -> types.FrameType | None:
-    """Return the Python frame that called into Dynamo: what lies above it is the interpreter's machinery."""
+    """Return the Python frame that called into Dynamo: what lies above it is the interpreter's machinery.
+
+    For a cached call that is traced once more, it is the one that made the call.
+    """
+    call = retraced_call()
+    if call is not None:
+        return call.frame.f_back
     callback = CALLERS.resolve(_CALLBACK).__code__ if CALLERS.problem is None else None
     torch_directory = _torch_directory()
     frame: types.FrameType | None = top

@@ -1,0 +1,102 @@
+"""Stops in calls of compiled functions that the cache serves: they are traced once more, and thrown away.
+
+Dynamo traces a function once for each cache entry; a breakpoint in it would be hit then and never again. A call that
+comes to an armed line is traced again from its own arguments before its generated code runs, apart from the program
+(``torch_internals.retracing``), and is held in that trace like any other. One for each process; the decisions run where
+calls begin, on the program's threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.stepping import Step
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, retraced_call, trace_again
+from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
+from dynamo_dap.protocol.options import REPLAY
+
+
+class ReplayedCalls:
+    """See ``agent.engine.CachedCalls``."""
+
+    def __init__(self, host: Host) -> None:
+        """``host`` is the agent."""
+        self._host = host
+        self._thread = threading.local()
+        self._failed: set[tuple[str, str]] = set()
+        if RETRACING.problem is not None:
+            host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
+
+    def are_wanted(self) -> bool:
+        """See ``CachedCalls``."""
+        options, breakpoints = self._host.options, self._host.breakpoints
+        if RETRACING.problem is not None or not options.compile_time or options.cached_calls != REPLAY:
+            return False
+        return breakpoints.any_line_without_mode() or bool(breakpoints.functions) or bool(breakpoints.data)
+
+    def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
+        """See ``CachedCalls``."""
+        breakpoints = self._host.breakpoints
+        for path, traced in lines.items():
+            armed = breakpoints.lines_in(path)
+            if armed and any(line in traced and any(map(is_for_every_call, armed[line])) for line in armed):
+                return True
+        names = {_bare(name) for name in functions}
+        if any(_bare(entry.name) in names for entry in breakpoints.functions):
+            return True
+        return any(entry.variable.function in functions for entry in breakpoints.data)
+
+    def wants_step(self, step: Step) -> bool:
+        """See ``CachedCalls``: one that began in generated code stays in generated code."""
+        options = self._host.options
+        can = RETRACING.problem is None and options.compile_time and options.cached_calls == REPLAY
+        return can and step.engine != RUN_TIME
+
+    def stop_in(self, call: CachedCall) -> Mapping[str, frozenset[int]] | None:
+        """See ``CachedCalls``."""
+        outer, self._thread.lines = getattr(self._thread, "lines", None), {}
+        try:
+            trace_again(call)
+            return {path: frozenset(lines) for path, lines in self._thread.lines.items()}
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
+            self._tell_failure(call, problem)
+            return None
+        finally:
+            self._thread.lines = outer
+
+    def _tell_failure(self, call: CachedCall, problem: Exception) -> None:
+        name = user_function_name(call.code)
+        if (name, call.compile_id) in self._failed:
+            return
+        self._failed.add((name, call.compile_id))
+        log_exception("tracing a cached call")
+        reason = (str(problem).strip().splitlines() or [""])[0]
+        self._host.print(
+            f"dynamo-dap: calls of {name} that cache entry {call.compile_id} serves cannot be stopped in: "
+            f"{type(problem).__name__}: {reason}\n",
+            "important",
+        )
+
+    def came_to(self, path: str, line: int) -> None:
+        """Note a line that this thread's trace has come to, if that is one of a cached call."""
+        lines: dict[str, set[int]] | None = getattr(self._thread, "lines", None)
+        if lines is not None:
+            lines.setdefault(path, set()).add(line)
+
+
+def _bare(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def is_for_every_call(breakpoint: object) -> bool:
+    """Whether a line breakpoint is for calls that the cache serves as well: it was set for no mode."""
+    return getattr(breakpoint, "mode", COMPILE_TIME) is None
+
+
+def applies_here(mode: str | None) -> bool:
+    """Whether a breakpoint of ``mode`` stops in the trace that runs on this thread."""
+    return mode is None or (mode == COMPILE_TIME and retraced_call() is None)

@@ -1,0 +1,95 @@
+"""Calls of compiled functions, noticed as their generated code begins: which are served by the cache, and may stop.
+
+Whoever stops in such calls (``agent.engine.CachedCalls``) is asked before the code runs. A call that was compiled just
+now has been stopped in already. One ``CallEntries`` for each engine; its decisions run on the program's threads.
+"""
+
+from __future__ import annotations
+
+import types
+
+from dynamo_dap.debuggee.agent.engine import CachedCalls, Host
+from dynamo_dap.debuggee.run_time.frame_memory import captured_cells
+from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecorder, lines_of
+from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
+
+
+class CallEntries:
+    """Stops cached calls before their generated code runs."""
+
+    def __init__(self, host: Host, cached_calls: CachedCalls | None, recorder: CompileRecorder) -> None:
+        """``cached_calls`` stops, if anything does; ``recorder`` tells which calls were compiled."""
+        self._host = host
+        self._cached_calls = cached_calls
+        self._recorder = recorder
+        self._counts: dict[int, int] = {}
+        """Calls by ``id`` of the code that was compiled, for functions whose first call was seen."""
+        self._are_wanted = False
+
+    def arm(self) -> bool:
+        """Take note of what is armed now; return whether any cached call may have to stop. Any thread."""
+        wanted = self._cached_calls is not None and self._cached_calls.are_wanted()
+        if wanted and not self._are_wanted:
+            # Nobody was told of calls until now: what was compiled has run, and the calls were not counted.
+            self._recorder.forget_compiled()
+            self._counts.clear()
+        self._are_wanted = wanted
+        return wanted
+
+    def may_stop(self, generated: GeneratedCode) -> bool:
+        """Whether calls that run ``generated`` may have to stop: something is armed in what they run."""
+        if not self._are_wanted or self._cached_calls is None:
+            return False
+        version = self._host.breakpoints.version
+        if generated.decided_at != version:
+            generated.decided_at = version
+            record = generated.record
+            original = generated.original
+            lines = generated.lines or (
+                record.lines if record is not None else lines_of([original] if original else [])
+            )
+            functions = record.functions if record is not None else {generated.qualified_name}
+            # What was compiled before the session may have inlined anything: its first call tells.
+            is_unknown = record is None and generated.lines is None
+            generated.may_stop = is_unknown or self._cached_calls.may_stop(lines, functions)
+        return generated.may_stop
+
+    def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:
+        """Have the call stopped that begins to run ``generated`` in ``frame``, if the cache serves it."""
+        cached_calls = self._cached_calls
+        original = generated.original
+        if cached_calls is None or original is None:
+            return
+        number = self._count(generated, original)
+        if number == 0 or generated.cannot_be_stopped:
+            return
+        step = self._host.steps.current()
+        if not (self.may_stop(generated) or (step is not None and cached_calls.wants_step(step))):
+            return
+        call = CachedCall(
+            code=original,
+            frame=frame,
+            arguments=dict(frame.f_locals),
+            closure=captured_cells(frame),
+            compile_id=generated.compile_id or "?",
+            backend=getattr(cache_entry_of(generated.code), "backend", None),
+            number=number,
+        )
+        lines = cached_calls.stop_in(call)
+        if lines is None:
+            generated.cannot_be_stopped = True
+        else:
+            generated.lines = lines
+            generated.decided_at = -1
+
+    def _count(self, generated: GeneratedCode, original: types.CodeType) -> int | None:
+        """Return which call of the function this is, None when that is not known; 0 for one that was compiled now."""
+        compiled = self._recorder.take_compiled() == generated.compile_id
+        key = id(original)
+        if compiled and (generated.compile_id or "").endswith("/0"):
+            self._counts[key] = 1
+        elif key in self._counts:
+            self._counts[key] += 1
+        return 0 if compiled else self._counts.get(key)

@@ -1,0 +1,239 @@
+"""Tracing a call of a compiled function once more, for looking only: what the cache serves has no trace of its own.
+
+Dynamo interprets the function again with the call's own arguments, and what comes of it is thrown away: no guard is
+built, no backend is called, nothing gets into the cache. What tracing does to the program and to torch besides is kept
+from it or taken back: names in the function's globals; counters, the numbers in names that torch makes, metrics, and
+what Dynamo remembers of sizes (profile-guided optimisation); log messages and structured traces of this thread.
+
+Thread of the program that makes the call, under Dynamo's compile lock; lives for that call's trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import logging
+import sys
+import threading
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.dynamo_names import is_dynamos_global
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off
+
+_COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
+_LOCK = "torch._dynamo.convert_frame:compile_lock"
+_MODES = "torch.utils._python_dispatch:_disable_current_modes"
+_FUNCTION_MODES = "torch._dynamo.variables.torch_function:torch_function_mode_stack_state_mgr"
+_COMPILE_CONTEXT = "torch._guards:CompileContext"
+_COMPILE_ID = "torch._guards:CompileId"
+_IN_CONTEXT = "torch._guards:compile_context"
+_METRICS = "torch._dynamo.utils:get_metrics_context"
+_COUNTERS = "torch._dynamo.utils:counters"
+_TIMES = "torch._dynamo.utils:compilation_time_metrics"
+_NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
+_CODE_STATE = "torch._dynamo.pgo:get_code_state"
+_CLEANUPS = "torch._dynamo.utils:CleanupManager"
+
+RETRACING = Feature(
+    "stopping in calls that the cache serves",
+    _COMPILE_FRAME,
+    _LOCK,
+    _MODES,
+    _FUNCTION_MODES,
+    _COMPILE_CONTEXT,
+    _COMPILE_ID,
+    _IN_CONTEXT,
+    _METRICS,
+    _COUNTERS,
+    _TIMES,
+    _NUMBERS,
+    _CODE_STATE,
+    _CLEANUPS,
+)
+
+_OWN_COMPILES = itertools.count(1_000_000)
+"""Numbers of our own compiles of a frame: torch writes them into names, which must not be those of real compiles."""
+
+
+@dataclass(frozen=True, eq=False)
+class CachedCall:
+    """A call that a cache entry serves, about to begin."""
+
+    code: types.CodeType
+    """What was compiled: the user's function, or a resume function as Dynamo wrote it."""
+    frame: types.FrameType
+    """Runs the code that Dynamo generated; its first instruction is next."""
+    arguments: Mapping[str, object]
+    """The locals of ``frame``, captured variables included."""
+    closure: tuple[types.CellType, ...]
+    compile_id: str
+    backend: Any
+    """As the cache entry has it; for its name."""
+    number: int | None
+    """Which call of the function it is, counted from 1; None when calls were not counted from the first on."""
+
+
+_thread = threading.local()
+
+
+def retraced_call() -> CachedCall | None:
+    """Return the call that the calling thread is tracing once more."""
+    call: CachedCall | None = getattr(_thread, "call", None)
+    return call
+
+
+def trace_again(call: CachedCall) -> None:
+    """Trace ``call`` from its arguments. Whoever hooks Dynamo's interpreter sees the trace as any other.
+
+    Raises:
+        FeatureMissing: this torch lacks what it takes.
+        Exception: what Dynamo raises where it cannot trace.
+    """
+    compile_frame = RETRACING.resolve(_COMPILE_FRAME)
+    names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}
+    with _apart_from_the_program(call):
+        try:
+            made = compile_frame(
+                call.code,
+                call.frame.f_globals,
+                {name: value for name, value in call.arguments.items() if name in names},
+                call.frame.f_builtins,
+                call.closure,
+                _ThrownAway(call.backend),
+                one_graph=False,
+                restart_reasons=set(),
+                frame_state={},
+            )
+        except Exception as problem:
+            _let_go(getattr(problem, "_torch_dynamo_tracer_output", None))
+            raise
+        _let_go(getattr(made, "tracer_output", None))
+
+
+def _let_go(traced: Any) -> None:
+    """Drop what refers to the program's objects, as torch does at the end of a compile.
+
+    It would live until some later garbage collection, and weak references to a tensor keep it from being swapped.
+    """
+    output = getattr(traced, "output_graph_for_cleanup", None) or getattr(traced, "output_graph", None)
+    context = getattr(output, "tracing_context", None)
+    if context is None:
+        return
+    context.guards_context.dynamo_guards.clear()
+    context.tensor_to_context.clear()
+    clear = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
+    if clear is not None:
+        clear(context.fake_mode)
+
+
+class _ThrownAway:
+    """The backend of such a trace: does nothing with a graph."""
+
+    def __init__(self, backend: Any) -> None:
+        self._torchdynamo_orig_backend = backend
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        return graph.forward
+
+
+@contextlib.contextmanager
+def _apart_from_the_program(call: CachedCall) -> Iterator[None]:
+    frame_id = int(call.compile_id.rpartition("!")[2].partition("/")[0])
+    identity = RETRACING.resolve(_COMPILE_ID)(frame_id=frame_id, frame_compile_id=next(_OWN_COMPILES))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dynamo_off())
+        stack.enter_context(RETRACING.resolve(_LOCK))
+        stack.callback(setattr, _thread, "call", retraced_call())
+        _thread.call = call
+        stack.enter_context(preserved_global_state())
+        stack.enter_context(RETRACING.resolve(_MODES)())
+        stack.enter_context(_silent_logs())
+        stack.enter_context(_restored_statistics())
+        stack.enter_context(_own_memory_of_sizes())
+        stack.enter_context(_restored_globals(call.frame.f_globals))
+        stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
+        stack.enter_context(RETRACING.resolve(_METRICS)())
+        stack.enter_context(RETRACING.resolve(_FUNCTION_MODES))
+        yield
+
+
+@contextlib.contextmanager
+def _restored_globals(names: dict[str, Any]) -> Iterator[None]:
+    """Take out what Dynamo puts into the globals of the function, and nothing that other threads do."""
+    before = set(names)
+    cleanups = RETRACING.resolve(_CLEANUPS)
+    count = cleanups.count
+    try:
+        yield
+    finally:
+        cleanups.count = count
+        for name in [name for name in list(names) if name not in before and is_dynamos_global(name)]:
+            names.pop(name, None)
+
+
+@contextlib.contextmanager
+def _silent_logs() -> Iterator[None]:
+    """Drop what this thread logs through torch's loggers."""
+    thread = threading.get_ident()
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread or not record.name.startswith("torch")
+
+    loggers = [logging.root, *(each for each in logging.root.manager.loggerDict.values())]
+    handlers = {
+        handler
+        for logger in loggers
+        if isinstance(logger, logging.Logger) and (logger is logging.root or logger.name.startswith("torch"))
+        for handler in logger.handlers
+    }
+    structured: Any = sys.modules.get("torch._logging.structured")
+    interned = getattr(structured, "INTERN_TABLE", None)
+    known = dict(interned) if isinstance(interned, dict) else {}
+    for handler in handlers:
+        handler.addFilter(of_others)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(of_others)
+        if isinstance(interned, dict) and len(interned) != len(known):
+            # A file's name is written to a structured trace once, with the number that stands for it from then on.
+            for name in [name for name in interned if name not in known]:
+                del interned[name]
+
+
+@contextlib.contextmanager
+def _restored_statistics() -> Iterator[None]:
+    counters, times = RETRACING.resolve(_COUNTERS), RETRACING.resolve(_TIMES)
+    transformation: Any = sys.modules["torch._dynamo.bytecode_transformation"]
+    counted = {group: dict(each) for group, each in counters.items()}
+    timed = {name: list(each) for name, each in times.items()}
+    numbers = copy.copy(transformation._unique_id_counter)
+    try:
+        yield
+    finally:
+        for group in list(counters):
+            counters[group].clear()
+            counters[group].update(counted.get(group, {}))
+            if group not in counted:
+                del counters[group]
+        times.clear()
+        times.update(timed)
+        transformation._unique_id_counter = numbers
+
+
+@contextlib.contextmanager
+def _own_memory_of_sizes() -> Iterator[None]:
+    pgo: Any = sys.modules["torch._dynamo.pgo"]
+    before = pgo._CODE_STATE
+    pgo._CODE_STATE = copy.deepcopy(before)
+    try:
+        yield
+    finally:
+        pgo._CODE_STATE = before

@@ -1,0 +1,212 @@
+"""Calls that the cache serves: breakpoints, steps and values as in the first call, and nothing else changes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dynamo_dap.protocol.types import FunctionBreakpoint, SourceBreakpoint
+from tests.client import Fixture, Session
+
+TRAINING = """
+import torch
+import torch._inductor.config
+from torch import nn
+
+torch._inductor.config.fallback_random = True  # dropout draws what eager code would: the loss can be compared
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.drop = nn.Dropout(0.5)
+        self.last = None
+
+    def scaled(self, hidden, scale):
+        hidden = hidden * scale  # @scaled
+        return hidden.relu()
+
+    def forward(self, x, scale):
+        hidden = self.norm(self.linear(x))  # @first
+        hidden = self.scaled(self.drop(hidden), scale)  # @call
+        self.last = scale
+        return hidden.sum()  # @sum
+
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+step = torch.compile(net)
+for number in range(4):
+    given = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = step(given, 2.0)  # @caller
+    loss.backward()
+    optimizer.step()
+    print(number, loss.item(), net.last, net.norm.running_mean.tolist(), net.linear.weight.grad.sum().item())
+print(torch.rand(1).item(), torch._dynamo.utils.counters["stats"]["unique_graphs"])
+print(sorted(name[:15] for name in globals()))
+"""
+
+BREAKING = """
+import torch
+
+def helper(h):
+    h = h + 1  # @helper
+    return h
+
+def broken(x, results):
+    h = x * 2  # @first
+    print("break")  # @break
+    results["h"] = h  # @effect
+    h = helper(h)  # @call
+    return h.sum()  # @last
+
+compiled = torch.compile(broken, backend="eager")
+results = {"h": torch.zeros(3)}
+for number in range(3):
+    total = compiled(torch.ones(3) * number, results)  # @caller
+    print(number, total.item(), results["h"].tolist())  # @after
+"""
+
+
+def program_of(text: str, folder: Path) -> Fixture:
+    path = folder / "program.py"
+    path.write_text(text, encoding="utf-8")
+    return Fixture(path)
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Fixture:
+    return program_of(TRAINING, tmp_path)
+
+
+@pytest.fixture
+def breaking(tmp_path: Path) -> Fixture:
+    return program_of(BREAKING, tmp_path)
+
+
+def untouched(program: Fixture) -> str:
+    """Return what the program prints without a debugger."""
+    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=240, check=True)
+    return run.stdout
+
+
+def shown(values: Any) -> str:
+    """Return a list of numbers as the debugger shows it."""
+    return str(values)
+
+
+@pytest.mark.timeout(300)
+def test_every_call_stops_with_its_values_and_nothing_changes(session: Session, training: Fixture) -> None:
+    """On Inductor, in training: dropout, running statistics, gradients and what the module stores are the program's."""
+    session.launch(training, "scaled", "sum")
+    torch.manual_seed(0)
+    for number in range(4):
+        at_scaled = session.wait_for_stop("breakpoint", at="scaled")
+        assert [frame.marker for frame in at_scaled.user_frames[:3]] == ["scaled", "call", "caller"]
+        hidden = at_scaled.frame.evaluate("hidden.sum().item()").text
+        assert at_scaled.frame["Locals"]["hidden"]["value"]["value"].text == "Tensor f32[8, 4] cpu"
+        if number > 0:
+            assert at_scaled.description == f"Call {number + 1} of Net.forward [0/0]"
+            text = f"Paused on breakpoint in call {number + 1} of Net.forward, served by cache entry 0/0"
+            assert at_scaled.body["text"] == text
+        caller = at_scaled.frame_called("<module>")
+        assert caller.evaluate("number").text == str(number)
+        assert at_scaled.frame.evaluate("hidden.sum().item()").text == hidden
+        session.resume()
+        at_sum = session.wait_for_stop("breakpoint", at="sum")
+        loss = at_sum.frame.evaluate("hidden.sum().item()").text
+        session.resume()
+        session.wait_for_output(f"{number} {loss[:6]}", "stdout")
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == untouched(training)
+
+
+def test_steps_go_through_a_cached_call(session: Session, breaking: Fixture) -> None:
+    """In from the caller, over the graph break into the resume function, in to a helper, and out to the caller."""
+    session.launch(breaking, "caller")
+    session.wait_for_stop("breakpoint", at="caller")
+    session.resume()
+    session.wait_for_stop("breakpoint", at="caller")
+    first = session.step_in(at="first")
+    assert first.description == "A cached call of broken [0/0]"
+    assert [frame.marker for frame in first.user_frames] == ["first", "caller"]
+    assert session.next(at="break").frame.evaluate("h.tolist()").text == "[2.0, 2.0, 2.0]"
+    effect = session.next(at="effect")
+    resumed = f"broken (resumed at line {breaking.line('break')})"
+    assert effect.frame.name == resumed
+    session.next(at="call")
+    helper = session.step_in(at="helper")
+    assert helper.frame.evaluate("h.tolist()").text == "[2.0, 2.0, 2.0]"
+    assert session.step_out(at="call").frame.name == resumed
+    last = session.next(at="last")
+    assert last.frame.evaluate("h.tolist()").text == "[3.0, 3.0, 3.0]"
+    assert last.frame.evaluate("results['h'].tolist()").text == "[2.0, 2.0, 2.0]"
+    stop = session.next()
+    while stop.marker == "caller":
+        stop = session.next()
+    assert stop.marker == "after"
+    session.set_breakpoints(breaking)
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == untouched(breaking)
+
+
+def test_conditions_hit_counts_and_messages_see_every_call(session: Session, training: Fixture) -> None:
+    line = training.line
+    with session.launching(training):
+        session.set_breakpoints(
+            training,
+            SourceBreakpoint(line=line("first"), condition="scale == 2.0 and self.last is not None", hit_condition="2"),
+            SourceBreakpoint(line=line("sum"), log_message="sum {hidden.sum().item()}"),
+            SourceBreakpoint(line=line("scaled"), condition="hidden.sum().item() > 1e9"),
+        )
+    stop = session.wait_for_stop("breakpoint", at="first")
+    assert stop.description == "Call 3 of Net.forward [0/0]"
+    assert session.run_to_end() == 0
+    logged = [text for text in session.output("console").splitlines() if text.startswith("sum ")]
+    printed = session.output("stdout")
+    losses = [text.split()[1] for text in printed.splitlines()[:4]]
+    assert [text.removeprefix("sum ")[:5] for text in logged] == [loss[:5] for loss in losses]
+    assert printed == untouched(training)
+
+
+def test_function_breakpoints_stop_in_every_call(session: Session, breaking: Fixture) -> None:
+    with session.launching(breaking):
+        session.request("setFunctionBreakpoints", {"breakpoints": [FunctionBreakpoint(name="helper")]})
+    for number in range(3):
+        stop = session.wait_for_stop("function breakpoint", at="helper")
+        assert stop.frame.evaluate("h.tolist()").text == shown([2.0 * number] * 3)
+        session.resume()
+    assert session.wait_for_exit() == 0
+
+
+def test_a_breakpoint_set_later_stops_in_the_next_call(session: Session, breaking: Fixture) -> None:
+    session.launch(breaking, "after")
+    session.wait_for_stop("breakpoint", at="after")
+    session.set_breakpoints(breaking, "helper")
+    session.resume()
+    stop = session.wait_for_stop("breakpoint", at="helper")
+    assert stop.description == f"A cached call of broken (resumed at line {breaking.line('break')}) [1/0]"
+    session.set_breakpoints(breaking)
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == untouched(breaking)
+
+
+def test_generated_code_alone(session: Session, breaking: Fixture) -> None:
+    """The option is what is tested: cached calls are not traced, and a step in lands in the generated code."""
+    session.launch(breaking, "caller", "helper", cachedCalls="generated")
+    session.wait_for_stop("breakpoint", at="caller")
+    session.resume()
+    session.wait_for_stop("breakpoint", at="helper")
+    while (stop := session.go_on()).marker != "caller":
+        assert stop.frame.name.endswith("generated #1)")
+    assert session.step_in().frame.name == "broken (generated #0)"
+    session.resume()
+    session.wait_for_stop("breakpoint", at="caller")
+    assert session.run_to_end() == 0
