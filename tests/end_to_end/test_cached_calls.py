@@ -210,3 +210,17 @@ def test_generated_code_alone(session: Session, breaking: Fixture) -> None:
     session.resume()
     session.wait_for_stop("breakpoint", at="caller")
     assert session.run_to_end() == 0
+
+
+def test_as_ordinary_python(session: Session, breaking: Fixture) -> None:
+    """The option is what is tested: after the first call debugpy stops in the function, until it has no breakpoint."""
+    session.launch(breaking, "helper", cachedCalls="eager")
+    session.wait_for_stop("breakpoint", at="helper")
+    second = session.go_on(at="helper")
+    assert second.frame["Locals"]["h"].text.startswith("Tensor f32[3]"), "a real tensor"
+    resumed = f"broken (resumed at line {breaking.line('break')})"
+    assert [frame.name for frame in second.user_frames][:2] == ["helper", resumed]
+    assert f"{resumed} runs as ordinary Python while it has breakpoints" in session.output("important")
+    session.set_breakpoints(breaking)
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == untouched(breaking)

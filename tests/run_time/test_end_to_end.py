@@ -227,14 +227,18 @@ def test_stepping_in_from_the_last_traced_line_lands_in_the_code_made_for_it(ses
     assert [frame.name for frame in stop.frames[1:]] == ["replay", *CALLERS]
 
 
-def test_a_line_stops_when_traced_and_when_run(session: Session) -> None:
-    session.launch("generated_code", "append")
+@pytest.mark.parametrize(("option", "expected"), [("replay", [False]), ("generated", [False, True])])
+def test_a_line_stops_once_a_call_and_in_generated_code_if_asked_for(
+    session: Session, option: str, expected: list[bool]
+) -> None:
+    """``replay`` is the default. The second call has other values and is traced as well."""
+    session.launch("generated_code", "append", cachedCalls=option)
     kinds = []
-    for _ in range(4):
+    for _ in range(2 * len(expected)):
         stop = session.wait_for_stop("breakpoint")
         kinds.append("generated" in stop.frame.name)
         session.resume()
-    assert kinds == [False, True] * 2, "traced, then run; the second call has other values and is traced as well"
+    assert kinds == expected * 2
     assert session.wait_for_exit() == 0
 
 
@@ -263,8 +267,11 @@ def _linked(session: Session, variable: Any) -> Any:
 
 
 def test_each_mode_leads_to_the_other(session: Session) -> None:
-    """From a trace to the code that was generated, and from generated code to the compile that made it."""
-    session.launch("generated_code", "append")
+    """From a trace to the code that was generated, and from generated code to the compile that made it.
+
+    With the option a line stops in both.
+    """
+    session.launch("generated_code", "append", cachedCalls="generated")
     traced = session.wait_for_stop("breakpoint", at="append")
     assert traced.frame["Compile"].texts()["generated code"] == "none yet: this is the first compile of this code"
     session.resume()

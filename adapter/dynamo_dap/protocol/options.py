@@ -27,9 +27,11 @@ LISTINGS = {
     INSTRUCTIONS: "As bytecode: each instruction, with what it is for.",
 }
 REPLAY = "replay"
+AS_PYTHON = "eager"
 GENERATED = "generated"
 CACHED_CALLS = {
     REPLAY: "Trace the call once more, for looking only: its lines are stopped at with real values.",
+    AS_PYTHON: "Run the function as ordinary Python, uncompiled, while it has breakpoints.",
     GENERATED: "Stop in the generated code alone: at breakpoints of mode run-time, and when stepping in.",
 }
 CONSOLES = {

@@ -248,6 +248,12 @@ class CachedCalls(Protocol):
     def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
         """Whether something is armed in a call that runs these lines, by file, of these functions (qualified names)."""
 
+    def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
+        """Calls of the compiled ``code`` may have to stop, or need not any more. Any thread."""
+
+    def release(self) -> None:
+        """No call need stop any more. Any thread."""
+
     def wants_step(self, step: Step) -> bool:
         """Whether a step in progress may end in such a call."""
 

@@ -2,22 +2,25 @@
 
 Dynamo traces a function once for each cache entry; a breakpoint in it would be hit then and never again. A call that
 comes to an armed line is traced again from its own arguments before its generated code runs, apart from the program
-(``torch_internals.retracing``), and is held in that trace like any other. One for each process; the decisions run where
-calls begin, on the program's threads.
+(``torch_internals.retracing``), and is held in that trace like any other. Or, as the user chose (``cachedCalls``), the
+function runs as ordinary Python for as long as it has breakpoints. One for each process; the decisions run where calls
+begin, on the program's threads.
 """
 
 from __future__ import annotations
 
 import threading
+import types
 from collections.abc import Collection, Mapping
 
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_internals.generated_code import AS_PYTHON_CALLS, run_as_python
 from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, retraced_call, trace_again
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
-from dynamo_dap.protocol.options import REPLAY
+from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 
 
 class ReplayedCalls:
@@ -27,6 +30,8 @@ class ReplayedCalls:
         """``host`` is the agent."""
         self._host = host
         self._thread = threading.local()
+        self._as_python: dict[int, types.CodeType] = {}
+        """What runs uncompiled for now, by identity: code with some constants cannot be hashed."""
         self._failed: set[tuple[str, str]] = set()
         if RETRACING.problem is not None:
             host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
@@ -34,7 +39,9 @@ class ReplayedCalls:
     def are_wanted(self) -> bool:
         """See ``CachedCalls``."""
         options, breakpoints = self._host.options, self._host.breakpoints
-        if RETRACING.problem is not None or not options.compile_time or options.cached_calls != REPLAY:
+        if not options.compile_time or options.cached_calls not in (REPLAY, AS_PYTHON):
+            return False
+        if (RETRACING if options.cached_calls == REPLAY else AS_PYTHON_CALLS).problem is not None:
             return False
         return breakpoints.any_line_without_mode() or bool(breakpoints.functions) or bool(breakpoints.data)
 
@@ -50,6 +57,23 @@ class ReplayedCalls:
             return True
         return any(entry.variable.function in functions for entry in breakpoints.data)
 
+    def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
+        """See ``CachedCalls``."""
+        if self._host.options.cached_calls != AS_PYTHON or may_stop == (id(code) in self._as_python):
+            return
+        run_as_python(code, wanted=may_stop)
+        name = user_function_name(code)
+        if may_stop:
+            self._as_python[id(code)] = code
+            self._host.print(f"dynamo-dap: {name} runs as ordinary Python while it has breakpoints\n", "important")
+        else:
+            del self._as_python[id(code)]
+
+    def release(self) -> None:
+        """See ``CachedCalls``."""
+        while self._as_python:
+            run_as_python(self._as_python.popitem()[1], wanted=False)
+
     def wants_step(self, step: Step) -> bool:
         """See ``CachedCalls``: one that began in generated code stays in generated code."""
         options = self._host.options
@@ -58,6 +82,8 @@ class ReplayedCalls:
 
     def stop_in(self, call: CachedCall) -> Mapping[str, frozenset[int]] | None:
         """See ``CachedCalls``."""
+        if self._host.options.cached_calls != REPLAY:
+            return {}
         outer, self._thread.lines = getattr(self._thread, "lines", None), {}
         try:
             trace_again(call)

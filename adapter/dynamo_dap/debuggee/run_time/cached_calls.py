@@ -35,6 +35,8 @@ class CallEntries:
             # Nobody was told of calls until now: what was compiled has run, and the calls were not counted.
             self._recorder.forget_compiled()
             self._counts.clear()
+        elif self._are_wanted and not wanted and self._cached_calls is not None:
+            self._cached_calls.release()
         self._are_wanted = wanted
         return wanted
 
@@ -54,6 +56,8 @@ class CallEntries:
             # What was compiled before the session may have inlined anything: its first call tells.
             is_unknown = record is None and generated.lines is None
             generated.may_stop = is_unknown or self._cached_calls.may_stop(lines, functions)
+            if original is not None:
+                self._cached_calls.prepare(original, may_stop=generated.may_stop)
         return generated.may_stop
 
     def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:

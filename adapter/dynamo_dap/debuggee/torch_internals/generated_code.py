@@ -24,12 +24,16 @@ _ORIGINALS = "torch._dynamo.convert_frame:orig_code_map"
 _CACHE_ENTRIES = "torch._C._dynamo.eval_frame:_debug_get_cache_entry_list"
 _MARKER = "torch._dynamo.bytecode_debugger:BREAKPOINT_MARKER"
 _DEBUG_CONTEXT = "torch._dynamo.bytecode_debugger:_DebugContext"
+_SET_STRATEGY = "torch._C._dynamo.eval_frame:set_code_exec_strategy"
+_STRATEGY = "torch._C._dynamo.eval_frame:_FrameExecStrategy"
+_ACTION = "torch._C._dynamo.eval_frame:_FrameAction"
 _RESUME_FUNCTIONS = "torch._dynamo.resume_execution:ContinueExecutionCache.generated_code_metadata"
 
 NOTIFICATION = Feature("stopping in generated code", _SET_CALLBACK, _GET_CALLBACK)
 ORIGINALS = Feature("telling which function generated code was made from", _ORIGINALS)
 CACHE_ENTRIES = Feature("the guards of generated code", _CACHE_ENTRIES)
 MARKERS = Feature("torch._dynamo.bytecode_debugger.breakpoint()", _MARKER, _DEBUG_CONTEXT, _SET_CALLBACK, _GET_CALLBACK)
+AS_PYTHON_CALLS = Feature("running a compiled function as ordinary Python", _SET_STRATEGY, _STRATEGY, _ACTION)
 RESUME_FUNCTIONS = Feature("telling resume functions from the user's", _RESUME_FUNCTIONS)
 
 
@@ -188,6 +192,16 @@ def cache_entry_of(code: CodeType) -> Any:
         return None
     entries: Sequence[Any] = CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(original)
     return next((entry for entry in entries if entry.code is code), None)
+
+
+def run_as_python(code: CodeType, *, wanted: bool) -> None:
+    """Have calls of ``code``, which was compiled, and all that they call run uncompiled, or as before.
+
+    What was compiled stays in the cache, and serves calls again afterwards; guards are not evaluated meanwhile.
+    """
+    action = AS_PYTHON_CALLS.resolve(_ACTION)
+    chosen = action.SKIP if wanted else action.DEFAULT
+    AS_PYTHON_CALLS.resolve(_SET_STRATEGY)(code, AS_PYTHON_CALLS.resolve(_STRATEGY)(chosen, chosen))
 
 
 def compile_id_of(code: CodeType) -> str | None:
