@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.client import Session
+from tests.client import Fixture, Session
 from tests.client.session import Stop
 
 SECONDS = 60
@@ -103,6 +104,42 @@ def test_a_compiled_function_of_a_cell_is_debugged(session: Session, kernel: Ker
         session.resume()
         thread.join(SECONDS)
         assert printed == ["[3.0, 3.0]\n"]
+
+
+def test_a_line_breakpoint_in_the_document_that_shows_a_cell_stops(session: Session, kernel: Kernel) -> None:
+    _attached(session, kernel)
+    session.request("setFunctionBreakpoints", {"breakpoints": [{"name": "f"}]})
+    thread, printed = kernel.begin(CELL)
+    shown = session.wait_for_stop().frame.data.source
+    session.request("setFunctionBreakpoints", {"breakpoints": []})
+    asked = {"source": shown, "breakpoints": [{"line": 9}, {"line": 11}]}
+    traced, other = session.request("setBreakpoints", asked)["breakpoints"]
+    assert traced["verified"]
+    assert "Dynamo traces functions only" in other["message"]
+    assert session.go_on().frame.line == 9
+    session.resume()
+    thread.join(SECONDS)
+    # The same cell, once more, has the same name.
+    thread, printed = kernel.begin(CELL)
+    assert session.wait_for_stop().frame.line == 9
+    session.resume()
+    thread.join(SECONDS)
+    assert printed == ["[3.0, 3.0]\n"]
+
+
+def test_a_module_that_a_cell_imports_is_debugged(session: Session, kernel: Kernel, tmp_path: Path) -> None:
+    module = Fixture(tmp_path / "imported.py")
+    module.path.write_text("def double(n):\n    return n * 2  #@line\n", encoding="utf-8")
+    _attached(session, kernel)
+    session.set_breakpoints(module, "line")
+    thread, printed = kernel.begin(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport imported\nprint(imported.double(2))"
+    )
+    stop = session.wait_for_stop(at="line")
+    assert stop.frame["Locals"]["n"].text == "2"
+    session.resume()
+    thread.join(SECONDS)
+    assert printed == ["4\n"]
 
 
 def test_breakpoint_stops_in_a_cell(session: Session, kernel: Kernel) -> None:

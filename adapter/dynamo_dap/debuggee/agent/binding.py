@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
-from dynamo_dap.debuggee.code_analysis.line_table import FunctionLines, LineTable, LineTableError, line_table
+from dynamo_dap.debuggee.code_analysis.line_table import FunctionLines, LineTable, LineTableError, is_cell, line_table
 from dynamo_dap.protocol.contract import COMPILE_TIME, EAGER, RUN_TIME
 from dynamo_dap.protocol.options import AgentOptions
 
@@ -74,7 +74,7 @@ def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:
 
 
 def _file_problem(path: str, options: AgentOptions) -> str | None:
-    if not os.path.isfile(path):
+    if not os.path.isfile(path) and not is_cell(path):
         return f"there is no file {path}"
     if not _is_named_python(path):
         return f"{os.path.basename(path)} is not a Python file"

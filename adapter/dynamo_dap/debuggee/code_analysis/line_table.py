@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import linecache
 import opcode
 import os
 import threading
@@ -258,10 +259,17 @@ def looking_once() -> Iterator[None]:
             del _looking.seen
 
 
+def is_cell(path: str) -> bool:
+    """Whether ``path`` is of code that has a name and a text in this process alone, as cells of notebooks have."""
+    return path in linecache.cache and not os.path.exists(path)
+
+
 def _look(path: str) -> LineTable:
     try:
         status = os.stat(path)
     except OSError as error:
+        if is_cell(path):
+            return line_table_of_text("".join(linecache.getlines(path)), path)
         raise LineTableError(f"cannot read {path}: {error.strerror or error}") from None
     version = (status.st_mtime_ns, status.st_size)
     cached = _cache.get(path)

@@ -12,6 +12,7 @@ from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles, handles_while_held
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, stands_in_for_builtin
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
+from dynamo_dap.debuggee.code_analysis.line_table import is_cell
 from dynamo_dap.debuggee.values.model import Location, ScopeOfFrame, VirtualSource
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
@@ -99,8 +100,7 @@ def dap_source(
     if source.startswith("<"):
         return Source(name=source, presentation_hint="deemphasize")
     shown = Source(name=os.path.basename(source), path=source, presentation_hint=hint)
-    if source in linecache.cache and not os.path.exists(source):
-        # A cell of a notebook: its text is in the program alone.
+    if is_cell(source):
         text = VirtualSource(shown.name or "", lambda: "".join(linecache.getlines(source)), key=("cell", source))
         shown.source_reference = agent.references.number_of(text, pause)
     return shown
