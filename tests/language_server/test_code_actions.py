@@ -16,8 +16,7 @@ from lsprotocol import types
 
 from dynamo_dap.record.file import read_record
 from dynamo_dap.record.folders import SUFFIX
-from dynamo_dap.record.model import CompiledFunction
-from dynamo_dap.record.summary import Counts, counts_of
+from dynamo_dap.record.model import CompiledFunction, Counts, counts_of
 from tests.language_server.editor import Editor, run
 from tests.language_server.mended_programs import ASSERT, MARK, MOVE, PROGRAMS, REFUSED, RUN, Program
 

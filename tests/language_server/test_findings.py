@@ -7,15 +7,14 @@ import pytest
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding, Kind, findings_of
 from dynamo_dap.language_server.lenses import title
-from dynamo_dap.record.events import Ended
+from dynamo_dap.record.events import Ended, Record
 from dynamo_dap.record.model import Compile, CompiledFunction, Place, TracedFunction
-from dynamo_dap.record.session import Session
 
 PATH = "/somewhere/model.py"
 
 
-def _session(*compiles: Compile) -> Session:
-    session = Session()
+def _session(*compiles: Compile) -> Record:
+    session = Record()
     session.functions = [CompiledFunction("fn", Place(PATH, 1), list(compiles))]
     return session
 
@@ -25,7 +24,7 @@ def _first_part(**facts: object) -> Compile:
     return Compile("0/0", "fn", "compiled", Place(PATH, 1), traced=traced, **facts)  # type: ignore[arg-type]
 
 
-def _never_traced(session: Session) -> list[Finding]:
+def _never_traced(session: Record) -> list[Finding]:
     return [one for one in findings_of(session).get(PATH, []) if one.kind is Kind.NEVER_TRACED]
 
 

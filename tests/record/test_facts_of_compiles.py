@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dynamo_dap.record.events import Record
 from dynamo_dap.record.file import read_record
 from dynamo_dap.record.folders import SUFFIX
 from dynamo_dap.record.model import Place
-from dynamo_dap.record.session import Session
 from tests.client.fixtures import Fixture
 from tests.record.test_reports import command
 
@@ -37,7 +37,7 @@ for n in (6, 8):
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Session]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Record]:
     folder = tmp_path_factory.mktemp("facts")
     program = folder / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
@@ -45,7 +45,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Session]:
     return program, read_record(next(folder.rglob(f"*{SUFFIX}")))
 
 
-def test_who_called_is_recorded_from_the_programs_first_line_on(recorded: tuple[Path, Session]) -> None:
+def test_who_called_is_recorded_from_the_programs_first_line_on(recorded: tuple[Path, Record]) -> None:
     program, session = recorded
     lines = Fixture(program)
     first = session.functions[0].compiles[0]
@@ -58,7 +58,7 @@ def test_who_called_is_recorded_from_the_programs_first_line_on(recorded: tuple[
     assert [(one.function, one.place.line) for one in rest.stack[2:]] == [("fn", Fixture(program).line("rest") - 1)]
 
 
-def test_sizes_tell_what_they_stand_for_and_who_compared_them(recorded: tuple[Path, Session]) -> None:
+def test_sizes_tell_what_they_stand_for_and_who_compared_them(recorded: tuple[Path, Record]) -> None:
     program, session = recorded
     lines = Fixture(program)
     dynamic = next(one for one in session.functions[0].compiles if one.failures and "resumed" not in one.name)
@@ -72,7 +72,7 @@ def test_sizes_tell_what_they_stand_for_and_who_compared_them(recorded: tuple[Pa
     assert bounds == Place(str(program), lines.line("compared"), 1)
 
 
-def test_kernels_and_caches_are_recorded_those_of_backward_passes_as_well(recorded: tuple[Path, Session]) -> None:
+def test_kernels_and_caches_are_recorded_those_of_backward_passes_as_well(recorded: tuple[Path, Record]) -> None:
     _, session = recorded
     compiles = [one for function in session.functions for one in function.compiles]
     assert all(one.caches == {"FX graph cache miss": 1, "AOTAutograd cache miss": 1} for one in compiles[:2])

@@ -18,13 +18,11 @@ import pytest
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.protocol.options import LaunchArguments
 from dynamo_dap.record.advice import Kind, what_to_do
-from dynamo_dap.record.events import BreakFound, CompileBegan, CompileEnded, GraphMade, Started
+from dynamo_dap.record.events import BreakFound, CompileBegan, CompileEnded, GraphMade, Record, Started
 from dynamo_dap.record.file import RecordWriter, UnreadableRecord, read_record
 from dynamo_dap.record.folders import SUFFIX
 from dynamo_dap.record.html_report import html_report
-from dynamo_dap.record.model import Graph, GraphBreak, Node, Place, StackLine
-from dynamo_dap.record.session import Session as Record
-from dynamo_dap.record.summary import counts_of_function
+from dynamo_dap.record.model import Graph, GraphBreak, Node, Place, StackLine, counts_of
 from dynamo_dap.record.texts import digest_of_line
 from dynamo_dap.server.launching.program import prepare
 from tests.client import Session
@@ -133,7 +131,7 @@ def test_counts_agree_with_explain(tmp_path: Path) -> None:
     session = read_record(next(tmp_path.rglob(f"*{SUFFIX}")))
     functions = {function.name: function for function in session.functions}
     for case in cases:
-        counts = counts_of_function(functions[case.name])
+        counts = counts_of(functions[case.name])
         assert [counts.graphs, counts.operations, counts.breaks_with_graph] == explained[case.name], case.name
         # What breaks before there is anything in the graph, explain does not count.
         assert counts.breaks >= 1 or not IS_REFERENCE, case.name

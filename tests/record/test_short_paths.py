@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynamo_dap.record.short_paths import short_paths
+from dynamo_dap.record.texts import short_paths
 
 
 def test_a_name_alone_where_it_is_the_only_one() -> None:

@@ -1,6 +1,6 @@
 """What a record reports about lines: graph breaks, recompiles, skipped functions, limits, lines never traced.
 
-Made from a session; lines are those of the files as they were recorded. Pure.
+Made from a record; lines are those of the files as they were recorded. Pure.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from enum import Enum
 from pathlib import PurePath
 
 from dynamo_dap.language_server.document import real_path
+from dynamo_dap.record.events import Record
 from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
-from dynamo_dap.record.session import Session
 
 
 class Kind(Enum):
@@ -68,14 +68,14 @@ class Finding:
 _NAMES = 5
 
 
-def findings_of(session: Session) -> dict[str, list[Finding]]:
+def findings_of(record: Record) -> dict[str, list[Finding]]:
     """Return what there is to say, by the real path of the file."""
     found: dict[tuple[object, ...], Finding] = {}
-    for function, compiled in session.compiles():
-        for finding in _of_compile(session, function, compiled):
+    for function, compiled in record.compiles():
+        for finding in _of_compile(record, function, compiled):
             _merge(found, finding)
     by_path: dict[str, list[Finding]] = {}
-    for finding in [*found.values(), *_skipped(session), *_never_traced(session)]:
+    for finding in [*found.values(), *_skipped(record), *_never_traced(record)]:
         by_path.setdefault(real_path(finding.place.path), []).append(finding)
     return by_path
 
@@ -91,11 +91,11 @@ def _merge(found: dict[tuple[object, ...], Finding], finding: Finding) -> None:
         known.stack, known.related = finding.stack, finding.related
 
 
-def _of_compile(session: Session, function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
+def _of_compile(record: Record, function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
     """Yield what there is to say of a compile: of what is in a library at the user's line that called it as well."""
-    for finding in _where_it_is(session, function, compiled):
+    for finding in _where_it_is(record, function, compiled):
         yield finding
-        if finding.place.path in session.libraries:
+        if finding.place.path in record.libraries:
             caller = compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
             if caller is not None:
                 yield _at_caller(finding, caller)
@@ -119,9 +119,9 @@ def _at_caller(finding: Finding, caller: Place) -> Finding:
     )
 
 
-def _where_it_is(session: Session, function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
+def _where_it_is(record: Record, function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
     for graph_break in compiled.breaks:
-        places = dict.fromkeys([_users_place(session, graph_break), graph_break.place])
+        places = dict.fromkeys([_users_place(record, graph_break), graph_break.place])
         yield from (_broken(function, compiled, graph_break, place) for place in places if place is not None)
     if compiled.limit is not None:
         yield _limited(function, compiled, compiled.limit)
@@ -139,9 +139,9 @@ def _where_it_is(session: Session, function: CompiledFunction, compiled: Compile
         yield Finding(Kind.FAILED, place, message, place.line, function, is_about_function, compiles=[compiled])
 
 
-def _users_place(session: Session, graph_break: GraphBreak) -> Place | None:
+def _users_place(record: Record, graph_break: GraphBreak) -> Place | None:
     """Return the user's innermost line: torch's may be one of a library that is traced as well."""
-    users = session.sources.keys() - session.libraries
+    users = record.sources.keys() - record.libraries
     places = [line.place for line in graph_break.stack if line.place.path in users]
     return places[-1] if places else graph_break.place
 
@@ -198,10 +198,10 @@ def _limited(function: CompiledFunction, compiled: Compile, limit: str) -> Findi
     )
 
 
-def _skipped(session: Session) -> Iterator[Finding]:
+def _skipped(record: Record) -> Iterator[Finding]:
     """Functions that were never compiled; where a graph break or the limit is why, that is said already."""
-    known = {(one.name, one.place): one for one in session.functions}
-    for skipped in session.skipped:
+    known = {(one.name, one.place): one for one in record.functions}
+    for skipped in record.skipped:
         function = known.get((skipped.name, skipped.place)) or CompiledFunction(skipped.name, skipped.place)
         said = any(one.state != "skipped" or one.breaks or one.limit for one in function.compiles)
         if skipped.place is not None and not said:
@@ -210,12 +210,12 @@ def _skipped(session: Session) -> Iterator[Finding]:
             yield Finding(Kind.SKIPPED, skipped.place, message, skipped.place.line, function, is_about_function=True)
 
 
-def _never_traced(session: Session) -> Iterator[Finding]:
+def _never_traced(record: Record) -> Iterator[Finding]:
     """Lines of functions that were compiled at least once: of others, all that there is to say is why not."""
     lines: dict[tuple[str, Place], set[int]] = {}
     traced: dict[tuple[str, Place], set[int]] = {}
     functions: dict[tuple[str, Place], CompiledFunction] = {}
-    for function, compiled in session.compiles():
+    for function, compiled in record.compiles():
         for one in compiled.traced:
             key = one.name, one.place
             traced.setdefault(key, set()).update(one.traced)
@@ -223,7 +223,7 @@ def _never_traced(session: Session) -> Iterator[Finding]:
                 functions.setdefault(key, function)
                 lines.setdefault(key, set()).update(one.lines)
     for (name, place), all_lines in lines.items():
-        if _goes_on(session, functions[name, place]):
+        if _goes_on(record, functions[name, place]):
             continue
         # The first line is the function's own.
         for first, last in _runs(sorted(all_lines - {place.line}), traced[name, place]):
@@ -231,9 +231,9 @@ def _never_traced(session: Session) -> Iterator[Finding]:
             yield Finding(Kind.NEVER_TRACED, Place(place.path, first), message, last, functions[name, place])
 
 
-def _goes_on(session: Session, function: CompiledFunction) -> bool:
+def _goes_on(record: Record, function: CompiledFunction) -> bool:
     """Whether more lines of ``function`` may be traced soon: in the compile under way, or in one of its rest."""
-    is_running = session.ended is None
+    is_running = record.ended is None
     return is_running and (
         any(compiled.state == TRACING for compiled in function.compiles) or bool(function.compiles[-1].resumes)
     )

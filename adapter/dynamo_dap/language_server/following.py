@@ -10,11 +10,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dynamo_dap.record.events import Started
+from dynamo_dap.record.events import Record, Started
 from dynamo_dap.record.file import RecordReader, RecordScan, UnreadableRecord, program_of
 from dynamo_dap.record.folders import SUFFIX, records_base
 from dynamo_dap.record.model import TRACING
-from dynamo_dap.record.session import Session
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +32,9 @@ class RecordFollower:
         """Record files by folder, with the folder's time of modification."""
 
     @property
-    def session(self) -> Session | None:
+    def record(self) -> Record | None:
         """What the newest record tells; None while there is none."""
-        return None if self._reader is None else self._reader.session
+        return None if self._reader is None else self._reader.record
 
     @property
     def path(self) -> Path | None:
@@ -80,8 +79,8 @@ class RecordFollower:
         return newest
 
     def _shows_something(self) -> bool:
-        session = self.session
-        return session is not None and any(one.state != TRACING for _, one in session.compiles())
+        record = self.record
+        return record is not None and any(one.state != TRACING for _, one in record.compiles())
 
     def _scan(self, path: Path) -> RecordScan:
         return self._scans.setdefault(path, RecordScan(path))

@@ -9,9 +9,8 @@ from rich.console import Console
 
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.positions import Positions
-from dynamo_dap.record.model import TRACING, CompiledFunction
-from dynamo_dap.record.session import Session
-from dynamo_dap.record.summary import counts_of_function
+from dynamo_dap.record.events import Record
+from dynamo_dap.record.model import TRACING, CompiledFunction, counts_of
 from dynamo_dap.record.text_report import print_report
 from dynamo_dap.record.texts import counted
 
@@ -22,10 +21,10 @@ _WIDTH = 110
 _UNFINISHED = "not finished"
 
 
-def lenses(session: Session, document: Document, positions: Positions) -> list[CodeLens]:
+def lenses(record: Record, document: Document, positions: Positions) -> list[CodeLens]:
     """Return a lens for each compiled function of a file."""
     found = []
-    for number, function in enumerate(session.functions):
+    for number, function in enumerate(record.functions):
         node = document.function_at(function.place) if document.is_at(function.place) else None
         if node is not None:
             at = positions.span(document, node.lineno, 0, 0)
@@ -37,7 +36,7 @@ def title(function: CompiledFunction) -> str:
     """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``; it says so when the newest compile is still traced."""
     if all(one.state == TRACING for one in function.compiles):
         return _UNFINISHED
-    counts = counts_of_function(function)
+    counts = counts_of(function.compiles)
     parts = [
         counted(counts.graphs, "graph"),
         *([counted(counts.breaks, "break")] if counts.breaks else []),
@@ -51,10 +50,10 @@ def title(function: CompiledFunction) -> str:
     return ", ".join(parts)
 
 
-def record_text(session: Session, number: int) -> str:
-    """Return the report of a function, by its number in the session; of the whole program with -1."""
-    only = session.functions[number] if 0 <= number < len(session.functions) else None
+def record_text(record: Record, number: int) -> str:
+    """Return the report of a function, by its number in the record; of the whole program with -1."""
+    only = record.functions[number] if 0 <= number < len(record.functions) else None
     output = io.StringIO()
     console = Console(file=output, width=_WIDTH, highlight=False, soft_wrap=True, color_system=None)
-    print_report(session, console, only)
+    print_report(record, console, only)
     return output.getvalue()

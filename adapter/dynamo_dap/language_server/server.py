@@ -31,10 +31,10 @@ from dynamo_dap.language_server.trials import Trials
 from dynamo_dap.language_server.trying import CannotTry, runner_of
 from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
 from dynamo_dap.language_server.workspace import Documents, path_of, roots_of
+from dynamo_dap.record.events import Record
 from dynamo_dap.record.file import UnreadableRecord, read_record
 from dynamo_dap.record.model import Place
 from dynamo_dap.record.report import write_page
-from dynamo_dap.record.session import Session
 
 _log = logging.getLogger(__name__)
 
@@ -89,12 +89,12 @@ class RecordServer(LanguageServer):
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _changed(self) -> None:
-        session = self._follower.session
-        self._findings = {} if session is None else findings_of(session)
+        record = self._follower.record
+        self._findings = {} if record is None else findings_of(record)
         self._trials.forget()
         self.publish()
-        if session is not None:
-            make_ready(session)
+        if record is not None:
+            make_ready(record)
         await self._refresh()
 
     async def _refresh(self) -> None:
@@ -132,7 +132,7 @@ class RecordServer(LanguageServer):
     def _is_shown(self, document: Document) -> bool:
         """Whether it is open, or a file of the user's in the workspace: what others have is not the user's to mend."""
         opened = any(path_of(uri) == document.path for uri in self.workspace.text_documents)
-        if opened or (self.session is not None and document.path in map(real_path, self.session.libraries)):
+        if opened or (self.record is not None and document.path in map(real_path, self.record.libraries)):
             return opened
         return any(document.path.startswith(f"{root.resolve()}/") for root in roots_of(self.workspace))
 
@@ -146,9 +146,9 @@ class RecordServer(LanguageServer):
     # -- what features need ----------------------------------------------------------------------------------------
 
     @property
-    def session(self) -> Session | None:
+    def record(self) -> Record | None:
         """What the newest record tells."""
-        return self._follower.session
+        return self._follower.record
 
     @property
     def _positions(self) -> Positions:
@@ -156,16 +156,16 @@ class RecordServer(LanguageServer):
 
     def document(self, path: str) -> Document | None:
         """Return a file of the record's as it is now."""
-        return None if self.session is None else self._documents.of_path(self.workspace, self.session, path)
+        return None if self.record is None else self._documents.of_path(self.workspace, self.record, path)
 
     def document_at(self, place: Place) -> Document | None:
         """Return the file of a place."""
         return self.document(place.path)
 
-    def _asked(self, uri: str) -> tuple[Session, Document] | None:
+    def _asked(self, uri: str) -> tuple[Record, Document] | None:
         path = path_of(uri)
         document = self.document(path) if path else None
-        return None if document is None or self.session is None else (self.session, document)
+        return None if document is None or self.record is None else (self.record, document)
 
     # -- settings --------------------------------------------------------------------------------------------------
 
@@ -223,10 +223,10 @@ class RecordServer(LanguageServer):
         asked = self._asked(params.text_document.uri)
         if asked is None:
             return []
-        session, document = asked
+        record, document = asked
         wanted = range(params.range.start.line + 1, params.range.end.line + 2)
         actions = []
-        for diagnostic, fix in self._fixes(session, document, wanted):
+        for diagnostic, fix in self._fixes(record, document, wanted):
             trial = self._trials.of(document, fix)
             if trial is not None and trial.changes_result and not self._shows_disabled:
                 continue
@@ -241,12 +241,12 @@ class RecordServer(LanguageServer):
         known = text_document.code_action if text_document else None
         return bool(known and known.disabled_support)
 
-    def _fixes(self, session: Session, document: Document, wanted: range) -> Iterator[tuple[types.Diagnostic, Fix]]:
+    def _fixes(self, record: Record, document: Document, wanted: range) -> Iterator[tuple[types.Diagnostic, Fix]]:
         for finding, diagnostic in self._diagnostics(document):
             lines = lines_of(document, finding)
             if lines is not None and lines[0] in wanted:
                 found = self._findings[document.path]
-                situation = Situation(finding, document, lines[0], found, self.document_at, session)
+                situation = Situation(finding, document, lines[0], found, self.document_at, record)
                 yield from ((diagnostic, fix) for fix in fixes_of(situation))
 
     def try_fix(self, given: Sequence[Any]) -> None:
@@ -274,15 +274,15 @@ class RecordServer(LanguageServer):
 
     async def open_record(self, number: int) -> None:
         """Show the report of a function, by its number, or of the whole program with -1."""
-        if self.session is None:
+        if self.record is None:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Info, "Nothing has been recorded yet."))
             return
-        functions = self.session.functions
+        functions = self.record.functions
         name = functions[number].name if 0 <= number < len(functions) else "program"
         if self._reports is None:
             self._reports = tempfile.TemporaryDirectory(prefix="dynamo-dap-")
         path = Path(self._reports.name, f"{name} record.txt".replace("/", "_"))
-        path.write_text(record_text(self.session, number), encoding="utf-8")
+        path.write_text(record_text(self.record, number), encoding="utf-8")
         await self.window_show_document_async(types.ShowDocumentParams(path.as_uri(), take_focus=True))
 
     async def write_report(self) -> str | None:

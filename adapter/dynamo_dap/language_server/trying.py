@@ -33,14 +33,12 @@ from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited_text
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
-from dynamo_dap.record.events import Started
+from dynamo_dap.record.events import Record, Started
 from dynamo_dap.record.file import UnreadableRecord, read_record
 from dynamo_dap.record.folders import SUFFIX
-from dynamo_dap.record.model import Place
+from dynamo_dap.record.model import Counts, Place, counts_of
 from dynamo_dap.record.report import chosen_record
 from dynamo_dap.record.run import launching
-from dynamo_dap.record.session import Session
-from dynamo_dap.record.summary import Counts, counts_of
 from dynamo_dap.record.texts import without_controls
 
 _TOLERANCE = 1e-4
@@ -232,8 +230,8 @@ class Runner:
             status, output, errors = self._output_of(command, environment)
             seconds = time.monotonic() - began
             computed = msgspec.json.decode(results.read_bytes(), type=Results) if results.exists() else Results()
-            sessions = [read_record(path) for path in records.rglob(f"*{SUFFIX}")]
-        counts = counts_of([compiled for session in sessions for _, compiled in session.compiles()])
+            known = [read_record(path) for path in records.rglob(f"*{SUFFIX}")]
+        counts = counts_of([compiled for record in known for _, compiled in record.compiles()])
         return Outcome(counts, status, output, errors, computed, seconds)
 
     def _output_of(self, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
@@ -363,12 +361,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _try(options: argparse.Namespace) -> int:
-    session = read_record(chosen_record(options.record))
+    record = read_record(chosen_record(options.record))
     path, line = _place(options.place)
-    fixes = known_fixes(session, path, line)
+    fixes = known_fixes(record, path, line)
     if not fixes:
         raise CannotTry(f"no fix is known for {path}:{line}; see: dynamo-dap report")
-    runner = runner_of(session.started, options.program, options.python, options.timeout)
+    runner = runner_of(record.started, options.program, options.python, options.timeout)
     trials = try_fixes(fixes, runner, {})
     for trial in trials:
         _tell(trial.text())
@@ -396,10 +394,10 @@ def runner_of(started: Started | None, program: Sequence[str], python: str, seco
     return Runner(given, folder, python, seconds, module)
 
 
-def known_fixes(session: Session, path: str, line: int) -> list[Fix]:
+def known_fixes(record: Record, path: str, line: int) -> list[Fix]:
     """Return the fixes for what was found at a line of a file, as the file is on disk."""
     documents: dict[str, Document | None] = {}
-    recorded = {real_path(one): digests for one, digests in session.sources.items()}
+    recorded = {real_path(one): digests for one, digests in record.sources.items()}
 
     def document_of(place: Place) -> Document | None:
         real = real_path(place.path)
@@ -409,12 +407,12 @@ def known_fixes(session: Session, path: str, line: int) -> list[Fix]:
         return documents[real]
 
     document = document_of(Place(path, line))
-    found = findings_of(session).get(real_path(path), [])
+    found = findings_of(record).get(real_path(path), [])
     fixes: dict[str, Fix] = {}
     for finding in found if document is not None else ():
         now = document.now(finding.place.line) if document is not None else None
         if document is not None and now == line:
-            situation = Situation(finding, document, line, found, document_of, session)
+            situation = Situation(finding, document, line, found, document_of, record)
             fixes.update({fix.title: fix for fix in fixes_of(situation)})
     return list(fixes.values())
 

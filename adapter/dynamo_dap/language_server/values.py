@@ -11,8 +11,8 @@ from lsprotocol.types import Hover, InlayHint, InlayHintKind, MarkupContent, Mar
 
 from dynamo_dap.language_server.document import Document, real_path
 from dynamo_dap.language_server.positions import Positions
+from dynamo_dap.record.events import Record
 from dynamo_dap.record.model import Compile, Guard, Value
-from dynamo_dap.record.session import Session
 
 _SHOWN = 2
 _ROWS = 12
@@ -20,17 +20,17 @@ _GUARDS = 8
 
 
 class _Index:
-    """What one version of a session holds, by file: a record has a hundred thousand values."""
+    """What one version of a record holds, by file: a record has a hundred thousand values."""
 
-    def __init__(self, session: Session) -> None:
-        self.version = session.version
+    def __init__(self, record: Record) -> None:
+        self.version = record.version
         self._values: dict[str, list[tuple[Compile, list[Value]]]] = {}
         """By the path of the file, as it was recorded."""
         self._functions: dict[str, set[tuple[int, int]]] = {}
         """First and last lines of those that were traced, by the path of the file."""
         self._guards: dict[int, dict[str, list[Guard]]] = {}
         """By the identity of the compile, and the name that they begin with."""
-        for _, compiled in session.compiles():
+        for _, compiled in record.compiles():
             for one in compiled.traced:
                 lines = one.place.line, max(one.lines, default=one.place.line)
                 self._functions.setdefault(one.place.path, set()).add(lines)
@@ -81,19 +81,19 @@ def _inclusive(lines: tuple[int, int]) -> tuple[int, int]:
     return lines[0], lines[1] + 1
 
 
-_indices: WeakKeyDictionary[Session, _Index] = WeakKeyDictionary()
+_indices: WeakKeyDictionary[Record, _Index] = WeakKeyDictionary()
 
 
-def _index_of(session: Session) -> _Index:
-    known = _indices.get(session)
-    if known is None or known.version != session.version:
-        known = _indices[session] = _Index(session)
+def _index_of(record: Record) -> _Index:
+    known = _indices.get(record)
+    if known is None or known.version != record.version:
+        known = _indices[record] = _Index(record)
     return known
 
 
-def make_ready(session: Session) -> None:
+def make_ready(record: Record) -> None:
     """Have the answers to hovers and hints at hand before they are asked for."""
-    _index_of(session)
+    _index_of(record)
 
 
 def _first_name(source: str) -> str:
@@ -104,7 +104,7 @@ def _first_name(source: str) -> str:
 _NAME = re.compile(r"\w+")
 
 
-def inlay_hints(session: Session, document: Document, positions: Positions, lines: range) -> list[InlayHint]:
+def inlay_hints(record: Record, document: Document, positions: Positions, lines: range) -> list[InlayHint]:
     """Return shapes and dtypes at the assignments of some lines, as the last compile had them."""
     found: dict[tuple[int, int], list[list[tuple[Compile, Value]]]] = {}
     """By line and column, for each compile."""
@@ -112,7 +112,7 @@ def inlay_hints(session: Session, document: Document, positions: Positions, line
     """Where each name is assigned last in a line: one hint is enough."""
     places: dict[tuple[int, str, int | None], tuple[int, int | None]] = {}
     now = document.recorded_in(lines)
-    for compiled, values in _index_of(session).values(document.path):
+    for compiled, values in _index_of(record).values(document.path):
         for value in values:
             place = value.place
             if place.line not in now or value.is_parameter or not value.has_tensor:
@@ -151,23 +151,23 @@ def _hint(
     )
 
 
-def hover(session: Session, document: Document, positions: Positions, line: int, column: int) -> Hover | None:
+def hover(record: Record, document: Document, positions: Positions, line: int, column: int) -> Hover | None:
     """Return what is known of the name at a place: values over the compiles, its source, the guards on it."""
     found = document.name_at(line, column)
     if found is None:
         return None
     name, start, end = found
-    inside = _index_of(session).function_around(document, line)
+    inside = _index_of(record).function_around(document, line)
     # Python normalizes names, and the record has them as Python does.
     name = unicodedata.normalize("NFKC", name)
     now = document.recorded_in(inside)
     values = [
         (compiled, value, now[value.place.line])
-        for compiled, known in _index_of(session).values(document.path)
+        for compiled, known in _index_of(record).values(document.path)
         for value in known
         if value.name == name and value.place.line in now
     ]
-    guards = list(_guards(session, document, name, inside))
+    guards = list(_guards(record, document, name, inside))
     if not values and not guards:
         return None
     text = "\n\n".join([f"**{_code(name)}** while Dynamo traced it", *_value_text(values), *_guard_text(guards)])
@@ -190,9 +190,9 @@ def _value_text(values: list[tuple[Compile, Value, int]]) -> Iterator[str]:
         yield f"Source: {', '.join(map(_code, sources[:_SHOWN]))}"
 
 
-def _guards(session: Session, document: Document, name: str, inside: range) -> Iterator[tuple[Compile, Guard]]:
-    index = _index_of(session)
-    for function, compiled in session.compiles():
+def _guards(record: Record, document: Document, name: str, inside: range) -> Iterator[tuple[Compile, Guard]]:
+    index = _index_of(record)
+    for function, compiled in record.compiles():
         at = document.line_of(function.place)
         for guard in index.guards(compiled, name) if at is not None and at in inside else ():
             source = guard.source or ""

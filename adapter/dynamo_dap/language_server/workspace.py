@@ -11,7 +11,7 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import Workspace
 
 from dynamo_dap.language_server.document import Document
-from dynamo_dap.record.session import Session
+from dynamo_dap.record.events import Record
 from dynamo_dap.record.texts import is_readable_source
 
 
@@ -27,14 +27,14 @@ class Documents:
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
-        self._session: Session | None = None
+        self._record: Record | None = None
         self._recorded: dict[str, list[str]] = {}
         self._recorded_count = -1
 
-    def of_path(self, workspace: Workspace, session: Session, path: str) -> Document | None:
+    def of_path(self, workspace: Workspace, record: Record, path: str) -> Document | None:
         """Return a file that the record tells of; None for another one, or when it cannot be read."""
         real = os.path.realpath(path)
-        recorded = self._digests(session).get(real)
+        recorded = self._digests(record).get(real)
         if not recorded:
             return None
         uri = next((uri for uri in workspace.text_documents if path_of(uri) == real), None)
@@ -62,10 +62,10 @@ class Documents:
         except OSError:
             return None
 
-    def _digests(self, session: Session) -> dict[str, list[str]]:
-        if session is not self._session or len(session.sources) != self._recorded_count:
-            self._session, self._recorded_count = session, len(session.sources)
-            self._recorded = {os.path.realpath(path): lines for path, lines in session.sources.items()}
+    def _digests(self, record: Record) -> dict[str, list[str]]:
+        if record is not self._record or len(record.sources) != self._recorded_count:
+            self._record, self._recorded_count = record, len(record.sources)
+            self._recorded = {os.path.realpath(path): lines for path, lines in record.sources.items()}
         return self._recorded
 
 

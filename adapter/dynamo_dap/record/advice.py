@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import PurePath
 
+from dynamo_dap.record.events import Record
 from dynamo_dap.record.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
-from dynamo_dap.record.session import Session
 
 _SIZE = re.compile(
     r"tensor '(?P<name>.+)' size mismatch at index (?P<index>\d+)\. expected (?P<then>\d+), actual (?P<now>\d+)"
@@ -74,9 +74,9 @@ class Item:
     """How many calls lie above the function."""
 
 
-def what_to_do(session: Session, only: CompiledFunction | None = None) -> list[Item]:
+def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Item]:
     """Return everything that a user may act on, of one function or of all: failures first, then what costs most."""
-    functions = session.functions if only is None else [only]
+    functions = record.functions if only is None else [only]
     items = [*_failures(functions), *_limits(functions), *_breaks(functions), *_specialized(functions)]
     items += _merged([item for function in functions for item in changes_of(function)])
     order = list(Kind)

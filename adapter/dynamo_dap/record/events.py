@@ -1,13 +1,23 @@
-"""The events of compiles: a record file is a list of these.
+"""The events of compiles, of which a record file is a list, and the ``Record`` that they are put together in.
 
-``Session`` puts them together. Written by the debugged program, on whichever thread compiles.
+Each event knows what it changes in a record, and what of it is left out of a file that becomes too large. Written by
+the debugged program, on whichever thread compiles. There is one ``Record`` per debugged program, or per file that is
+read; it has one lock. Snapshots are encoded under the lock, since the structs keep changing.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from typing import ClassVar, TypeVar
+
 import msgspec
 
 from dynamo_dap.record.model import (
+    Attempt,
+    Compile,
+    CompiledFunction,
+    Counts,
     Graph,
     GraphBreak,
     Guard,
@@ -19,6 +29,7 @@ from dynamo_dap.record.model import (
     Symbol,
     TracedFunction,
     Value,
+    counts_of,
 )
 
 VERSION = 1
@@ -27,6 +38,35 @@ VERSION = 1
 
 class _Event(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="event"):
     """Base of the events; the tag is the class's name in camelCase."""
+
+    is_shown: ClassVar[bool] = True
+    """Whether it changes what views show. Some come right before another event that does."""
+
+    def merge_into(self, record: Record) -> None:
+        """Change what is known by what this tells."""
+        raise NotImplementedError
+
+    def without_details(self) -> Event:
+        """Return what of it is kept in a file that has become large."""
+        event: Event = self  # type: ignore[assignment]
+        return event
+
+
+class _OfCompile(_Event):
+    """Base of the events about one compile."""
+
+    id: str
+
+    def merge_into(self, record: Record) -> None:
+        """Change the compile; nothing for an unknown one."""
+        compiled = record.find(self.id)
+        if compiled is not None:
+            self.merge(compiled)
+
+    def merge(self, compiled: Compile) -> None:
+        """Take over every field: those of the compile have the same names."""
+        for name in self.__struct_fields__:
+            setattr(compiled, name, getattr(self, name))
 
 
 class Started(_Event, tag="started"):
@@ -46,6 +86,10 @@ class Started(_Event, tag="started"):
     module: str | None = None
     """What ``python -m`` was given, if the program was begun so; ``program`` begins with its file all the same."""
 
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.started = self
+
 
 class CompileBegan(_Event, tag="compileBegan"):
     """Dynamo begins to compile a frame."""
@@ -63,6 +107,10 @@ class CompileBegan(_Event, tag="compileBegan"):
     stack: list[StackLine] = []
     """Who called, torch left out, outermost first."""
 
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.begin(self)
+
 
 class SourceRead(_Event, tag="sourceRead"):
     """A file of the user's, as it was when the program ran: tells lines that have changed since."""
@@ -74,71 +122,119 @@ class SourceRead(_Event, tag="sourceRead"):
     is_library: bool = False
     """Whether it is an installed package's, not the user's."""
 
+    is_shown: ClassVar[bool] = False
 
-class Recompiled(_Event, tag="recompiled"):
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        if self.is_library:
+            record.libraries.add(self.path)
+        record.sources[self.path] = [self.digests[at : at + 8] for at in range(0, len(self.digests), 8)]
+
+
+class Recompiled(_OfCompile, tag="recompiled"):
     """None of the earlier compiles served: told before the new trace."""
 
-    id: str
     failures: list[GuardFailure]
 
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.failures = self.failures
+        compiled.recompiled = [failure.reason for failure in self.failures]
 
-class AttemptRestarted(_Event, tag="attemptRestarted"):
+
+class AttemptRestarted(_OfCompile, tag="attemptRestarted"):
     """The analysis starts again from the top."""
 
-    id: str
     number: int
     reason: str
 
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.attempts[-1].restarted = self.reason
+        compiled.attempts.append(Attempt(self.number + 1))
+        # Of the attempt that was given up.
+        compiled.graphs.clear()
+        compiled.specializations.clear()
 
-class BreakFound(_Event, tag="breakFound"):
+
+class BreakFound(_OfCompile, tag="breakFound"):
     """A graph break."""
 
-    id: str
     graph_break: GraphBreak
 
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.breaks.append(self.graph_break)
 
-class SizeSpecialized(_Event, tag="sizeSpecialized"):
+
+class SizeSpecialized(_OfCompile, tag="sizeSpecialized"):
     """A symbolic size became a constant."""
 
-    id: str
     specialization: Specialization
 
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.specializations.append(self.specialization)
 
-class LimitReached(_Event, tag="limitReached"):
+
+class LimitReached(_OfCompile, tag="limitReached"):
     """There were too many compiles of the function: it runs eagerly."""
 
-    id: str
     limit: str
 
 
-class GraphMade(_Event, tag="graphMade"):
+class GraphMade(_OfCompile, tag="graphMade"):
     """A graph is given to the backend."""
 
-    id: str
     graph: Graph
 
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.graphs.append(self.graph)
 
-class GuardsMade(_Event, tag="guardsMade"):
+    def without_details(self) -> Event:
+        """See ``_Event``."""
+        return GraphMade(self.id, msgspec.structs.replace(self.graph, nodes=[]))
+
+
+class GuardsMade(_OfCompile, tag="guardsMade"):
     """The guards of a compile are complete."""
 
-    id: str
     count: int
     guards: list[Guard]
     symbols: list[Symbol] = []
 
+    is_shown: ClassVar[bool] = False
 
-class Traced(_Event, tag="traced"):
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.guard_count, compiled.guards, compiled.symbols = self.count, self.guards, self.symbols
+
+    def without_details(self) -> Event:
+        """See ``_Event``."""
+        return GuardsMade(self.id, self.count, [])
+
+
+class Traced(_OfCompile, tag="traced"):
     """What the last attempt of a compile went through."""
 
-    id: str
     functions: list[TracedFunction]
     values: list[Value]
 
+    is_shown: ClassVar[bool] = False
 
-class CompileEnded(_Event, tag="compileEnded"):
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.traced, compiled.values = self.functions, self.values
+
+    def without_details(self) -> Event:
+        """See ``_Event``."""
+        return Traced(self.id, self.functions, [])
+
+
+class CompileEnded(_OfCompile, tag="compileEnded"):
     """A compile is over."""
 
-    id: str
     state: str
     seconds: float
     problem: str | None = None
@@ -151,6 +247,10 @@ class CompileEnded(_Event, tag="compileEnded"):
     caches: dict[str, int] = {}
     generated: str | None = None
 
+    def without_details(self) -> Event:
+        """See ``_Event``."""
+        return msgspec.structs.replace(self, generated=None)
+
 
 class FilesWritten(_Event, tag="filesWritten"):
     """The backend wrote code outside of compiles: that of a backward pass, when it first ran."""
@@ -158,21 +258,38 @@ class FilesWritten(_Event, tag="filesWritten"):
     files: list[str]
     kernels: list[str] = []
 
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.files += self.files
+        record.kernels += self.kernels
+
 
 class FrameSkipped(_Event, tag="frameSkipped"):
     """Dynamo decided not to trace a function of the user's."""
 
     frame: SkippedFrame
 
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.skipped.append(self.frame)
+
 
 class Truncated(_Event, tag="truncated"):
     """The bound of the file is reached: details (nodes, guards) are left out from here on."""
+
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.is_truncated = True
 
 
 class Ended(_Event, tag="ended"):
     """The program ended in an orderly way. A file without this is of a program that crashed, or still runs."""
 
     time: float
+
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.ended = self
 
 
 Event = (
@@ -193,3 +310,80 @@ Event = (
     | Truncated
     | Ended
 )
+
+R = TypeVar("R")
+
+
+class Record:
+    """Everything that is known of the compiles of one program."""
+
+    def __init__(self) -> None:
+        self.started: Started | None = None
+        self.ended: Ended | None = None
+        self.is_truncated = False
+        self.version = 0
+        """Counts what was taken in: what is made from a record is good for one version."""
+        self.unreadable_lines = 0
+        """Lines of a record file that were left out."""
+        self.functions: list[CompiledFunction] = []
+        """In the order of their first compile."""
+        self.skipped: list[SkippedFrame] = []
+        self.files: list[str] = []
+        """What the backend wrote outside of compiles, for backward passes."""
+        self.kernels: list[str] = []
+        """In these files."""
+        self.sources: dict[str, list[str]] = {}
+        """Digests of the lines of files, by path. See ``SourceRead``."""
+        self.libraries: set[str] = set()
+        """Those of these files that are not the user's."""
+        self._lock = threading.Lock()
+        self._by_place: dict[tuple[str, Place], CompiledFunction] = {}
+        self._by_id: dict[str, Compile] = {}
+
+    def apply(self, event: Event) -> None:
+        """Take an event in. One about an unknown compile is left out."""
+        with self._lock:
+            self.version += 1
+            event.merge_into(self)
+
+    def begin(self, event: CompileBegan) -> None:
+        """Add a compile, to its function or to a new one. Inside ``apply``."""
+        key = (event.function, event.function_place)
+        function = self._by_place.get(key)
+        if function is None:
+            function = self._by_place[key] = CompiledFunction(event.function, event.function_place)
+            self.functions.append(function)
+        compiled = Compile(
+            event.id,
+            event.name,
+            place=event.place,
+            backend=event.backend,
+            caller=event.caller,
+            stack=event.stack,
+            began=event.time,
+        )
+        function.compiles.append(compiled)
+        self._by_id[event.id] = compiled
+
+    def has(self, compile_id: str) -> bool:
+        """Whether there is a compile of that id."""
+        return compile_id in self._by_id
+
+    def read(self, reader: Callable[[Record], R]) -> R:
+        """Return ``reader(self)``, while nothing changes."""
+        with self._lock:
+            return reader(self)
+
+    def find(self, compile_id: str) -> Compile | None:
+        """Return a compile by its id. Inside ``read``."""
+        return self._by_id.get(compile_id)
+
+    def compiles(self) -> Iterator[tuple[CompiledFunction, Compile]]:
+        """Yield every compile with its function. Inside ``read``, or when nothing changes any more."""
+        for function in self.functions:
+            for compiled in function.compiles:
+                yield function, compiled
+
+    def counts(self) -> Counts:
+        """Count over everything. Inside ``read``, or when nothing changes any more."""
+        return counts_of([compiled for _, compiled in self.compiles()])

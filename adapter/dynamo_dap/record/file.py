@@ -18,18 +18,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from dynamo_dap.record.events import (
-    VERSION,
-    CompileEnded,
-    Event,
-    GraphMade,
-    GuardsMade,
-    SourceRead,
-    Started,
-    Traced,
-    Truncated,
-)
-from dynamo_dap.record.session import Session
+from dynamo_dap.record.events import VERSION, Event, Record, SourceRead, Started, Truncated
 from dynamo_dap.record.texts import may_have_controls, without_controls
 
 DETAILS_BOUND = 32 * 1024 * 1024
@@ -65,7 +54,7 @@ class RecordWriter:
                 if not self._is_truncated:
                     self._is_truncated = True
                     self._append(Truncated())
-                event = _without_details(event)
+                event = event.without_details()
             if self._size <= self._bound:
                 self._append(event)
 
@@ -75,24 +64,12 @@ class RecordWriter:
         os.write(self._descriptor, line)
 
 
-def _without_details(event: Event) -> Event:
-    if isinstance(event, GraphMade):
-        return GraphMade(event.id, msgspec.structs.replace(event.graph, nodes=[]))
-    if isinstance(event, Traced):
-        return Traced(event.id, event.functions, [])
-    if isinstance(event, GuardsMade):
-        return GuardsMade(event.id, event.count, [])
-    if isinstance(event, CompileEnded):
-        return msgspec.structs.replace(event, generated=None)
-    return event
-
-
 class RecordReader:
     """Reads a record as it is written. One thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.session = Session()
+        self.record = Record()
         self._decoder = msgspec.json.Decoder(Event)
         self._offset = 0
         self._lines = 0
@@ -120,14 +97,14 @@ class RecordReader:
 
     def _take(self, line: bytes) -> None:
         if self._lines == 1:
-            self.session.apply(_first(self.path, line))
+            self.record.apply(_first(self.path, line))
         elif line:
             try:
                 event = self._decoder.decode(line)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                self.session.unreadable_lines += 1
+                self.record.unreadable_lines += 1
             else:
-                self.session.apply(event)
+                self.record.apply(event)
 
 
 @contextlib.contextmanager
@@ -142,7 +119,7 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def read_record(path: Path) -> Session:
+def read_record(path: Path) -> Record:
     """Return what a record file tells. A last line that was cut off is left out.
 
     Raises:
@@ -151,7 +128,7 @@ def read_record(path: Path) -> Session:
     reader = RecordReader(path)
     if not reader.read():
         raise UnreadableRecord(f"{path} is not a record of dynamo-dap")
-    return reader.session
+    return reader.record
 
 
 def program_of(path: Path) -> Started:

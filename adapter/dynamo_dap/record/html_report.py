@@ -17,11 +17,9 @@ from html import escape
 from importlib import resources
 
 from dynamo_dap.record.advice import Item, Kind, at, caller_of, what_to_do
-from dynamo_dap.record.model import Compile, CompiledFunction, Graph, Place, StackLine
-from dynamo_dap.record.readable_graph import readable_graph
-from dynamo_dap.record.session import Session
-from dynamo_dap.record.summary import STAGES, counts_of_function, counts_of_session, shares_of
-from dynamo_dap.record.texts import counted, digest_of_line, recorded_line, source_lines
+from dynamo_dap.record.events import Record
+from dynamo_dap.record.model import STAGES, Compile, CompiledFunction, Graph, Place, StackLine, counts_of, shares_of
+from dynamo_dap.record.texts import counted, digest_of_line, readable_graph, recorded_line, source_lines
 
 _GUARDS = 500
 _STAGE_COLORS = ("#218bff", "#8250df", "#2da44e", "#bf8700")
@@ -31,9 +29,9 @@ _REST_COLOR = "#8c959f"
 LinkOf = Callable[[Compile], str | None]
 
 
-def html_report(session: Session, links: Mapping[str, str], link_of: LinkOf) -> str:
+def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf) -> str:
     """Return the page; ``links`` lead to torch's own reports, ``link_of`` tells the address of a compile in these."""
-    program = " ".join(session.started.program) if session.started else "?"
+    program = " ".join(record.started.program) if record.started else "?"
     scripts = [_file("chart.min.js"), _file("chart-zoom.min.js"), _file("page.js")]
     hashes = " ".join(f"'sha256-{_hash(one)}'" for one in scripts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
@@ -42,17 +40,17 @@ def html_report(session: Session, links: Mapping[str, str], link_of: LinkOf) -> 
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         "<meta name='viewport' content='width=device-width'>",
         f"<title>{escape(program)}: torch.compile</title><style>{_file('page.css')}</style></head><body>",
-        *_head(session, program, links),
+        *_head(record, program, links),
         "<h2 id='to-do'>What to do</h2>",
-        *_to_do(session),
+        *_to_do(record),
         "<h2 id='time'>Where the time went</h2>",
-        *_timeline(session),
+        *_timeline(record),
         "<h2 id='who'>Who compiled what</h2>",
-        _tree(session),
+        _tree(record),
         "<h2 id='functions'>Functions</h2>",
-        *(part for function in session.functions for part in _function(session, function, link_of)),
-        *_written_later(session),
-        *_skipped(session),
+        *(part for function in record.functions for part in _function(record, function, link_of)),
+        *_written_later(record),
+        *_skipped(record),
         *(f"<script>{one}</script>" for one in scripts),
         "</body></html>",
     ]
@@ -71,19 +69,19 @@ def _hash(script: str) -> str:
 # -- head ----------------------------------------------------------------------------------------------------------
 
 
-def _head(session: Session, program: str, links: Mapping[str, str]) -> Iterator[str]:
-    started = session.started
+def _head(record: Record, program: str, links: Mapping[str, str]) -> Iterator[str]:
+    started = record.started
     yield f"<h1>What torch.compile did in {escape(program)}</h1>"
     if started is not None:
         versions = f"torch {started.torch}, " if started.torch else ""
         yield f"<p class='note'>{escape(f'{versions}Python {started.python}, in {started.cwd}')}</p>"
-    if session.ended is None:
+    if record.ended is None:
         yield "<p class='note'>The program still runs, or it crashed.</p>"
-    if session.unreadable_lines:
-        yield f"<p class='note'>{session.unreadable_lines} lines of the record cannot be read and are left out.</p>"
-    if session.is_truncated:
+    if record.unreadable_lines:
+        yield f"<p class='note'>{record.unreadable_lines} lines of the record cannot be read and are left out.</p>"
+    if record.is_truncated:
         yield "<p class='note'>The record reached its size limit: details of later compiles are left out.</p>"
-    counts = counts_of_session(session)
+    counts = record.counts()
     figures = {
         "compiles": counts.compiles,
         "seconds": f"{counts.seconds:.1f}",
@@ -107,23 +105,23 @@ def _head(session: Session, program: str, links: Mapping[str, str]) -> Iterator[
 # -- what to do ----------------------------------------------------------------------------------------------------
 
 
-def _to_do(session: Session) -> Iterator[str]:
-    items = what_to_do(session)
+def _to_do(record: Record) -> Iterator[str]:
+    items = what_to_do(record)
     if not items:
         yield "<p>Nothing: no graph breaks, no recompiles.</p>"
-    anchors = {one.id: _anchor(one) for _, one in session.compiles()}
-    yield from (_item(session, item, anchors) for item in items)
+    anchors = {one.id: _anchor(one) for _, one in record.compiles()}
+    yield from (_item(record, item, anchors) for item in items)
     if any(item.place is not None for item in items):
         yield "<p class='note'>To try the known fixes for a line: <code>dynamo-dap fix FILE:LINE</code></p>"
 
 
-def _item(session: Session, item: Item, anchors: dict[str, str]) -> str:
+def _item(record: Record, item: Item, anchors: dict[str, str]) -> str:
     count = counted(len(item.compiles), "compile")
     cost = f"{count}, {item.seconds:.1f} s" if item.kind is Kind.CHANGE else count
     parts = [f"<h3>{escape(item.title)} <span>{cost}</span></h3>"]
     word = "Guarded" if item.kind is Kind.CHANGE else "At"
-    parts += [_line(session, word, item.place)] if item.place is not None else []
-    parts += [_line(session, "Called at", place) for place in item.callers]
+    parts += [_line(record, word, item.place)] if item.place is not None else []
+    parts += [_line(record, "Called at", place) for place in item.callers]
     facts = [one for one in item.facts if "\n" not in one]
     parts += [f"<ul>{''.join(f'<li>{_with_code(one)}</li>' for one in facts)}</ul>"] if facts else []
     parts += [f"<pre>{escape(one)}</pre>" for one in item.facts if "\n" in one]
@@ -139,8 +137,8 @@ def _with_code(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
-def _line(session: Session, word: str, place: Place) -> str:
-    text = recorded_line(session.sources, place)
+def _line(record: Record, word: str, place: Place) -> str:
+    text = recorded_line(record.sources, place)
     code = f" <code>{escape(text)}</code>" if text else ""
     where = f"<span title='{escape(place.path, quote=True)}:{place.line}'>{escape(at(place))}</span>"
     return f"<p class='place'>{word} {where}{code}</p>"
@@ -153,8 +151,8 @@ def _at(word: str, place: Place | None) -> str:
 # -- time ----------------------------------------------------------------------------------------------------------
 
 
-def _timeline(session: Session) -> Iterator[str]:
-    compiles = [(function, one) for function, one in session.compiles() if one.began is not None and one.seconds]
+def _timeline(record: Record) -> Iterator[str]:
+    compiles = [(function, one) for function, one in record.compiles() if one.began is not None and one.seconds]
     if not compiles:
         yield "<p>No compile was finished.</p>"
         return
@@ -240,26 +238,26 @@ class _Branch:
         self.compiles: list[Compile] = []
 
 
-def _tree(session: Session) -> str:
+def _tree(record: Record) -> str:
     root = _Branch()
-    for _, compiled in session.compiles():
+    for _, compiled in record.compiles():
         branch = root
         for line in compiled.stack:
             branch = branch.below.setdefault(line, _Branch())
         branch.compiles.append(compiled)
     if not root.below:
         return "<p>Not recorded.</p>"
-    return f"<div class='tree'>{_branches(session, root)}</div>"
+    return f"<div class='tree'>{_branches(record, root)}</div>"
 
 
-def _branches(session: Session, branch: _Branch) -> str:
+def _branches(record: Record, branch: _Branch) -> str:
     items = []
     for line, below in branch.below.items():
-        text = recorded_line(session.sources, line.place)
+        text = recorded_line(record.sources, line.place)
         code = f" <code>{escape(text)}</code>" if text else ""
         where = f"<span title='{escape(line.place.path, quote=True)}'>{escape(at(line.place))}</span>"
         items.append(
-            f"<li>{where} <span class=note>in {escape(line.function)}</span>{code}{_branches(session, below)}</li>"
+            f"<li>{where} <span class=note>in {escape(line.function)}</span>{code}{_branches(record, below)}</li>"
         )
     for compiled in branch.compiles:
         title = escape(f"{compiled.name} [{compiled.id}]")
@@ -274,8 +272,8 @@ def _branches(session: Session, branch: _Branch) -> str:
 # -- functions -----------------------------------------------------------------------------------------------------
 
 
-def _function(session: Session, function: CompiledFunction, link_of: LinkOf) -> Iterator[str]:
-    counts = counts_of_function(function)
+def _function(record: Record, function: CompiledFunction, link_of: LinkOf) -> Iterator[str]:
+    counts = counts_of(function.compiles)
     told = [
         counted(counts.compiles, "compile"),
         f"{counts.seconds:.2f} s",
@@ -290,22 +288,22 @@ def _function(session: Session, function: CompiledFunction, link_of: LinkOf) -> 
         else f" <span class=note>{escape(f'{function.place.path}:{function.place.line}')}</span>"
     )
     yield f"<div class='function'><h3>{escape(function.name)}{where}</h3><p class='note'>{', '.join(told)}</p>"
-    source = _source(session, function)
+    source = _source(record, function)
     if source:
         yield _folded(
             "Source, with what Dynamo traced: the rest is pale, lines that break are marked", f"<pre>{source}</pre>"
         )
-    yield from (_compile(session, function, compiled, link_of) for compiled in function.compiles)
+    yield from (_compile(record, function, compiled, link_of) for compiled in function.compiles)
     yield "</div>"
 
 
-def _source(session: Session, function: CompiledFunction) -> str:
+def _source(record: Record, function: CompiledFunction) -> str:
     """Return the source of a function, if it is what the program ran: lines that were never traced are pale."""
     place = function.place
     known = [one for compiled in function.compiles for one in compiled.traced if one.place == place]
     if place is None or not known:
         return ""
-    lines, digests = source_lines(place.path), session.sources.get(place.path, [])
+    lines, digests = source_lines(place.path), record.sources.get(place.path, [])
     all_lines = {line for one in known for line in one.lines}
     traced = {line for one in known for line in one.traced}
     broken = {one.place.line for compiled in function.compiles for one in compiled.breaks if one.place is not None}
@@ -323,9 +321,9 @@ def _anchor(compiled: Compile) -> str:
     return "compile-" + "".join(one if one.isalnum() else "-" for one in compiled.id)
 
 
-def _compile(session: Session, function: CompiledFunction, compiled: Compile, link_of: LinkOf) -> str:
+def _compile(record: Record, function: CompiledFunction, compiled: Compile, link_of: LinkOf) -> str:
     caller = caller_of(function, compiled)
-    parts = [_line(session, "Called at", caller)] if caller is not None else []
+    parts = [_line(record, "Called at", caller)] if caller is not None else []
     parts += [
         f"<p>A guard of [{escape(one.compile_id)}] failed: {escape(one.text or one.expression)}"
         f"{_at(', guarded at', one.place)}</p>"
@@ -411,14 +409,14 @@ def _folded(title: str, text: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{text}</details>"
 
 
-def _written_later(session: Session) -> Iterator[str]:
-    if session.files:
+def _written_later(record: Record) -> Iterator[str]:
+    if record.files:
         yield "<h2>Written when backward passes first ran</h2>"
-        yield from _files(session.files, session.kernels)
+        yield from _files(record.files, record.kernels)
 
 
-def _skipped(session: Session) -> Iterator[str]:
-    if session.skipped:
+def _skipped(record: Record) -> Iterator[str]:
+    if record.skipped:
         yield "<h2>Skipped</h2>"
-    for one in session.skipped:
+    for one in record.skipped:
         yield f"<p>{escape(one.name)}{_at(' at', one.place)}: {escape(one.reason)}</p>"

@@ -17,12 +17,11 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from dynamo_dap.record.events import Record
 from dynamo_dap.record.file import RecordScan, UnreadableRecord, read_record
 from dynamo_dap.record.folders import records_folder, records_in
 from dynamo_dap.record.html_report import html_report
 from dynamo_dap.record.model import Compile
-from dynamo_dap.record.session import Session
-from dynamo_dap.record.summary import counts_of_session
 from dynamo_dap.record.text_report import print_report
 
 _TLPARSE_SECONDS = 120
@@ -33,22 +32,22 @@ def main(arguments: list[str]) -> int:
     """Print a report; return the exit status: 1 when there is nothing to report."""
     options = _parser().parse_args(arguments)
     try:
-        record = chosen_record(options.record)
-        session = read_record(record)
+        file = chosen_record(options.record)
+        record = read_record(file)
         if options.html:
-            return _shown(write_page(session, record), show=not options.no_browser)
+            return _shown(write_page(record, file), show=not options.no_browser)
         if options.tlparse:
-            return _shown(_tlparse(session, record), show=not options.no_browser)
+            return _shown(_tlparse(record, file), show=not options.no_browser)
     except UnreadableRecord as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return 1
     if options.json:
-        sys.stdout.write(as_json(session).decode() + "\n")
+        sys.stdout.write(as_json(record).decode() + "\n")
     else:
         console = Console(highlight=False, soft_wrap=True)
         if not console.is_terminal:
             console.width = _WIDTH
-        print_report(session, console)
+        print_report(record, console)
     return 0
 
 
@@ -85,46 +84,46 @@ def chosen_record(given: Path | None) -> Path:
     return finished or found[-1]
 
 
-def as_json(session: Session) -> bytes:
+def as_json(record: Record) -> bytes:
     """Return everything that is recorded."""
     body = {
-        "started": session.started,
-        "ended": session.ended,
-        "truncated": session.is_truncated,
-        "counts": counts_of_session(session),
-        "functions": session.functions,
-        "skipped": session.skipped,
+        "started": record.started,
+        "ended": record.ended,
+        "truncated": record.is_truncated,
+        "counts": record.counts(),
+        "functions": record.functions,
+        "skipped": record.skipped,
     }
     return msgspec.json.format(msgspec.json.encode(body), indent=2)
 
 
-def _trace_of(session: Session, record: Path) -> Path | None:
+def _trace_of(record: Record, file: Path) -> Path | None:
     """Return the folder of torch's own trace.
 
     Raises:
         UnreadableRecord: it is not beside the record: a record that came from elsewhere may name any folder.
     """
-    if session.started is None or session.started.trace is None:
+    if record.started is None or record.started.trace is None:
         return None
-    trace = Path(session.started.trace)
-    if not Path(os.path.realpath(trace)).is_relative_to(os.path.realpath(record.parent)):
+    trace = Path(record.started.trace)
+    if not Path(os.path.realpath(trace)).is_relative_to(os.path.realpath(file.parent)):
         raise UnreadableRecord(f"the record's trace is outside of its folder: look at it with: tlparse {trace}")
     return trace
 
 
-def write_page(session: Session, record: Path) -> Path:
+def write_page(record: Record, file: Path) -> Path:
     """Write the report as a page beside the record, and return its path.
 
     Raises:
         UnreadableRecord: it cannot be written.
     """
-    page = record.with_suffix(".html")
+    page = file.with_suffix(".html")
     try:
-        trace: Path | None = _tlparse(session, record)
+        trace: Path | None = _tlparse(record, file)
     except UnreadableRecord:
         # There is none, or no tlparse: our own page does not need it.
         trace = None
-    text = html_report(session, _links_to(trace), lambda compiled: _page_of(compiled, trace))
+    text = html_report(record, _links_to(trace), lambda compiled: _page_of(compiled, trace))
     try:
         page.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
@@ -160,13 +159,13 @@ def _shown(page: Path, *, show: bool) -> int:
     return 0
 
 
-def _tlparse(session: Session, record: Path) -> Path:
+def _tlparse(record: Record, file: Path) -> Path:
     """Return the page that tlparse makes of torch's own trace.
 
     Raises:
         UnreadableRecord: no trace was taken, or tlparse is not there, or failed.
     """
-    trace = _trace_of(session, record)
+    trace = _trace_of(record, file)
     if trace is None or not trace.is_dir() or not any(trace.iterdir()):
         raise UnreadableRecord('no trace was taken: launch with "trace": true, or use dynamo-dap run --trace')
     tlparse = shutil.which("tlparse", path=str(Path(sys.executable).parent)) or shutil.which("tlparse")

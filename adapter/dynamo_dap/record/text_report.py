@@ -12,9 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from dynamo_dap.record.advice import Item, Kind, at, caller_of, what_to_do
-from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, Place
-from dynamo_dap.record.session import Session
-from dynamo_dap.record.summary import Counts, counts_of_function, counts_of_session, shares_of
+from dynamo_dap.record.events import Record
+from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, Counts, Place, counts_of, shares_of
 from dynamo_dap.record.texts import counted, recorded_line
 
 _COMPILES = 15
@@ -29,41 +28,41 @@ _COLORS = {
 }
 
 
-def print_report(session: Session, console: Console, only: CompiledFunction | None = None) -> None:
+def print_report(record: Record, console: Console, only: CompiledFunction | None = None) -> None:
     """Print what is known of a program, or of one of its functions."""
-    functions = session.functions if only is None else [only]
-    _print_head(session, console, counts_of_session(session) if only is None else counts_of_function(only))
+    functions = record.functions if only is None else [only]
+    _print_head(record, console, record.counts() if only is None else counts_of(only.compiles))
     if functions:
         console.print(_table_of_functions(functions))
-    items = what_to_do(session, only)
+    items = what_to_do(record, only)
     console.print("[bold]What to do[/bold]" + ("" if items else ": nothing, no graph breaks and no recompiles"))
     shown = items if only is not None else items[:_ITEMS]
     for number, item in enumerate(shown, 1):
-        _print_item(session, item, number, console)
+        _print_item(record, item, number, console)
     if len(items) > len(shown):
         console.print(f" {len(items) - len(shown)} more, of less weight: dynamo-dap report --html has them all")
     if any(item.place is not None for item in items):
         console.print(" To try the known fixes for a line: dynamo-dap fix FILE:LINE")
     _print_compiles(functions, console, everything=only is not None)
-    _print_files(session, functions, console, is_program=only is None)
-    for skipped in session.skipped if only is None else ():
+    _print_files(record, functions, console, is_program=only is None)
+    for skipped in record.skipped if only is None else ():
         where = "" if skipped.place is None else f" at {skipped.place.path}:{skipped.place.line}"
         console.print(f"[yellow]Skipped[/yellow] {escape(f'{skipped.name}{where}: {skipped.reason}')}")
 
 
-def _print_head(session: Session, console: Console, counts: Counts) -> None:
-    started = session.started
+def _print_head(record: Record, console: Console, counts: Counts) -> None:
+    started = record.started
     program = " ".join(started.program) if started else "?"
-    console.print(f"[bold]{escape(program)}[/bold]" + ("" if session.ended else "  (still running, or it crashed)"))
-    if session.unreadable_lines:
-        console.print(f"[red]{session.unreadable_lines} lines of the record cannot be read and are left out[/red]")
+    console.print(f"[bold]{escape(program)}[/bold]" + ("" if record.ended else "  (still running, or it crashed)"))
+    if record.unreadable_lines:
+        console.print(f"[red]{record.unreadable_lines} lines of the record cannot be read and are left out[/red]")
     console.print(f"Graph count: {counts.graphs}")
     console.print(f"Graph break count: {counts.breaks} ({counts.breaks_with_graph} after operations of a graph)")
     console.print(f"Op count: {counts.operations}")
     console.print(f"Recompiles: {counts.recompiles}")
     console.print(f"Guards: {counts.guards}")
     console.print(f"Compile time: {counts.seconds:.2f} s in {counts.compiles} compiles")
-    if session.is_truncated:
+    if record.is_truncated:
         console.print("The record reached its size limit: details of later compiles are left out")
 
 
@@ -72,7 +71,7 @@ def _table_of_functions(functions: list[CompiledFunction]) -> Table:
     for name in ("compiles", "graphs", "ops", "breaks", "again", "guards", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     for function in functions:
-        one = counts_of_function(function)
+        one = counts_of(function.compiles)
         numbers = (one.compiles, one.graphs, one.operations, one.breaks, one.recompiles, one.guards)
         place = "?" if function.place is None else at(function.place)
         table.add_row(escape(f"{function.name} ({place})"), *map(str, numbers), f"{one.seconds:.2f} s")
@@ -82,7 +81,7 @@ def _table_of_functions(functions: list[CompiledFunction]) -> Table:
 # -- what to do ----------------------------------------------------------------------------------------------------
 
 
-def _print_item(session: Session, item: Item, number: int, console: Console) -> None:
+def _print_item(record: Record, item: Item, number: int, console: Console) -> None:
     cost = [counted(len(item.compiles), "compile"), f"{item.seconds:.1f} s"] if item.kind is Kind.CHANGE else []
     cost = cost or ([counted(len(item.compiles), "compile")] if len(item.compiles) > 1 else [])
     told = f" ({', '.join(cost)})" if cost else ""
@@ -91,9 +90,9 @@ def _print_item(session: Session, item: Item, number: int, console: Console) -> 
     where = (
         []
         if item.place is None
-        else [f"{'guarded' if item.kind is Kind.CHANGE else 'at'} {_place(session, item.place)}"]
+        else [f"{'guarded' if item.kind is Kind.CHANGE else 'at'} {_place(record, item.place)}"]
     )
-    callers = [f"called {_place(session, place)}" for place in item.callers]
+    callers = [f"called {_place(record, place)}" for place in item.callers]
     for line in [*where, *item.facts, *callers]:
         console.print(_indented(line))
     for line in item.advice[:_ADVICE]:
@@ -102,9 +101,9 @@ def _print_item(session: Session, item: Item, number: int, console: Console) -> 
         console.print(f"    See: {escape(item.link)}")
 
 
-def _place(session: Session, place: Place) -> str:
+def _place(record: Record, place: Place) -> str:
     """Return a place that a terminal opens, and the line, if it is still as it was."""
-    line = recorded_line(session.sources, place)
+    line = recorded_line(record.sources, place)
     return f"{place.path}:{place.line}" + (f"  {line}" if line else "")
 
 
@@ -163,14 +162,14 @@ def _facts(compiled: Compile) -> Iterator[str]:
     yield from (one for one in compiled.caches if not one.endswith(" miss"))
 
 
-def _print_files(session: Session, functions: list[CompiledFunction], console: Console, *, is_program: bool) -> None:
+def _print_files(record: Record, functions: list[CompiledFunction], console: Console, *, is_program: bool) -> None:
     files = [
         (f"{one.name} [{one.id}]", path, one.kernels)
         for function in functions
         for one in function.compiles
         for path in one.artifacts
     ]
-    files += [("backward passes", path, session.kernels) for path in session.files] if is_program else []
+    files += [("backward passes", path, record.kernels) for path in record.files] if is_program else []
     if files:
         console.print("[bold]Files that the backend wrote[/bold]")
     told: set[int] = set()

@@ -1,7 +1,8 @@
-"""Texts of the user's files and of records. Pure functions, except for reading a file.
+"""Texts of the user's files and of records, and a recorded graph as readable Python.
 
-A record has digests of lines, so that it does not contain the user's code. A record may come from anywhere, for
-instance with a repository: its texts are made harmless here before anything shows them.
+Pure functions, except for reading a file. A record has digests of lines, so that it does not contain the user's code.
+A record may come from anywhere, for instance with a repository: its texts are made harmless here before anything shows
+them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import linecache
 import re
 import stat
 import zlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 
-from dynamo_dap.record.model import Place
+from dynamo_dap.record.model import Graph, Node, Place
 
 MAXIMUM_SOURCE = 4 * 1024 * 1024
 """Bytes of a source file that is read."""
@@ -90,3 +91,51 @@ def recorded_line(sources: Mapping[str, Sequence[str]], place: Place) -> str:
 
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def short_paths(paths: Iterable[str]) -> dict[str, str]:
+    """Return for each path its name, with as many of its folders as tell it from the others: ``a/model.py``."""
+    parts = {path: PurePath(path).parts for path in paths}
+    return {path: _shortest(path, parts) for path in parts}
+
+
+def _shortest(path: str, parts: dict[str, tuple[str, ...]]) -> str:
+    own = parts[path]
+    others = [other for key, other in parts.items() if key != path]
+    for length in range(1, len(own) + 1):
+        tail = own[-length:]
+        if all(other[-length:] != tail for other in others):
+            return "/".join(tail)
+    return path
+
+
+def readable_graph(graph: Graph, name: str) -> str:
+    """Return the text; ``name`` is that of the function it is written as."""
+    inputs = [node for node in graph.nodes if node.operation == "placeholder"]
+    lines = [f"def {_identifier(name)}({', '.join(node.name for node in inputs)}):"]
+    lines += [f"    # {node.name}: {node.value or ''}".rstrip(" :") for node in inputs]
+    names = short_paths(node.place.path for node in graph.nodes if node.place is not None)
+    last = None
+    for node in graph.nodes:
+        if node.operation == "placeholder":
+            continue
+        if node.place is not None and node.place != last:
+            code = source_line(node.place.path, node.place.line)
+            lines += ["", f"    # {names[node.place.path]}:{node.place.line}: {code}"]
+        last = node.place
+        lines.append(_line(node))
+    if len(graph.nodes) < graph.node_count:
+        lines.append(f"    ...  # {graph.node_count - len(graph.nodes)} more nodes are not recorded")
+    return "\n".join(lines) + "\n"
+
+
+def _line(node: Node) -> str:
+    if node.operation == "output":
+        return f"    {node.expression or 'return'}"
+    line = f"    {node.name} = {node.expression or node.target}"
+    return f"{line}  # {node.value}" if node.value else line
+
+
+def _identifier(name: str) -> str:
+    first = name.rpartition(".")[2].partition(" ")[0]
+    return first if first.isidentifier() else "graph"

@@ -19,10 +19,9 @@ from dynamo_dap.debuggee.compile_time.graph_view import call_text, result_text
 from dynamo_dap.debuggee.compile_time.guards_view import guard_texts
 from dynamo_dap.debuggee.recording.facts import Texts
 from dynamo_dap.debuggee.recording.recorder import Recorder
-from dynamo_dap.record.events import VERSION, Ended, Event, GuardsMade, SourceRead, Started, Traced
+from dynamo_dap.record.events import VERSION, Ended, Event, Record, Started
 from dynamo_dap.record.file import RecordWriter
 from dynamo_dap.record.folders import SUFFIX, new_name, records_folder, remove_old_records
-from dynamo_dap.record.session import Session
 
 
 def make_recorder(
@@ -41,11 +40,10 @@ def make_recorder(
 
     def take(event: Event) -> None:
         file.write(event)
-        # These come right before something that is told as well, or are not shown.
-        if not isinstance(event, GuardsMade | Traced | SourceRead):
+        if event.is_shown:
             on_change()
 
-    recorder = Recorder(Session(), Texts(_node_texts, guard_texts), take, is_wanted, clock)
+    recorder = Recorder(Record(), Texts(_node_texts, guard_texts), take, is_wanted, clock)
     file.before_end = recorder.note_files
     return recorder
 

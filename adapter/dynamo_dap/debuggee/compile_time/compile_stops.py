@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from dynamo_dap.debuggee.agent.breakpoints import CHANGED, DataEntry
 from dynamo_dap.debuggee.agent.engine import RAISED, Host
@@ -63,13 +65,13 @@ from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import BACKEND_FAILURE, GRAPH_BREAK, GUARD, LIMIT, RECOMPILE, SPECIALIZE, UNSUPPORTED
 
 EVENTS = {
-    GRAPH_BREAK: ("graph_broke", "trace_failed", "compile_ended"),
-    UNSUPPORTED: ("trace_failed",),
-    RECOMPILE: ("recompiles",),
-    BACKEND_FAILURE: ("backend_failed", "compile_ended"),
-    SPECIALIZE: ("specialized",),
-    GUARD: ("guard_added",),
-    LIMIT: ("limit_checked",),
+    GRAPH_BREAK: (CompileObserver.graph_broke, CompileObserver.trace_failed, CompileObserver.compile_ended),
+    UNSUPPORTED: (CompileObserver.trace_failed,),
+    RECOMPILE: (CompileObserver.recompiles,),
+    BACKEND_FAILURE: (CompileObserver.backend_failed, CompileObserver.compile_ended),
+    SPECIALIZE: (CompileObserver.specialized,),
+    GUARD: (CompileObserver.guard_added,),
+    LIMIT: (CompileObserver.limit_exceeded,),
 }
 """The exception filters of compile-time debugging, and which events of torch each needs."""
 
@@ -81,6 +83,18 @@ class StopTrace(Protocol):
         """``watching`` are data breakpoints that this is for, if their conditions hold."""
 
 
+@dataclass
+class _Stopped:
+    """What a compile was stopped for, so that it is not again."""
+
+    keys: set[Hashable] = field(default_factory=set)
+    place: tuple[int, int] | None = None
+    """Where it stopped for a graph break last."""
+    raised: object = None
+    """The exception that traced code met last."""
+    has_broken: bool = False
+
+
 class CompileStops(CompileObserver):
     """Stops at what the client's exception filters name. See ``CompileObserver`` for who calls what when."""
 
@@ -90,6 +104,7 @@ class CompileStops(CompileObserver):
         self._engine_name = engine_name
         self._stop_trace = stop_trace
         self._told: set[str] = set()
+        self._stopped: WeakKeyDictionary[FrameCompile, _Stopped] = WeakKeyDictionary()
 
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
@@ -99,7 +114,9 @@ class CompileStops(CompileObserver):
         active = [name for name in EVENTS if name in self._host.breakpoints.exception_filters] if wanted else []
         events = {event for name in active for event in EVENTS[name]}
         if wanted and self._python_filters:
-            events |= {"trace_failed", *(["exception_met"] if RAISED in self._python_filters else [])}
+            events.add(CompileObserver.trace_failed)
+            if RAISED in self._python_filters:
+                events.add(CompileObserver.exception_met)
         if wanted and any(one.access != CHANGED for one in self._host.breakpoints.data):
             events |= set(EVENTS[GUARD])
         HOOKS.want(self, events)
@@ -126,7 +143,7 @@ class CompileStops(CompileObserver):
         compiling = HOOKS.current
         if compiling is None:
             return
-        compiling.notes["broke"] = True
+        self._of(compiling).has_broken = True
         facts = facts_of_break(exception)
         self._break(GRAPH_BREAK, exception, frame, facts, effect_of_break(frame, reason, facts))
 
@@ -136,7 +153,7 @@ class CompileStops(CompileObserver):
         if compiling is None:
             return
         if is_graph_break(exception) and is_error(frame):
-            compiling.notes["broke"] = True
+            self._of(compiling).has_broken = True
             self._break(UNSUPPORTED, exception, frame, facts_of_break(exception), ERROR_EFFECT)
             if is_raised_by_user(exception):
                 self._raised(compiling, frame, exception, error_being_raised(frame))
@@ -150,7 +167,7 @@ class CompileStops(CompileObserver):
             return
         if self._is_new(compiling, (name, *_where(innermost), facts.kind)):
             names = _names_of(facts)
-            compiling.notes["stopped at"] = _where(innermost)
+            self._of(compiling).place = _where(innermost)
             error = error_being_raised(frame) if is_raised_by_user(exception) else None
             self._stop_in_trace(name, innermost, graph_break(exception, facts, effect, error), names)
 
@@ -159,12 +176,12 @@ class CompileStops(CompileObserver):
     def exception_met(self, frame: TracedFrame, exception: Any) -> None:
         """Stop where traced code raises what traced code catches: no Python will run that raises it again."""
         compiling = HOOKS.current
-        if compiling is None or compiling.notes.get("raised") is exception or self._host.is_holding:
+        if compiling is None or self._of(compiling).raised is exception or self._host.is_holding:
             return
         if self._host.options.just_my_code and not is_user_file(frame.path):
             return
         # The functions that it passes on its way to the handler meet it again.
-        compiling.notes["raised"] = exception
+        self._of(compiling).raised = exception
         error = error_being_raised(frame)
         if error is None or not is_caught_in_trace(frame.running(sys._getframe()), error.kind):
             return
@@ -184,9 +201,7 @@ class CompileStops(CompileObserver):
             return
         self._host.eager_debugger.stopped_for(exception, met)
         # Where graph breaks are errors it may have stopped as one.
-        if compiling.notes.get("stopped at") != _where(innermost) and self._is_new(
-            compiling, (RAISED, *_where(innermost))
-        ):
+        if self._of(compiling).place != _where(innermost) and self._is_new(compiling, (RAISED, *_where(innermost))):
             self._stop_trace(innermost, user_error(error, exception))
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
@@ -200,7 +215,9 @@ class CompileStops(CompileObserver):
         if is_failure_of_dynamo(problem) and self._is_on(BACKEND_FAILURE):
             names: dict[str, object] = {"__reason__": str(problem), "__step__": "Dynamo"}
             self._stop_before(BACKEND_FAILURE, compiling, dynamo_failed(compiling.code, problem), names)
-        if not is_graph_break(problem) or compiling.one_graph or {"broke", "limit"} & compiling.notes.keys():
+        if not is_graph_break(problem) or compiling.one_graph or compiling.limit is not None:
+            return
+        if self._of(compiling).has_broken:
             return
         if self._is_on(GRAPH_BREAK):
             facts = facts_of_break(problem)
@@ -217,12 +234,9 @@ class CompileStops(CompileObserver):
         names: dict[str, object] = {"__reason__": "\n".join(reasons), "__count__": len(entries)}
         self._stop_before(RECOMPILE, compiling, raised, names, list(zip(failures, entries, strict=False)))
 
-    def limit_checked(self, compiling: FrameCompile, limit: str | None) -> None:
-        """Stop when a limit is exceeded: the function will run eagerly."""
-        if limit is None or compiling.frame is None:
-            return
-        compiling.notes["limit"] = limit
-        if self._is_on(LIMIT):
+    def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
+        """Stop: the function will run eagerly."""
+        if compiling.frame is not None and self._is_on(LIMIT):
             self._stop_before(LIMIT, compiling, limit_reached(compiling.code, limit), {"__limit__": limit})
 
     # -- inside a trace --------------------------------------------------------------------------------------------
@@ -272,11 +286,13 @@ class CompileStops(CompileObserver):
     # -- stopping --------------------------------------------------------------------------------------------------
 
     def _is_new(self, compiling: FrameCompile, key: Hashable) -> bool:
-        seen: set[Hashable] = compiling.notes.setdefault("stopped for", set())
-        if key in seen:
-            return False
-        seen.add(key)
-        return True
+        keys = self._of(compiling).keys
+        is_new = key not in keys
+        keys.add(key)
+        return is_new
+
+    def _of(self, compiling: FrameCompile) -> _Stopped:
+        return self._stopped.setdefault(compiling, _Stopped())
 
     def _stop_in_trace(self, name: str, frame: TracedFrame, raised: RaisedException, names: dict[str, object]) -> None:
         if self._holds(name, lambda condition: bool(evaluate_to_python(frame, condition, names))):

@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 from dynamo_dap.debuggee.values.families import View
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, VirtualSource, bounded_text
 from dynamo_dap.debuggee.values.paging import in_pages
-from dynamo_dap.record.short_paths import short_paths
+from dynamo_dap.record.texts import short_paths
 
 _OPERATORS = {
     "operator.add": "+",

@@ -10,9 +10,9 @@ import msgspec
 from dynamo_dap.debuggee.agent.engine import NoSuchCompile
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.types import Source
+from dynamo_dap.record.events import Record
 from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, Graph, Guard, Node
-from dynamo_dap.record.readable_graph import readable_graph
-from dynamo_dap.record.session import Session
+from dynamo_dap.record.texts import readable_graph
 
 NOT_SHOWN: dict[type, tuple[str, ...]] = {
     CompiledFunction: (),
@@ -49,9 +49,9 @@ class GuardsBody(msgspec.Struct, rename="camel"):
     guards: list[Guard]
 
 
-def compiles_body(session: Session) -> dict[str, object]:
+def compiles_body(record: Record) -> dict[str, object]:
     """Return the body of ``dynamoCompiles``."""
-    return session.read(lambda session: {"functions": _shown(session.functions)})
+    return record.read(lambda record: {"functions": _shown(record.functions)})
 
 
 def _shown(value: Any) -> Any:
@@ -74,13 +74,13 @@ def _is_default(struct: msgspec.Struct, field: str) -> bool:
     return value in (None, [], {}) or (-index <= len(defaults) and value == defaults[index])
 
 
-def graph_body(session: Session, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource]:
+def graph_body(record: Record, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource]:
     """Return the body of ``dynamoGraph`` and the readable code.
 
     Raises:
         NoSuchCompile: there is none; the text says what there is.
     """
-    compiled, graph = session.read(lambda session: _graph(session, compile_id, index))
+    compiled, graph = record.read(lambda record: _graph(record, compile_id, index))
     return graph_answer(graph, compiled, compile_id, is_final=True)
 
 
@@ -96,8 +96,8 @@ def graph_answer(
     return GraphBody(graph.name, graph.node_count, is_final, list(graph.nodes)), source
 
 
-def _graph(session: Session, compile_id: str, index: int) -> tuple[Compile, Graph]:
-    compiled = _found(session, compile_id)
+def _graph(record: Record, compile_id: str, index: int) -> tuple[Compile, Graph]:
+    compiled = _found(record, compile_id)
     if not 0 <= index < len(compiled.graphs):
         count = len(compiled.graphs)
         has = "no graph yet" if compiled.state == TRACING else "no graph" if count == 0 else f"{count} graph(s)"
@@ -105,18 +105,18 @@ def _graph(session: Session, compile_id: str, index: int) -> tuple[Compile, Grap
     return compiled, compiled.graphs[index]
 
 
-def guards_body(session: Session, compile_id: str) -> GuardsBody:
+def guards_body(record: Record, compile_id: str) -> GuardsBody:
     """Return the body of ``dynamoGuards``.
 
     Raises:
         NoSuchCompile: there is no such compile.
     """
 
-    def read(session: Session) -> GuardsBody:
-        compiled = _found(session, compile_id)
+    def read(record: Record) -> GuardsBody:
+        compiled = _found(record, compile_id)
         return guards_answer(compiled.guard_count, compiled.guards, is_final=compiled.state != TRACING)
 
-    return session.read(read)
+    return record.read(read)
 
 
 def guards_answer(count: int, guards: Sequence[Guard], *, is_final: bool = False) -> GuardsBody:
@@ -124,9 +124,9 @@ def guards_answer(count: int, guards: Sequence[Guard], *, is_final: bool = False
     return GuardsBody(count, is_final, list(guards))
 
 
-def _found(session: Session, compile_id: str) -> Compile:
-    compiled = session.find(compile_id)
+def _found(record: Record, compile_id: str) -> Compile:
+    compiled = record.find(compile_id)
     if compiled is None:
-        known = ", ".join(one.id for _, one in session.compiles()) or "none"
+        known = ", ".join(one.id for _, one in record.compiles()) or "none"
         raise NoSuchCompile(f"there is no compile {compile_id}; there are: {known}")
     return compiled

@@ -11,6 +11,7 @@ import threading
 import time
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
@@ -62,24 +63,24 @@ from dynamo_dap.record.events import (
     GuardsMade,
     LimitReached,
     Recompiled,
+    Record,
     SizeSpecialized,
     SourceRead,
     Traced,
 )
-from dynamo_dap.record.model import GraphBreak, Place, SkippedFrame, Specialization, StackLine, Symbol
-from dynamo_dap.record.session import Session
+from dynamo_dap.record.model import GraphBreak, Place, SkippedFrame, Specialization, StackLine, Symbol, Value
 
 EVENTS = (
-    "compile_began",
-    "compile_ended",
-    "recompiles",
-    "attempt_restarted",
-    "graph_broke",
-    "graph_made",
-    "guards_made",
-    "frame_skipped",
-    "specialized",
-    "limit_checked",
+    CompileObserver.compile_began,
+    CompileObserver.compile_ended,
+    CompileObserver.recompiles,
+    CompileObserver.attempt_restarted,
+    CompileObserver.graph_broke,
+    CompileObserver.graph_made,
+    CompileObserver.guards_made,
+    CompileObserver.frame_skipped,
+    CompileObserver.specialized,
+    CompileObserver.limit_exceeded,
 )
 _ROOM = 2000
 _STACK = 50
@@ -89,26 +90,42 @@ _MAXIMUM_SKIPPED = 1000
 _MAXIMUM_SOURCES = 500
 
 
+@dataclass
+class _InProgress:
+    """A compile that is recorded."""
+
+    id: str
+    """That of the record: Dynamo's, made unique."""
+    began: float
+    """By the recorder's clock."""
+    thread: int
+    """Python's identifier."""
+    caches: dict[str, int]
+    """What torch's caches counted before."""
+    trace: Trace
+    values: list[Value] | None = None
+    """What names stood for when the graph was made: torch forgets it when the trace is over."""
+
+
 class Recorder(CompileObserver):
     """Records compiles. See ``agent.engine.CompileReader`` and ``torch_internals.compile_hooks``."""
 
     def __init__(
         self,
-        session: Session,
+        record: Record,
         texts: facts.Texts,
         on_event: Callable[[Event], None],
         notes_traces: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
-        """Put what is learned into ``session``, and give it to ``on_event``.
+        """Put what is learned into ``record``, and give it to ``on_event``.
 
         ``texts`` writes nodes and guards; ``notes_traces`` tells whether lines and values are wanted as well;
         ``clock`` gives the seconds that compiles are measured by.
         """
-        self.session = session
+        self.record = record
         self._texts = texts
-        self._threads: dict[str, int] = {}
-        """Python's identifier of the thread of each compile in progress."""
+        self._in_progress: dict[FrameCompile, _InProgress] = {}
         self._on_event = on_event
         self._notes_traces = notes_traces
         self._clock = clock
@@ -136,40 +153,47 @@ class Recorder(CompileObserver):
         """Record no more; what is known stays."""
         HOOKS.want(self, ())
         self._notes.remove()
+        self._in_progress.clear()
 
     # -- requests: the agent's reader thread -----------------------------------------------------------------------
 
     def compiles(self) -> dict[str, object]:
         """Return the body of ``dynamoCompiles``."""
-        return compiles_body(self.session)
+        return compiles_body(self.record)
 
     def graph(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource]:
         """Return the body of ``dynamoGraph``, and the readable code."""
-        return graph_body(self.session, compile_id, index)
+        return graph_body(self.record, compile_id, index)
 
     def guards(self, compile_id: str) -> GuardsBody:
         """Return the body of ``dynamoGuards``."""
-        return guards_body(self.session, compile_id)
+        return guards_body(self.record, compile_id)
 
     def thread_of(self, compile_id: str) -> int | None:
         """See ``CompileReader``."""
-        return self._threads.get(compile_id)
+        return next((one.thread for one in list(self._in_progress.values()) if one.id == compile_id), None)
 
     # -- requests: a compiling thread, held ------------------------------------------------------------------------
 
     def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
         """See ``CompileReader``."""
-        frame = _traced_in(compile_id)
-        made = self.session.read(lambda session: session.find(compile_id))
+        frame = self._traced_in(compile_id)
+        made = self.record.read(lambda record: record.find(compile_id))
         if frame is None or made is None or index != len(made.graphs):
             return None
         graph = facts.graph(index, "graph so far", frame.graphs()[-1], self._texts.node)
         return graph_answer(graph, made, compile_id, is_final=False)
 
+    def _traced_in(self, compile_id: str) -> TracedFrame | None:
+        """Return the function that is being traced on this thread, when that is for this compile."""
+        recorded = self._recorded(HOOKS.current)
+        is_its_trace = recorded is not None and recorded.id == compile_id
+        return running_frame(sys._getframe()) if is_its_trace else None
+
     def guards_so_far(self, compile_id: str) -> GuardsBody | None:
         """See ``CompileReader``."""
-        frame = _traced_in(compile_id)
-        made = self.session.read(lambda session: session.find(compile_id))
+        frame = self._traced_in(compile_id)
+        made = self.record.read(lambda record: record.find(compile_id))
         if frame is None or made is None or made.guards:
             return None
         return guards_answer(*facts.guards_so_far(frame, self._texts.guards))
@@ -177,7 +201,7 @@ class Recorder(CompileObserver):
     # -- what is told: compiling threads ---------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        self.session.apply(event)
+        self.record.apply(event)
         self._on_event(event)
 
     def _see(self, *places: Place | None) -> None:
@@ -194,12 +218,10 @@ class Recorder(CompileObserver):
         """See ``CompileObserver``."""
         code = compiling.code
         function, function_place = self._function_of(compiling)
-        compiling.notes["id"] = identifier = self._unused(compiling.compile_id)
-        self._threads[identifier] = threading.get_ident()
-        compiling.notes["began"] = self._clock()
+        identifier, began = self._unused(compiling.compile_id), self._clock()
         self.note_files()
-        compiling.notes["caches"] = cache_counts()
-        compiling.notes["trace"] = trace = Trace(_is_noted)
+        trace = Trace(_is_noted)
+        self._in_progress[compiling] = _InProgress(identifier, began, threading.get_ident(), cache_counts(), trace)
         self._notes.begin(trace)
         stack = _stack()
         users = [one.place for one in stack if is_user_file(one.place.path)]
@@ -230,10 +252,10 @@ class Recorder(CompileObserver):
         return wrapped or facts.function_of(compiling.code)
 
     def _unused(self, compile_id: str) -> str:
-        if not self.session.has(compile_id):
+        if not self.record.has(compile_id):
             return compile_id
         number = 2
-        while self.session.has(f"{compile_id}#{number}"):
+        while self.record.has(f"{compile_id}#{number}"):
             number += 1
         return f"{compile_id}#{number}"
 
@@ -242,28 +264,29 @@ class Recorder(CompileObserver):
         found = failures_of(compiling.code, entries, reasons)
         failures = [facts.guard_failure(one, compiling.frame) for one in found]
         self._see(*(one.place for one in failures))
-        self._take(Recompiled(compiling.notes["id"], failures))
+        if (recorded := self._recorded(compiling)) is not None:
+            self._take(Recompiled(recorded.id, failures))
 
-    def limit_checked(self, compiling: FrameCompile, limit: str | None) -> None:
+    def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
         """See ``CompileObserver``."""
-        if limit is not None and "id" in compiling.notes:
-            compiling.notes["limit"] = limit
-            self._take(LimitReached(compiling.notes["id"], limit))
+        if (recorded := self._recorded(compiling)) is not None:
+            self._take(LimitReached(recorded.id, limit))
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
         """See ``CompileObserver``."""
-        if "id" in compiling.notes:
-            compiling.notes["trace"].clear()
-            compiling.notes.pop("values", None)
+        if (recorded := self._recorded(compiling)) is not None:
+            recorded.trace.clear()
+            recorded.values = None
             text = facts.text_of(reason.strip(), _ROOM)
-            self._take(AttemptRestarted(compiling.notes["id"], compiling.attempt, text))
+            self._take(AttemptRestarted(recorded.id, compiling.attempt, text))
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
         """See ``CompileObserver``."""
-        compiling = HOOKS.current
-        if compiling is None or "id" not in compiling.notes:
-            return
-        self._take_break(compiling.notes["id"], facts.graph_break(exception, _effect_of(reason)))
+        if (recorded := self._recorded(HOOKS.current)) is not None:
+            self._take_break(recorded.id, facts.graph_break(exception, _effect_of(reason)))
+
+    def _recorded(self, compiling: FrameCompile | None) -> _InProgress | None:
+        return None if compiling is None else self._in_progress.get(compiling)
 
     def _take_break(self, identifier: str, found: GraphBreak) -> None:
         self._see(found.place, *(one.place for one in found.stack))
@@ -271,24 +294,25 @@ class Recorder(CompileObserver):
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
         """See ``CompileObserver``."""
-        if compiling is None or "id" not in compiling.notes:
+        recorded = self._recorded(compiling)
+        if recorded is None:
             return
-        found = self.session.read(lambda session: session.find(compiling.notes["id"]))
+        found = self.record.read(lambda record: record.find(recorded.id))
         index = 0 if found is None else len(found.graphs)
         name = f"graph {index}" if index else "graph"
         made = facts.graph(index, name, graph, self._texts.node)
-        self._take(GraphMade(compiling.notes["id"], made))
-        # Torch forgets what the nodes stand for when the trace is over.
-        compiling.notes["values"] = values_of(compiling.notes["trace"])
+        self._take(GraphMade(recorded.id, made))
+        recorded.values = values_of(recorded.trace)
 
     def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard], symbols: list[SymbolFacts]) -> None:
         """See ``CompileObserver``."""
-        if compiling is not None and "id" in compiling.notes:
+        recorded = self._recorded(compiling)
+        if compiling is not None and recorded is not None:
             count, made = facts.guards(compiling, guards)
             self._see(*(one.place for one in made if one.type == "SHAPE_ENV"))
             self._take(
                 GuardsMade(
-                    compiling.notes["id"],
+                    recorded.id,
                     count,
                     made,
                     [Symbol(one.name, plain_name(one.source), one.value, one.range) for one in symbols],
@@ -297,13 +321,13 @@ class Recorder(CompileObserver):
 
     def specialized(self, facts: SpecializationFacts, message: str) -> None:
         """See ``CompileObserver``."""
-        compiling = HOOKS.current
-        if compiling is None or "id" not in compiling.notes:
+        recorded = self._recorded(HOOKS.current)
+        if recorded is None:
             return
         frame = running_frame(sys._getframe())
         at = None if frame is None else Place(frame.path, frame.line)
         specialization = Specialization(f"{facts.source} == {facts.value}", at)
-        self._take(SizeSpecialized(compiling.notes["id"], specialization))
+        self._take(SizeSpecialized(recorded.id, specialization))
 
     def frame_skipped(self, frame: Any, reason: str) -> None:
         """See ``CompileObserver``. Functions of libraries are skipped by the hundred, and say nothing to the user."""
@@ -318,28 +342,26 @@ class Recorder(CompileObserver):
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """See ``CompileObserver``."""
-        identifier = compiling.notes.get("id")
-        if identifier is None:
+        recorded = self._in_progress.pop(compiling, None)
+        if recorded is None:
             return
-        self._threads.pop(identifier, None)
         # Torch raises the same exception for the limit, and does not count it as a graph break.
-        is_break = problem is not None and "limit" not in compiling.notes and is_graph_break(problem)
+        is_break = problem is not None and compiling.limit is None and is_graph_break(problem)
         if is_break and not was_logged(problem):
             effect = "an error: fullgraph=True" if compiling.one_graph else "the function is skipped: it runs eagerly"
-            self._take_break(identifier, facts.graph_break(problem, effect))
-        self._take_trace(compiling, identifier)
+            self._take_break(recorded.id, facts.graph_break(problem, effect))
+        self._take_trace(recorded)
         files = self._new_files()
-        earlier = compiling.notes["caches"]
-        caches = {name: count - earlier.get(name, 0) for name, count in cache_counts().items()}
+        caches = {name: count - recorded.caches.get(name, 0) for name, count in cache_counts().items()}
         code = result.code
         resumes = resume_codes(code, getattr(compiling.frame, "f_globals", {}))
         at = None if problem is None else facts.place_of_problem(problem)
         self._see(at)
         self._take(
             CompileEnded(
-                id=identifier,
+                id=recorded.id,
                 state=_state_of(code, problem, is_error=compiling.one_graph),
-                seconds=self._clock() - compiling.notes["began"],
+                seconds=self._clock() - recorded.began,
                 problem=_problem_text(result.skip_reason, problem),
                 problem_place=at,
                 resumes=[facts.place_of_code(one) for one in resumes],
@@ -363,14 +385,13 @@ class Recorder(CompileObserver):
         self._files = len(files)
         return new
 
-    def _take_trace(self, compiling: FrameCompile, identifier: str) -> None:
-        trace: Trace = compiling.notes["trace"]
+    def _take_trace(self, recorded: _InProgress) -> None:
+        trace, values = recorded.trace, recorded.values
         self._notes.end(trace)
-        values = compiling.notes.get("values")
         functions = traced_functions(trace)
         self._see(*(one.place for one in functions))
         if functions:
-            self._take(Traced(identifier, functions, values_of(trace) if values is None else values))
+            self._take(Traced(recorded.id, functions, values_of(trace) if values is None else values))
         trace.clear()
 
 
@@ -398,13 +419,6 @@ def _stack() -> list[StackLine]:
 
 def _kernels_in(files: list[str]) -> list[str]:
     return list(dict.fromkeys(kernel for path in files for kernel in kernels_in(path)))[:_KERNELS]
-
-
-def _traced_in(compile_id: str) -> TracedFrame | None:
-    """Return the function that is being traced on this thread, when that is for this compile."""
-    compiling = HOOKS.current
-    is_its_trace = compiling is not None and compiling.notes.get("id") == compile_id
-    return running_frame(sys._getframe()) if is_its_trace else None
 
 
 def _effect_of(reason: str) -> str | None:

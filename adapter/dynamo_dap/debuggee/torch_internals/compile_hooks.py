@@ -14,8 +14,8 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_breaks import was_logged
@@ -73,8 +73,8 @@ class FrameCompile:
     number: int = 0
     """Counts compiles of this process: compile ids begin again after ``torch._dynamo.reset()``."""
     attempt: int = 0
-    notes: dict[str, Any] = field(default_factory=dict)
-    """For observers."""
+    limit: str | None = None
+    """The setting that is exceeded, when torch has counted the compiles; it is given up then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class CompileResult:
 
 
 class CompileObserver:
-    """What can be told; observers override what they list in ``CompileHooks.want``."""
+    """What can be told: its methods are the events. Observers override those that they list in ``want``."""
 
     def compile_began(self, compiling: FrameCompile) -> None:
         """A compile begins, or is about to be given up for the recompile limit."""
@@ -98,8 +98,8 @@ class CompileObserver:
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
         """No cache entry matches this call: torch's entries, and for each the reason."""
 
-    def limit_checked(self, compiling: FrameCompile, limit: str | None) -> None:
-        """Torch counted the compiles; ``limit`` is the name of the setting that is exceeded, if one is."""
+    def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
+        """There are too many compiles of the function, by the setting of the name ``limit``."""
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
         """The analysis is given up to be started again."""
@@ -132,12 +132,18 @@ class CompileObserver:
         """A guard that was not there yet was asked for."""
 
 
+P = ParamSpec("P")
+Event = Callable[..., None]
+"""A method of ``CompileObserver``, as that class has it."""
+
+
 class CompileHooks:
     """Puts wrappers in and takes them out."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wanted: dict[str, tuple[CompileObserver, ...]] = {}
+        self._wanted: dict[Event, dict[CompileObserver, Callable[..., None]]] = {}
+        """Who wants to be told of an event, and the method to call."""
         self._installed: dict[str, tuple[Any, Any]] = {}
         """Per hook: the original, and the wrapper that stands in its place."""
         self._current = threading.local()
@@ -145,27 +151,28 @@ class CompileHooks:
         self.on_problem: Callable[[str], None] = lambda doing: None
         """Logs the exception being handled."""
 
-    def want(self, observer: CompileObserver, events: Collection[str]) -> None:
-        """Tell ``observer`` of exactly ``events``, methods of ``CompileObserver``, from now on. Any thread."""
+    def want(self, observer: CompileObserver, events: Collection[Event]) -> None:
+        """Tell ``observer`` of exactly ``events`` from now on. Any thread."""
         with self._lock:
-            for event in _HOOKS_OF_EVENT:
-                others = tuple(one for one in self._wanted.get(event, ()) if one is not observer)
-                self._wanted[event] = (*others, observer) if event in events else others
-            needed = {hook for event, wanted in self._wanted.items() if wanted for hook in _HOOKS_OF_EVENT[event]}
-            if needed:
-                # Whatever is told is told of a compile.
-                needed.add("compile")
+            for event in {event for hook in _HOOKS.values() for event in hook.tells}:
+                wanted = {one: told for one, told in self._wanted.get(event, {}).items() if one is not observer}
+                if event in events:
+                    wanted[observer] = getattr(observer, event.__name__)
+                self._wanted[event] = wanted
+            # Whatever is told is told of a compile.
+            is_any = any(self._wanted.values())
             for name, hook in _HOOKS.items():
-                self._set(name, hook, name in needed)
+                needed = any(self._wanted[event] for event in hook.tells)
+                self._set(name, hook, needed or (is_any and hook.feature is COMPILES))
 
     @property
     def installed(self) -> tuple[str, ...]:
         """The names of the hooks that are in."""
         return tuple(self._installed)
 
-    def problems(self, events: Collection[str]) -> list[str]:
+    def problems(self, events: Collection[Event]) -> list[str]:
         """Return a sentence for each of ``events`` that this torch cannot tell."""
-        features = dict.fromkeys(_HOOKS[hook].feature for event in events for hook in _HOOKS_OF_EVENT[event])
+        features = [hook.feature for hook in _HOOKS.values() if not set(events).isdisjoint(hook.tells)]
         return [feature.problem for feature in features if feature.problem is not None]
 
     @property
@@ -190,17 +197,19 @@ class CompileHooks:
 
     # -- inside the wrappers: the compiling thread -----------------------------------------------------------------
 
-    def tell(self, event: str, *facts: Any) -> None:
+    def tell(
+        self, event: Callable[Concatenate[CompileObserver, P], None], *facts: P.args, **named_facts: P.kwargs
+    ) -> None:
         """Tell an event; what happens while a cached call is traced once more is none."""
         if retraced_call() is not None:
             return
-        for observer in self._wanted.get(event, ()):
+        for told in self._wanted.get(event, {}).values():
             try:
-                getattr(observer, event)(*facts)
+                told(*facts, **named_facts)
             except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
-                self.on_problem(f"telling '{event}'")
+                self.on_problem(f"telling '{event.__name__}'")
 
-    def is_told(self, event: str) -> bool:
+    def is_told(self, event: Event) -> bool:
         """Whether anybody wants to know."""
         return bool(self._wanted.get(event))
 
@@ -234,15 +243,15 @@ def _wrap_compile(hooks: CompileHooks, original: Any) -> Any:
         )
         hooks.enter(compiling)
         try:
-            hooks.tell("compile_began", compiling)
+            hooks.tell(CompileObserver.compile_began, compiling)
             result = original(*arguments, **keywords)
         except BaseException as problem:
-            hooks.tell("compile_ended", compiling, CompileResult(), problem)
+            hooks.tell(CompileObserver.compile_ended, compiling, CompileResult(), problem)
             raise
         else:
             code = getattr(getattr(result, "guarded_code", None), "code", None)
             made = CompileResult(code, getattr(result, "skip_reason", None))
-            hooks.tell("compile_ended", compiling, made, None)
+            hooks.tell(CompileObserver.compile_ended, compiling, made, None)
             return result
         finally:
             hooks.leave()
@@ -261,7 +270,7 @@ def _wrap_transform(hooks: CompileHooks, original: Any) -> Any:
             if compiling is not None:
                 compiling.attempt += 1
                 reason = getattr(problem, "restart_reason", None) or type(problem).__name__
-                hooks.tell("attempt_restarted", compiling, str(reason))
+                hooks.tell(CompileObserver.attempt_restarted, compiling, str(reason))
             raise
 
     return transform_code_object
@@ -288,7 +297,7 @@ def _wrap_reasons(hooks: CompileHooks, original: Any) -> Any:
 def _tell_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) -> None:
     compiling = hooks.current
     if compiling is not None:
-        hooks.tell("recompiles", compiling, _in_order(cache_entries), [str(reason) for reason in reasons])
+        hooks.tell(CompileObserver.recompiles, compiling, _in_order(cache_entries), [str(reason) for reason in reasons])
 
 
 def _in_order(cache_entries: Any) -> list[Any]:
@@ -314,10 +323,10 @@ def _wrap_reasons_of_stance(hooks: CompileHooks, original: Any) -> Any:
         compiling = FrameCompile(f"{earlier}/{len(entries)}", frame.f_code, frame, one_graph=False, backend=backend)
         hooks.enter(compiling)
         try:
-            hooks.tell("compile_began", compiling)
+            hooks.tell(CompileObserver.compile_began, compiling)
             _tell_recompiles(hooks, entries, reasons)
             refused = RuntimeError("Detected recompile when torch.compile stance is 'fail_on_recompile'.")
-            hooks.tell("compile_ended", compiling, CompileResult(), refused)
+            hooks.tell(CompileObserver.compile_ended, compiling, CompileResult(), refused)
         finally:
             hooks.leave()
         return reasons
@@ -329,8 +338,9 @@ def _wrap_limit(hooks: CompileHooks, original: Any) -> Any:
     def exceeds_recompile_limit(*arguments: Any, **keywords: Any) -> Any:
         answer = original(*arguments, **keywords)
         compiling = hooks.current
-        if compiling is not None:
-            hooks.tell("limit_checked", compiling, str(answer[1]) if answer[0] else None)
+        if compiling is not None and answer[0]:
+            compiling.limit = str(answer[1])
+            hooks.tell(CompileObserver.limit_exceeded, compiling, compiling.limit)
         return answer
 
     return exceeds_recompile_limit
@@ -339,7 +349,7 @@ def _wrap_limit(hooks: CompileHooks, original: Any) -> Any:
 def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
     def log_graph_break(self: Any, code_options: Any, reason: str = "", exc: Any = None) -> Any:
         if not was_logged(exc):
-            hooks.tell("graph_broke", TracedFrame(self), reason, exc)
+            hooks.tell(CompileObserver.graph_broke, TracedFrame(self), reason, exc)
         return original(self, code_options, reason=reason, exc=exc)
 
     return log_graph_break
@@ -347,7 +357,7 @@ def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
 
 def _wrap_exception_handler(hooks: CompileHooks, original: Any) -> Any:
     def exception_handler(self: Any, raised_exception: Any) -> Any:
-        hooks.tell("exception_met", TracedFrame(self), raised_exception)
+        hooks.tell(CompileObserver.exception_met, TracedFrame(self), raised_exception)
         return original(self, raised_exception)
 
     return exception_handler
@@ -358,7 +368,7 @@ def _wrap_cleanup(hooks: CompileHooks, original: Any) -> Any:
         # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
         exception, translator = sys.exc_info()[1], getattr(self, "root_tx", None)
         if isinstance(exception, Exception) and translator is not None and _passes(exception, sys._getframe(1)):
-            hooks.tell("trace_failed", TracedFrame(translator), exception)
+            hooks.tell(CompileObserver.trace_failed, TracedFrame(translator), exception)
         return original(self, *arguments, **keywords)
 
     return cleanup
@@ -373,12 +383,12 @@ def _passes(exception: BaseException, frame: types.FrameType) -> bool:
 
 def _wrap_backend(hooks: CompileHooks, original: Any) -> Any:
     def call_user_compiler(self: Any, gm: Any, *arguments: Any, **keywords: Any) -> Any:
-        hooks.tell("graph_made", hooks.current, gm.graph)
+        hooks.tell(CompileObserver.graph_made, hooks.current, gm.graph)
         try:
             return original(self, gm, *arguments, **keywords)
         except Exception as problem:
             if self.root_tx is not None:
-                hooks.tell("backend_failed", TracedFrame(self.root_tx), gm.graph, problem)
+                hooks.tell(CompileObserver.backend_failed, TracedFrame(self.root_tx), gm.graph, problem)
             raise
 
     return call_user_compiler
@@ -388,10 +398,10 @@ def _wrap_build_guards(hooks: CompileHooks, original: Any) -> Any:
     def build_guards(self: Any, *arguments: Any, **keywords: Any) -> Any:
         built = original(self, *arguments, **keywords)
         output = getattr(getattr(self, "tracer_output", None), "output_graph", None)
-        if output is not None and hooks.is_told("guards_made"):
+        if output is not None and hooks.is_told(CompileObserver.guards_made):
             checks = getattr(getattr(built, "guard_manager", None), "code_parts", None) or ()
             made = list(built_guards(output, [str(one) for one in checks]))
-            hooks.tell("guards_made", hooks.current, made, symbols_of_environment(output.shape_env))
+            hooks.tell(CompileObserver.guards_made, hooks.current, made, symbols_of_environment(output.shape_env))
         return built
 
     return build_guards
@@ -401,7 +411,7 @@ def _wrap_handle_skip(hooks: CompileHooks, original: Any) -> Any:
     def _handle_skip(self: Any, result: Any, frame: Any) -> Any:
         reason = getattr(result, "skip_reason", None)
         if reason is not None and result.guarded_code is None:
-            hooks.tell("frame_skipped", frame, str(reason))
+            hooks.tell(CompileObserver.frame_skipped, frame, str(reason))
         return original(self, result, frame)
 
     return _handle_skip
@@ -415,7 +425,7 @@ def _wrap_replacement(hooks: CompileHooks, original: Any) -> Any:
         if now is not None and now is not before:
             found = specialization_of(self, a, now)
             if found is not None:
-                hooks.tell("specialized", found, msg)
+                hooks.tell(CompileObserver.specialized, found, msg)
         return answer
 
     return _set_replacement
@@ -426,7 +436,7 @@ def _wrap_add_guard(hooks: CompileHooks, original: Any) -> Any:
         before = len(self.inner)
         answer = original(self, guard, skip=skip + 1, **keywords)
         if len(self.inner) != before:
-            hooks.tell("guard_added", requested_guard(guard))
+            hooks.tell(CompileObserver.guard_added, requested_guard(guard))
         return answer
 
     return add
@@ -437,39 +447,41 @@ class _Hook:
     feature: Feature
     need: str
     make: Callable[[CompileHooks, Any], Any]
+    tells: tuple[Event, ...]
 
 
 _HOOKS = {
-    "compile": _Hook(COMPILES, _COMPILE, _wrap_compile),
-    "attempts": _Hook(ATTEMPTS, _TRANSFORM, _wrap_transform),
-    "recompiles": _Hook(RECOMPILES, _REASONS, _wrap_reasons),
-    "refused recompiles": _Hook(REFUSED_RECOMPILES, _REASONS_OF_STANCE, _wrap_reasons_of_stance),
-    "limit": _Hook(LIMITS, _LIMIT, _wrap_limit),
-    "breaks": _Hook(BREAKS, _LOG_BREAK, _wrap_log_break),
-    "exceptions": _Hook(EXCEPTIONS, _EXCEPTION_HANDLER, _wrap_exception_handler),
-    "failures": _Hook(FAILURES, _CLEANUP, _wrap_cleanup),
-    "graphs": _Hook(GRAPHS, _BACKEND, _wrap_backend),
-    "guards": _Hook(GUARDS, _BUILD_GUARDS, _wrap_build_guards),
-    "skips": _Hook(SKIPS, _HANDLE_SKIP, _wrap_handle_skip),
-    "specializations": _Hook(SPECIALIZATIONS, _REPLACEMENT, _wrap_replacement),
-    "guard requests": _Hook(GUARD_REQUESTS, _ADD_GUARD, _wrap_add_guard),
-}
-
-_HOOKS_OF_EVENT = {
-    "compile_began": ("compile",),
-    "compile_ended": ("compile",),
-    "attempt_restarted": ("attempts",),
-    "recompiles": ("recompiles", "refused recompiles"),
-    "limit_checked": ("limit",),
-    "graph_broke": ("breaks",),
-    "exception_met": ("exceptions",),
-    "trace_failed": ("failures",),
-    "graph_made": ("graphs",),
-    "backend_failed": ("graphs",),
-    "guards_made": ("guards",),
-    "frame_skipped": ("skips",),
-    "specialized": ("specializations",),
-    "guard_added": ("guard requests",),
+    "compile": _Hook(
+        COMPILES,
+        _COMPILE,
+        _wrap_compile,
+        (
+            CompileObserver.compile_began,
+            CompileObserver.compile_ended,
+        ),
+    ),
+    "attempts": _Hook(ATTEMPTS, _TRANSFORM, _wrap_transform, (CompileObserver.attempt_restarted,)),
+    "recompiles": _Hook(RECOMPILES, _REASONS, _wrap_reasons, (CompileObserver.recompiles,)),
+    "refused recompiles": _Hook(
+        REFUSED_RECOMPILES, _REASONS_OF_STANCE, _wrap_reasons_of_stance, (CompileObserver.recompiles,)
+    ),
+    "limit": _Hook(LIMITS, _LIMIT, _wrap_limit, (CompileObserver.limit_exceeded,)),
+    "breaks": _Hook(BREAKS, _LOG_BREAK, _wrap_log_break, (CompileObserver.graph_broke,)),
+    "exceptions": _Hook(EXCEPTIONS, _EXCEPTION_HANDLER, _wrap_exception_handler, (CompileObserver.exception_met,)),
+    "failures": _Hook(FAILURES, _CLEANUP, _wrap_cleanup, (CompileObserver.trace_failed,)),
+    "graphs": _Hook(
+        GRAPHS,
+        _BACKEND,
+        _wrap_backend,
+        (
+            CompileObserver.graph_made,
+            CompileObserver.backend_failed,
+        ),
+    ),
+    "guards": _Hook(GUARDS, _BUILD_GUARDS, _wrap_build_guards, (CompileObserver.guards_made,)),
+    "skips": _Hook(SKIPS, _HANDLE_SKIP, _wrap_handle_skip, (CompileObserver.frame_skipped,)),
+    "specializations": _Hook(SPECIALIZATIONS, _REPLACEMENT, _wrap_replacement, (CompileObserver.specialized,)),
+    "guard requests": _Hook(GUARD_REQUESTS, _ADD_GUARD, _wrap_add_guard, (CompileObserver.guard_added,)),
 }
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding
+from dynamo_dap.record.events import Record
 from dynamo_dap.record.model import Place
-from dynamo_dap.record.session import Session
 
 _LIBRARY = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python\d+\.\d+)[/\\]")
 
@@ -57,7 +57,7 @@ class Situation:
     others: Sequence[Finding]
     """All findings of the file."""
     document_of: Callable[[Place], Document | None]
-    session: Session
+    record: Record
 
 
 def edited_text(document: Document, edits: Iterable[Edit]) -> str:

@@ -270,7 +270,7 @@ def _graphs_of(situation: Situation, function: Function) -> int:
     lines = (first_line(function), function.lineno)
     return sum(
         _computes(graph)
-        for known in situation.session.functions
+        for known in situation.record.functions
         if situation.document.line_of(known.place) in lines
         for compiled in known.compiles
         for graph in compiled.graphs
