@@ -20,7 +20,7 @@ _SUBCOMMANDS = {
     "run": "dynamo_dap.record.run",
     "report": "dynamo_dap.record.report",
     "fix": "dynamo_dap.language_server.trying",
-    "lsp": "dynamo_dap.language_server.command",
+    "lsp": "dynamo_dap.language_server.server",
 }
 """Subcommands and the modules whose ``main(arguments) -> int`` runs them."""
 

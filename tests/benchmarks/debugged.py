@@ -9,8 +9,7 @@ from pathlib import Path
 
 from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.protocol.types import InitializeRequestArguments, SourceBreakpoint, StoppedEventBody
-from dynamo_dap.terminal.client import Client
-from dynamo_dap.terminal.server_process import ServerProcess
+from dynamo_dap.terminal.client import Client, ServerProcess
 
 _INTRODUCTION = InitializeRequestArguments(
     adapter_id="dynamo", client_id="benchmark", path_format="path", supports_variable_type=True

@@ -31,8 +31,7 @@ from dynamo_dap.protocol.types import (
     StackFrame,
     Variable,
 )
-from dynamo_dap.terminal.client import Client, OnReverseRequest, PendingResponse
-from dynamo_dap.terminal.server_process import ServerProcess
+from dynamo_dap.terminal.client import Client, OnReverseRequest, PendingResponse, ServerProcess
 from tests.client import processes, thread_events, zygote
 from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture

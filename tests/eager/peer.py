@@ -23,8 +23,7 @@ import msgspec
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.messages import Event, Request, to_builtins
 from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.terminal.client import Client
-from dynamo_dap.terminal.server_process import ServerProcess
+from dynamo_dap.terminal.client import Client, ServerProcess
 from tests.client.fixtures import Fixture
 from tests.client.recorded_stream import RecordedStream
 from tests.client.session import INITIALIZE

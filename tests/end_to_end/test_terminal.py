@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.terminal.errors import UsageError
-from dynamo_dap.terminal.places import Place, parse_place
+from dynamo_dap.terminal.breakpoints import BreakpointRequest, UsageError, parse_place
 from tests.client import FIXTURES, Fixture, processes
 
 DEBUG = [sys.executable, "-m", "dynamo_dap", "debug"]
@@ -321,18 +320,18 @@ def test_the_demo_shows_a_session(environment: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("12", Place("/here.py", 12)),
-        ("scale", Place(function="scale")),
-        ("Model.forward if x.dim() == 2", Place(function="Model.forward", condition="x.dim() == 2")),
-        ("12 hit >= 3", Place("/here.py", 12, hit_condition=">= 3")),
-        ("12 log x is {x}", Place("/here.py", 12, log_message="x is {x}")),
+        ("12", BreakpointRequest("/here.py", 12)),
+        ("scale", BreakpointRequest(function="scale")),
+        ("Model.forward if x.dim() == 2", BreakpointRequest(function="Model.forward", condition="x.dim() == 2")),
+        ("12 hit >= 3", BreakpointRequest("/here.py", 12, hit_condition=">= 3")),
+        ("12 log x is {x}", BreakpointRequest("/here.py", 12, log_message="x is {x}")),
         (
             "12 hit % 2 if a if b else c log {a} if so",
-            Place("/here.py", 12, condition="a if b else c", hit_condition="% 2", log_message="{a} if so"),
+            BreakpointRequest("/here.py", 12, condition="a if b else c", hit_condition="% 2", log_message="{a} if so"),
         ),
     ],
 )
-def test_places(text: str, place: Place) -> None:
+def test_places(text: str, place: BreakpointRequest) -> None:
     assert parse_place(text, "/here.py") == place
 
 

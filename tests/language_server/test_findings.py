@@ -6,7 +6,7 @@ import pytest
 
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding, Kind, findings_of
-from dynamo_dap.language_server.lenses import title
+from dynamo_dap.language_server.presentation import title
 from dynamo_dap.record.events import Ended, Record
 from dynamo_dap.record.model import Compile, CompiledFunction, Place, TracedFunction
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
-from dynamo_dap.language_server.lenses import OPEN_RECORD, WRITE_REPORT
+from dynamo_dap.language_server.presentation import OPEN_RECORD, WRITE_REPORT
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client.fixtures import Fixture
 from tests.language_server.editor import Editor, run

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from lsprotocol import types
 
-from dynamo_dap.language_server.actions import TRY_FIX
+from dynamo_dap.language_server.presentation import TRY_FIX
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client.fixtures import Fixture
 from tests.language_server.editor import Editor, run

@@ -10,10 +10,56 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from functools import cached_property, lru_cache
 
-from dynamo_dap.language_server.line_map import LineMap
+from lsprotocol.types import Position, Range
+from pygls.workspace import PositionCodec
+
 from dynamo_dap.record.model import Place
+from dynamo_dap.record.texts import digest_of_line
+
+
+class LineMap:
+    """Maps lines, counted from 1, of a file as it was recorded to lines of a text, and back."""
+
+    def __init__(self, recorded: Sequence[str], text: Sequence[str]) -> None:
+        """``recorded`` are digests of lines; ``text`` are lines."""
+        self._now: dict[int, int] = {}
+        now = [digest_of_line(line) for line in text]
+        first = _common(recorded, now)
+        last = min(_common(recorded[::-1], now[::-1]), min(len(recorded), len(now)) - first)
+        self._match(0, 0, first)
+        self._match(len(recorded) - last, len(now) - last, last)
+        middle = SequenceMatcher(
+            None, recorded[first : len(recorded) - last], now[first : len(now) - last], autojunk=False
+        )
+        for block in middle.get_matching_blocks():
+            self._match(first + block.a, first + block.b, block.size)
+        self._recorded = {here: there for there, here in self._now.items()}
+
+    def _match(self, recorded: int, now: int, count: int) -> None:
+        for offset in range(count):
+            self._now[recorded + offset + 1] = now + offset + 1
+
+    def now(self, line: int) -> int | None:
+        """Return where a recorded line is; None when it was changed or removed."""
+        return self._now.get(line)
+
+    def recorded(self, line: int) -> int | None:
+        """Return which recorded line a line of the text is; None when it is a new or changed one."""
+        return self._recorded.get(line)
+
+
+def _common(left: Sequence[str], right: Sequence[str]) -> int:
+    """Return how many items both begin with."""
+    count = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -156,3 +202,35 @@ def first_line(node: ast.stmt) -> int:
     """Return the first line of a statement, decorators included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(one.lineno for one in decorators)])
+
+
+class Positions:
+    """Translates for one client."""
+
+    def __init__(self, codec: PositionCodec) -> None:
+        self._codec = codec
+
+    def position(self, document: Document, line: int, column: int) -> Position:
+        """Return a position for the client."""
+        return Position(line - 1, self._codec.client_num_units(document.text(line)[:column]))
+
+    def place(self, document: Document, position: Position) -> tuple[int, int]:
+        """Return line and column of a position that the client gave."""
+        line = position.line + 1
+        text = document.text(line)
+        units = 0
+        for column, character in enumerate(text):
+            if units >= position.character:
+                return line, column
+            units += self._codec.client_num_units(character)
+        return line, len(text)
+
+    def span(self, document: Document, line: int, start: int, end: int) -> Range:
+        """Return the range between two columns of a line."""
+        return Range(self.position(document, line, start), self.position(document, line, end))
+
+    def code(self, document: Document, first: int, last: int) -> Range:
+        """Return the range of lines, without the white space around them."""
+        start = len(document.indentation(first))
+        end = len(document.text(last).rstrip())
+        return Range(self.position(document, first, start), self.position(document, last, max(end, 0)))

@@ -5,8 +5,10 @@ Everything runs on pygls's event loop, which also polls for new records.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import sys
 import tempfile
@@ -18,15 +20,23 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from dynamo_dap import __version__
-from dynamo_dap.language_server.actions import TRY_FIX, action_of, place_to_try, trial_of
-from dynamo_dap.language_server.diagnostics import diagnostic_of, lines_of
-from dynamo_dap.language_server.document import Document, real_path
+from dynamo_dap.language_server.document import Document, Positions, real_path
 from dynamo_dap.language_server.findings import Finding, findings_of
 from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Fix, Situation
 from dynamo_dap.language_server.following import RecordFollower
-from dynamo_dap.language_server.lenses import OPEN_RECORD, WRITE_REPORT, lenses, record_text
-from dynamo_dap.language_server.positions import Positions
+from dynamo_dap.language_server.presentation import (
+    OPEN_RECORD,
+    TRY_FIX,
+    WRITE_REPORT,
+    action_of,
+    diagnostic_of,
+    lenses,
+    lines_of,
+    place_to_try,
+    record_text,
+    trial_of,
+)
 from dynamo_dap.language_server.trials import Trials
 from dynamo_dap.language_server.trying import CannotTry, runner_of
 from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
@@ -372,3 +382,23 @@ def _add_answers(server: RecordServer) -> None:
     @server.command(WRITE_REPORT)
     async def write_report() -> str | None:
         return await server.write_report()
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the editor ends it; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap lsp",
+        description="A language server that shows what torch.compile did: graph breaks, recompiles, shapes. "
+        "It speaks the Language Server Protocol over stdin and stdout, and watches the newest record of the workspace.",
+    )
+    # Some clients add it by themselves.
+    parser.add_argument("--stdio", action="store_true", help="accepted, and the default: nothing else is supported")
+    parser.parse_args(arguments)
+    server = make_server()
+    # What was imported stays for good: looking through it for garbage would only keep a hover waiting.
+    gc.freeze()
+    try:
+        server.start_io()
+    finally:
+        server.close()
+    return 0

@@ -9,8 +9,7 @@ from weakref import WeakKeyDictionary
 
 from lsprotocol.types import Hover, InlayHint, InlayHintKind, MarkupContent, MarkupKind, Range
 
-from dynamo_dap.language_server.document import Document, real_path
-from dynamo_dap.language_server.positions import Positions
+from dynamo_dap.language_server.document import Document, Positions, real_path
 from dynamo_dap.record.events import Record
 from dynamo_dap.record.model import Compile, Guard, Value
 

@@ -1,22 +1,26 @@
-"""A DAP client: an IDE's end of one debug session, without presentation.
+"""A DAP client: an IDE's end of one debug session, without presentation, and the server as its child process.
 
 Requests are methods that block until the answer is there, or a deadline has passed; they are called on any thread but
 the connection's reader. Events and reverse requests are handed on by the reader thread in their order of arrival. A
-client lives as long as its connection.
+client lives as long as its connection; the server is started and ended by whichever thread owns the session.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import IO, TypeVar
 
 import msgspec
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.messages import Event, Request, Response, decode
-from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.protocol.streams import ByteStream, PipeStream
 from dynamo_dap.protocol.types import (
     Breakpoint,
     Capabilities,
@@ -51,6 +55,63 @@ from dynamo_dap.protocol.types import (
     VariablesArguments,
     VariablesResponseBody,
 )
+
+DEFAULT_COMMAND = (sys.executable, "-m", "dynamo_dap")
+
+
+class ServerProcess:
+    """The child process and the byte stream to it."""
+
+    def __init__(
+        self,
+        command: Sequence[str] = DEFAULT_COMMAND,
+        *,
+        environment: Mapping[str, str] | None = None,
+        standard_error: IO[bytes] | int | None = None,
+    ) -> None:
+        """Start ``command``; ``standard_error`` is as for ``subprocess``, inherited when None."""
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=standard_error,
+            env=dict(os.environ if environment is None else environment),
+            # Ctrl-C in a terminal is for the client, which asks the server to pause the program.
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        # The stream owns its descriptors, so that nothing closes them twice.
+        self.stream = PipeStream(os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno()))
+        self._process.stdout.close()
+        self._process.stdin.close()
+
+    @property
+    def process_id(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
+    def wait(self, timeout: float) -> int:
+        """Wait until the server has ended and return its exit code.
+
+        Raises:
+            TimeoutError: it was still running after ``timeout`` seconds.
+        """
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"the server (process {self.process_id}) did not end within {timeout:g} s") from None
+
+    def end(self, grace: float = 5.0) -> None:
+        """Close the stream, which asks the server to end, and kill it when it has not within ``grace`` seconds."""
+        self.stream.close()
+        try:
+            self._process.wait(grace)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            self._process.wait()
+
 
 T = TypeVar("T")
 
@@ -286,3 +347,34 @@ class Client:
     def pause(self, thread_id: int) -> None:
         """Ask a thread to stop where it is."""
         self.request("pause", PauseArguments(thread_id=thread_id))
+
+
+class SourceText:
+    """Lines of source files and of virtual sources."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str | int, list[str]] = {}
+
+    def forget(self) -> None:
+        """Read again what is asked for next: a file may have been edited, a virtual source has grown."""
+        self._texts.clear()
+
+    def lines(self, client: Client, source: Source | None) -> list[str]:
+        """The source's lines; empty when there is no text to be had."""
+        if source is None:
+            return []
+        key = source.source_reference or source.path
+        if not key:
+            return []
+        if key not in self._texts:
+            self._texts[key] = _read(client, key)
+        return self._texts[key]
+
+
+def _read(client: Client, key: str | int) -> list[str]:
+    try:
+        if isinstance(key, int):
+            return client.source(key).content.splitlines()
+        return Path(key).read_text(encoding="utf-8", errors="replace").splitlines()
+    except (OSError, RequestFailed):
+        return []

@@ -14,11 +14,10 @@ from rich.console import Console
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.options import BOTH, MODES
+from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
 from dynamo_dap.terminal.commands import complete_line, execute
 from dynamo_dap.terminal.debugger import Debugger
-from dynamo_dap.terminal.errors import Quit, UsageError
 from dynamo_dap.terminal.input import PROMPT, GivenLines, LineSource, standard_lines
-from dynamo_dap.terminal.places import parse_place
 from dynamo_dap.terminal.view import View
 
 EXIT_USAGE = 2

@@ -28,11 +28,8 @@ from dynamo_dap.protocol.types import (
     ThreadEventBody,
     Variable,
 )
-from dynamo_dap.terminal.breakpoints import BreakpointList
-from dynamo_dap.terminal.client import Client, PendingResponse
-from dynamo_dap.terminal.errors import UsageError
-from dynamo_dap.terminal.server_process import ServerProcess
-from dynamo_dap.terminal.source_text import SourceText
+from dynamo_dap.terminal.breakpoints import BreakpointList, UsageError
+from dynamo_dap.terminal.client import Client, PendingResponse, ServerProcess, SourceText
 from dynamo_dap.terminal.view import CONTEXT_LINES, View
 
 _INTRODUCTION = InitializeRequestArguments(

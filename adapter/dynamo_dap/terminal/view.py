@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dynamo_dap.protocol.types import Scope, StackFrame, Thread, Variable
-from dynamo_dap.terminal.breakpoints import Breakpoint
-from dynamo_dap.terminal.places import shown_path
+from dynamo_dap.terminal.breakpoints import Breakpoint, shown_path
 
 CONTEXT_LINES = 4
 _OBVIOUS_TYPES = ("str", "int", "float", "bool", "NoneType", "tuple", "list", "dict")

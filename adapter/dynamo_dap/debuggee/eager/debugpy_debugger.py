@@ -15,12 +15,12 @@ from collections.abc import Iterator
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED
+from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.eager import pydevd_frames, pydevd_guards, pydevd_internals
-from dynamo_dap.debuggee.eager.compiles import Compiles
-from dynamo_dap.debuggee.eager.frames import innermost_user_frame
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
-from dynamo_dap.debuggee.eager.idle_tracing import IdleTracing
+from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing
 from dynamo_dap.debuggee.eager.presentation import Presentation
 from dynamo_dap.debuggee.torch_internals.generated_names import is_generated
 
@@ -172,7 +172,7 @@ class DebugpyDebugger:
             pydevd_internals.give_up_step()
             return
         self._tracing.want()
-        caller, callee = innermost_user_frame(sys._getframe())
+        caller, callee = _innermost_user_frame(sys._getframe())
         if step.kind is StepKind.IN or callee is None:
             pydevd_internals.step_in(caller)
         else:
@@ -195,3 +195,14 @@ class DebugpyDebugger:
     def ident_of_thread(self, thread_id: int) -> int | None:
         """The thread of an id of debugpy's."""
         return pydevd_internals.ident_of_thread(thread_id)
+
+
+def _innermost_user_frame(top: types.FrameType | None) -> tuple[types.FrameType | None, types.FrameType | None]:
+    """Return the innermost eager frame of the user's from ``top`` down, and the frame that it called."""
+    callee = None
+    for frame in walk(top):
+        file_name = frame.f_code.co_filename
+        if is_user_file(file_name) and not is_debugger_file(file_name):
+            return frame, callee
+        callee = frame
+    return None, None

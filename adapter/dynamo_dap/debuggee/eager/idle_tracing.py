@@ -6,19 +6,29 @@ are reported to it without tracing. Other threads are traced from their start, a
 
 Made for one session. Called on debugpy's own threads, and on the main thread when the agent hands over a step; the main
 thread's tracing is always changed on the main thread itself.
+
+While Dynamo compiles, debugpy is kept out as well: Dynamo is plain Python and takes twice as long under its tracing. It
+does not trace generated code either, and Dynamo does not compile debugpy's functions where compiled code calls them:
+these hooks run on compiling threads.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import UNCAUGHT
 from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
 from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_beneath
 from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.torch_internals.compiling import CompileWatcher
+from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
+from dynamo_dap.debuggee.torch_internals.generated_names import GeneratedNames
+from dynamo_dap.debuggee.torch_internals.skipping import never_compile_below
 
 _STEPS_AND_PAUSES = {"goto", "next", "pause", "stepIn", "stepOut"}
 _BREAKPOINTS = {"setBreakpoints", "setDataBreakpoints", "setFunctionBreakpoints", "setInstructionBreakpoints"}
@@ -106,3 +116,35 @@ def _needs_tracing(command: str, arguments: dict[str, Any]) -> bool:
         filters = {*arguments.get("filters", ()), *options}
         return bool(filters - {UNCAUGHT} or arguments.get("exceptionOptions"))
     return command in ("attach", "launch") and bool(arguments.get("stopOnEntry"))
+
+
+class Compiles:
+    """Both hooks."""
+
+    def __init__(self, tracing: IdleTracing) -> None:
+        self._tracing = tracing
+        self._watcher = CompileWatcher(self._untraced)
+        self._names = GeneratedNames(pydevd_internals.never_trace)
+
+    def watch(self, on_problem: Callable[[str], None]) -> None:
+        """Put the hooks in; what this torch has no place for is told to ``on_problem``."""
+        never_compile_below(pydevd_internals.package(), os.path.dirname(__file__))
+        for install in (self._watcher.install, self._names.install):
+            try:
+                install()
+            except FeatureMissing as missing:
+                on_problem(str(missing))
+
+    def close(self) -> None:
+        """Take the hooks out."""
+        self._watcher.remove()
+        self._names.remove()
+
+    @contextlib.contextmanager
+    def _untraced(self) -> Iterator[None]:
+        restore = self._tracing.suspend()
+        try:
+            yield
+        finally:
+            if restore is not None and pydevd_internals.debugger() is not None:
+                restore()

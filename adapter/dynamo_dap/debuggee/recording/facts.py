@@ -5,6 +5,8 @@ Compiling thread.
 
 from __future__ import annotations
 
+import os
+import tokenize
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as Torch
 from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.record.model import Graph, GraphBreak, Guard, GuardFailure, Node, Place, StackLine
+from dynamo_dap.record.texts import digest_of_line
 
 MAXIMUM_NODES = 2000
 MAXIMUM_GUARDS = 2000
@@ -196,3 +199,21 @@ def _guard_so_far(expression: str, known: GuardFacts | ShapeGuardFacts) -> Guard
 def _said(expression: str) -> str | None:
     text = text_of(guard_text(expression), _ROOM)
     return None if text == expression else text
+
+
+_MAXIMUM_BYTES = 4 * 1024 * 1024
+
+
+def digests_of(path: str, not_after: float) -> str:
+    """Return the digests of all lines, one after the other; empty for what is no file, or is changed.
+
+    ``not_after`` is in seconds since the epoch: a file changed later is not what the program was made from.
+    """
+    try:
+        facts = os.stat(path)
+        if facts.st_mtime > not_after or facts.st_size > _MAXIMUM_BYTES:
+            return ""
+        with tokenize.open(path) as file:
+            return "".join(map(digest_of_line, file.read().split("\n")))
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return ""

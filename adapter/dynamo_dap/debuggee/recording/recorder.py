@@ -27,8 +27,8 @@ from dynamo_dap.debuggee.recording.answers import (
     guards_answer,
     guards_body,
 )
+from dynamo_dap.debuggee.recording.facts import digests_of
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
-from dynamo_dap.debuggee.recording.sources import digests_of
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
 from dynamo_dap.debuggee.torch_internals.compilation import (
     cache_counts,

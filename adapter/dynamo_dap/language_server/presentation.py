@@ -1,0 +1,208 @@
+"""What the editor shows: findings as diagnostics, fixes as code actions, and a lens over each compiled function. Pure.
+
+Findings are on the lines where the code is now, while it is still what was recorded.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lsprotocol.types import (
+    CodeAction,
+    CodeActionDisabled,
+    CodeActionKind,
+    CodeDescription,
+    CodeLens,
+    Command,
+    Diagnostic,
+    DiagnosticRelatedInformation,
+    DiagnosticSeverity,
+    DiagnosticTag,
+    Location,
+    Position,
+    Range,
+    TextEdit,
+    WorkspaceEdit,
+)
+from rich.console import Console
+
+from dynamo_dap.language_server.document import Document, Positions
+from dynamo_dap.language_server.findings import Finding, Kind
+from dynamo_dap.language_server.fixes.edits import Edit, Fix
+from dynamo_dap.language_server.trying import Trial
+from dynamo_dap.record.events import Record
+from dynamo_dap.record.model import TRACING, CompiledFunction, Place, counts_of
+from dynamo_dap.record.text_report import print_report
+from dynamo_dap.record.texts import counted
+
+SOURCE = "dynamo-dap"
+_SEVERITIES = {
+    Kind.GRAPH_BREAK: DiagnosticSeverity.Warning,
+    Kind.RECOMPILE: DiagnosticSeverity.Information,
+    Kind.LIMIT: DiagnosticSeverity.Warning,
+    Kind.SKIPPED: DiagnosticSeverity.Information,
+    Kind.FAILED: DiagnosticSeverity.Error,
+    Kind.SPECIALIZED: DiagnosticSeverity.Information,
+    Kind.NEVER_TRACED: DiagnosticSeverity.Hint,
+}
+_PAGE = re.compile(r"https://[\w.-]+/[\w./-]*")
+"""A record may name anything as torch's page: a command of the editor, too."""
+DocumentOf = Callable[[Place], Document | None]
+
+
+def lines_of(document: Document, finding: Finding) -> tuple[int, int] | None:
+    """Return first and last line of a finding now; None when its code was changed."""
+    first, last = document.now(finding.place.line), document.now(finding.last_line)
+    if first is None or last is None or last < first:
+        return None
+    if finding.is_about_function:
+        function = document.function_at(finding.place)
+        return (function.lineno, function.lineno) if function is not None else (first, first)
+    return first, last
+
+
+def diagnostic_of(
+    document: Document, finding: Finding, positions: Positions, document_of: DocumentOf
+) -> Diagnostic | None:
+    """Return the diagnostic of a finding in ``document``; None when its code was changed."""
+    lines = lines_of(document, finding)
+    if lines is None:
+        return None
+    related = [
+        DiagnosticRelatedInformation(Location(other.uri, there), one.text)
+        for one in finding.related
+        for other in (document_of(one.place),)
+        for there in (_range(other, one.place, positions) if other else None,)
+        if other is not None and there is not None
+    ]
+    return Diagnostic(
+        range=positions.code(document, *lines),
+        message=finding.text,
+        severity=_SEVERITIES[finding.kind],
+        code=finding.code or finding.kind.value,
+        code_description=CodeDescription(finding.link) if finding.link and _PAGE.fullmatch(finding.link) else None,
+        source=SOURCE,
+        tags=[DiagnosticTag.Unnecessary] if finding.kind is Kind.NEVER_TRACED else None,
+        related_information=related or None,
+    )
+
+
+def _range(document: Document, place: Place, positions: Positions) -> Range | None:
+    line = document.now(place.line)
+    return None if line is None else positions.code(document, line, line)
+
+
+TRY_FIX = "dynamo.tryFix"
+"""Its one argument is what ``place_to_try`` reads."""
+
+
+@dataclass(frozen=True)
+class PlaceToTry:
+    """What the command is given: one fix by its title, or all that are known for a line, counted from 0 as in LSP."""
+
+    uri: str
+    line: int
+    title: str | None
+
+
+def place_to_try(given: Sequence[Any]) -> PlaceToTry | None:
+    """Return what a client gave the command, one ``{"uri", "line", "title"?}``; None when it is not that."""
+    match given:
+        case [{"uri": str(uri), "line": int(line), **others}]:
+            title = others.get("title")
+            return PlaceToTry(uri, line, title if isinstance(title, str) else None)
+        case _:
+            return None
+
+
+def trial_of(fix: Fix, diagnostic: Diagnostic, uri: str) -> CodeAction:
+    """Return the action that tries a fix, on a copy."""
+    title = f"Try this fix: {fix.title}"
+    place = {"uri": uri, "line": diagnostic.range.start.line, "title": fix.title}
+    return CodeAction(title, CodeActionKind.QuickFix, [diagnostic], command=Command(title, TRY_FIX, arguments=[place]))
+
+
+def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Trial | None) -> CodeAction:
+    """Return the action that applies a fix.
+
+    One that is proven to help is preferred; one that was found to change what the program computes is not offered.
+    """
+    changes: dict[str, list[TextEdit]] = {}
+    for edit in fix.edits:
+        changes.setdefault(edit.document.uri, []).append(_text_edit(edit, positions))
+    action = CodeAction(
+        fix.title, CodeActionKind.QuickFix, [diagnostic], edit=WorkspaceEdit(changes=dict(changes)), is_preferred=False
+    )
+    if trial is not None:
+        action.title = f"{fix.title} (tried: {trial.in_short()})"
+        action.is_preferred = trial.is_proven
+    if trial is not None and trial.changes_result:
+        action.disabled, action.edit = CodeActionDisabled(trial.verdict), None
+    return action
+
+
+def _text_edit(edit: Edit, positions: Positions) -> TextEdit:
+    document = edit.document
+    start = _position(document, edit.first_line, edit.first_column, positions)
+    end = _position(document, edit.last_line, edit.last_column, positions)
+    if edit.last_line <= len(document.lines):
+        return TextEdit(Range(start, end), edit.text)
+    # The file's last line has no end.
+    text = edit.text.removesuffix("\n")
+    return TextEdit(Range(start, end), f"\n{text}" if edit.first_line > len(document.lines) else text)
+
+
+def _position(document: Document, line: int, column: int, positions: Positions) -> Position:
+    if line > len(document.lines):
+        line = len(document.lines)
+        column = len(document.text(line))
+    return positions.position(document, line, column)
+
+
+OPEN_RECORD = "dynamo-dap.openRecord"
+WRITE_REPORT = "dynamo.writeReport"
+"""Takes nothing, and returns the path of a page, null when nothing was recorded."""
+_WIDTH = 110
+_UNFINISHED = "not finished"
+
+
+def lenses(record: Record, document: Document, positions: Positions) -> list[CodeLens]:
+    """Return a lens for each compiled function of a file."""
+    found = []
+    for number, function in enumerate(record.functions):
+        node = document.function_at(function.place) if document.is_at(function.place) else None
+        if node is not None:
+            at = positions.span(document, node.lineno, 0, 0)
+            found.append(CodeLens(at, Command(title(function), OPEN_RECORD, arguments=[number])))
+    return found
+
+
+def title(function: CompiledFunction) -> str:
+    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``; it says so when the newest compile is still traced."""
+    if all(one.state == TRACING for one in function.compiles):
+        return _UNFINISHED
+    counts = counts_of(function.compiles)
+    parts = [
+        counted(counts.graphs, "graph"),
+        *([counted(counts.breaks, "break")] if counts.breaks else []),
+        *([counted(counts.recompiles, "recompile")] if counts.recompiles else []),
+        f"{counts.seconds:.1f} s",
+    ]
+    if any(one.limit for one in function.compiles):
+        parts.append("limit reached")
+    if function.compiles[-1].state == TRACING:
+        parts.append(_UNFINISHED)
+    return ", ".join(parts)
+
+
+def record_text(record: Record, number: int) -> str:
+    """Return the report of a function, by its number in the record; of the whole program with -1."""
+    only = record.functions[number] if 0 <= number < len(record.functions) else None
+    output = io.StringIO()
+    console = Console(file=output, width=_WIDTH, highlight=False, soft_wrap=True, color_system=None)
+    print_report(record, console, only)
+    return output.getvalue()
