@@ -31,7 +31,7 @@ from dynamo_dap.record.events import (
 )
 from dynamo_dap.record.file import RecordWriter
 from dynamo_dap.record.folders import records_folder
-from dynamo_dap.record.model import Graph, GraphBreak, Guard, Node, Place, TracedFunction, Value
+from dynamo_dap.record.model import Graph, GraphBreak, Guard, Node, Place, TracedFunction, TracedValue
 from dynamo_dap.record.texts import digest_of_line
 from tests.language_server.editor import Editor
 
@@ -82,7 +82,7 @@ def _write_compile(writer: RecordWriter, path: Path, number: int, guard_count: i
     ]
     every = list(range(begin, begin + _LINES))
     values = [
-        Value(f"v{1 + one % 199}", "f32[3, 4]", Place(str(path), begin + 1 + one % 199, 5), None, True)
+        TracedValue(f"v{1 + one % 199}", "f32[3, 4]", Place(str(path), begin + 1 + one % 199, 5), None, True)
         for one in range(value_count)
     ]
     writer.write(CompileBegan(identifier, name, name, place, place, 1.0 + number, caller=place))

@@ -11,7 +11,7 @@ from lsprotocol.types import Hover, InlayHint, InlayHintKind, MarkupContent, Mar
 
 from dynamo_dap.language_server.document import Document, Positions, real_path
 from dynamo_dap.record.events import Record
-from dynamo_dap.record.model import Compile, Guard, Value
+from dynamo_dap.record.model import Compile, Guard, TracedValue
 
 _SHOWN = 2
 _ROWS = 12
@@ -23,7 +23,7 @@ class _Index:
 
     def __init__(self, record: Record) -> None:
         self.version = record.version
-        self._values: dict[str, list[tuple[Compile, list[Value]]]] = {}
+        self._values: dict[str, list[tuple[Compile, list[TracedValue]]]] = {}
         """By the path of the file, as it was recorded."""
         self._functions: dict[str, set[tuple[int, int]]] = {}
         """First and last lines of those that were traced, by the path of the file."""
@@ -33,7 +33,7 @@ class _Index:
             for one in compiled.traced:
                 lines = one.place.line, max(one.lines, default=one.place.line)
                 self._functions.setdefault(one.place.path, set()).add(lines)
-            by_path: dict[str, list[Value]] = {}
+            by_path: dict[str, list[TracedValue]] = {}
             for value in compiled.values:
                 found = by_path.get(value.place.path)
                 if found is None:
@@ -42,7 +42,7 @@ class _Index:
             for path, values in by_path.items():
                 self._values.setdefault(path, []).append((compiled, values))
 
-    def values(self, path: str) -> Iterator[tuple[Compile, list[Value]]]:
+    def values(self, path: str) -> Iterator[tuple[Compile, list[TracedValue]]]:
         """Yield what each compile knows of a file, by its real path."""
         for recorded, found in self._values.items():
             if real_path(recorded) == path:
@@ -105,7 +105,7 @@ _NAME = re.compile(r"\w+")
 
 def inlay_hints(record: Record, document: Document, positions: Positions, lines: range) -> list[InlayHint]:
     """Return shapes and dtypes at the assignments of some lines, as the last compile had them."""
-    found: dict[tuple[int, int], list[list[tuple[Compile, Value]]]] = {}
+    found: dict[tuple[int, int], list[list[tuple[Compile, TracedValue]]]] = {}
     """By line and column, for each compile."""
     last: dict[tuple[int, str], int] = {}
     """Where each name is assigned last in a line: one hint is enough."""
@@ -133,7 +133,7 @@ def inlay_hints(record: Record, document: Document, positions: Positions, lines:
 
 
 def _hint(
-    document: Document, positions: Positions, at: tuple[int, int], compiles: list[list[tuple[Compile, Value]]]
+    document: Document, positions: Positions, at: tuple[int, int], compiles: list[list[tuple[Compile, TracedValue]]]
 ) -> InlayHint:
     texts = list(dict.fromkeys(value.text for _, value in compiles[-1]))
     label = " | ".join(texts[:_SHOWN]) + (" | …" if len(texts) > _SHOWN else "")
@@ -174,7 +174,7 @@ def hover(record: Record, document: Document, positions: Positions, line: int, c
     return Hover(MarkupContent(MarkupKind.Markdown, text), at)
 
 
-def _value_text(values: list[tuple[Compile, Value, int]]) -> Iterator[str]:
+def _value_text(values: list[tuple[Compile, TracedValue, int]]) -> Iterator[str]:
     known = {(one.text, one.is_parameter, line, id(compiled)): compiled for compiled, one, line in values}
     rows = [
         f"- {_code(text)} {'given to' if is_parameter else f'at line {line} in'} {_of(compiled)}"

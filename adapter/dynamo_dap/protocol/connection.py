@@ -44,10 +44,6 @@ from dynamo_dap.protocol.streams import ByteStream
 OnResponse = Callable[[Response], None]
 
 
-class Disconnected(Exception):
-    """The other end is gone."""
-
-
 class RequestFailed(Exception):
     """A request was answered with ``success: false``; ``response`` has the details."""
 

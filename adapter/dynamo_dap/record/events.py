@@ -28,7 +28,7 @@ from dynamo_dap.record.model import (
     StackLine,
     Symbol,
     TracedFunction,
-    Value,
+    TracedValue,
     counts_of,
 )
 
@@ -219,7 +219,7 @@ class Traced(_OfCompile, tag="traced"):
     """What the last attempt of a compile went through."""
 
     functions: list[TracedFunction]
-    values: list[Value]
+    values: list[TracedValue]
 
     is_shown: ClassVar[bool] = False
 

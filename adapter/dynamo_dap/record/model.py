@@ -133,7 +133,7 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=F
     """What is another than it was, as a person says it; None where torch's words are that."""
 
 
-class Value(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+class TracedValue(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """What a name stood for at a line, while a function was traced."""
 
     name: str
@@ -204,7 +204,7 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """The user's line that called the function."""
     stack: list[StackLine] = []
     """Who called, torch left out, outermost first."""
-    values: list[Value] = []
+    values: list[TracedValue] = []
     traced: list[TracedFunction] = []
     began: float | None = None
     """Seconds since the epoch."""

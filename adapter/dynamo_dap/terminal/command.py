@@ -18,7 +18,7 @@ from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
 from dynamo_dap.terminal.commands import complete_line, execute
 from dynamo_dap.terminal.debugger import Debugger
 from dynamo_dap.terminal.input import PROMPT, GivenLines, LineSource, standard_lines
-from dynamo_dap.terminal.view import View
+from dynamo_dap.terminal.screen import Screen
 
 EXIT_USAGE = 2
 
@@ -27,16 +27,16 @@ def main(argv: list[str]) -> int:
     """Debug a program at a prompt; return the program's exit code, 0 when it has not ended by itself."""
     own, program_arguments = _split(argv)
     options = _parser().parse_args(own)
-    view = View(Console(highlight=False))
+    screen = Screen(Console(highlight=False))
     try:
-        debugger = _make_debugger(options, program_arguments, view)
+        debugger = _make_debugger(options, program_arguments, screen)
         lines = GivenLines(_given_lines(options), standard_lines(lambda text: complete_line(debugger, text)))
         return _debug(debugger, lines, starts_at_once=_has_stops(options))
     except UsageError as error:
-        view.problem(str(error))
+        screen.problem(str(error))
         return EXIT_USAGE
     except (RequestFailed, TimeoutError, OSError) as error:
-        view.problem(str(error))
+        screen.problem(str(error))
         return 1
 
 
@@ -47,7 +47,7 @@ def _debug(debugger: Debugger, lines: LineSource, *, starts_at_once: bool) -> in
             debugger.resume("continue")
         else:
             debugger.drain()
-            debugger.view.note("'break' sets a breakpoint, 'continue' starts the program, 'help' lists all commands")
+            debugger.screen.note("'break' sets a breakpoint, 'continue' starts the program, 'help' lists all commands")
         _read_and_execute(debugger, lines)
         return debugger.exit_code or 0
     finally:
@@ -63,17 +63,17 @@ def _read_and_execute(debugger: Debugger, lines: LineSource) -> None:
                 return
             debugger.drain()
             if line.startswith("#"):
-                debugger.view.comment(line)
+                debugger.screen.comment(line)
                 continue
             if lines.echoes:
-                debugger.view.command(PROMPT, line)
+                debugger.screen.command(PROMPT, line)
             execute(debugger, line)
         except Quit:
             return
         except KeyboardInterrupt:
-            debugger.view.note("'quit' leaves")
+            debugger.screen.note("'quit' leaves")
         except (UsageError, RequestFailed, TimeoutError) as error:
-            debugger.view.problem(str(error))
+            debugger.screen.problem(str(error))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -125,9 +125,9 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:at], argv[at + 1 :]
 
 
-def _make_debugger(options: argparse.Namespace, program_arguments: list[str], view: View) -> Debugger:
+def _make_debugger(options: argparse.Namespace, program_arguments: list[str], screen: Screen) -> Debugger:
     request, configuration = _configuration(options, program_arguments)
-    debugger = Debugger(view, request, configuration)
+    debugger = Debugger(screen, request, configuration)
     for text in options.breakpoints:
         debugger.breakpoints.add(parse_place(text, debugger.current_path()))
     debugger.exception_filters = options.catch

@@ -1,6 +1,6 @@
 """What can be typed at the prompt: the table of commands, the commands, and the completion of a line.
 
-Commands run on the prompt's thread, for the selected frame of a stopped thread, print through the view, and raise
+Commands run on the prompt's thread, for the selected frame of a stopped thread, print through the screen, and raise
 ``UsageError`` for wrong input.
 """
 
@@ -167,7 +167,7 @@ def add_temporary_breakpoint(debugger: Debugger, argument: str) -> None:
 @command("breakpoints")
 def list_breakpoints(debugger: Debugger, argument: str) -> None:
     """List the breakpoints and what became of them."""
-    debugger.view.breakpoints(debugger.breakpoints.all)
+    debugger.screen.breakpoints(debugger.breakpoints.all)
 
 
 @command("delete d", "[N ...]")
@@ -189,7 +189,7 @@ def set_exception_filters(debugger: Debugger, argument: str) -> None:
         if name not in [one.filter for one in offered]:
             raise UsageError(f"there is no filter {name!r}, only: {', '.join(one.filter for one in offered) or 'none'}")
     if not names and not debugger.exception_filters:
-        debugger.view.help([(one.filter, one.description or one.label) for one in offered])
+        debugger.screen.help([(one.filter, one.description or one.label) for one in offered])
         return
     debugger.exception_filters = names
     debugger.client.set_exception_filters(names)
@@ -203,7 +203,7 @@ def _add(debugger: Debugger, argument: str, *, is_temporary: bool) -> None:
     added = debugger.breakpoints.add(place, is_temporary=is_temporary)
     if debugger.state is not State.ENDED:
         debugger.breakpoints.send_for(debugger.client, place)
-    debugger.view.breakpoint(added)
+    debugger.screen.breakpoint(added)
 
 
 # -- threads, frames, source lines -----------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def _add(debugger: Debugger, argument: str, *, is_temporary: bool) -> None:
 @command("where w bt")
 def show_call_stack(debugger: Debugger, argument: str) -> None:
     """Show the call stack."""
-    debugger.view.stack(debugger.frames(), debugger.selected, total=debugger.total_frames)
+    debugger.screen.stack(debugger.frames(), debugger.selected, total=debugger.total_frames)
 
 
 @command("up u", "[N]")
@@ -236,7 +236,7 @@ def select_frame(debugger: Debugger, argument: str) -> None:
 @command("threads")
 def show_threads(debugger: Debugger, argument: str) -> None:
     """List the program's threads."""
-    debugger.view.threads(debugger.client.threads(), debugger.stops, debugger.thread_id)
+    debugger.screen.threads(debugger.client.threads(), debugger.stops, debugger.thread_id)
 
 
 @command("thread", "N")
@@ -306,13 +306,13 @@ def show_children(debugger: Debugger, reference: int, levels: int, depth: int = 
     """Print the children behind ``reference``, and ``levels - 1`` further levels below them."""
     children = debugger.children(reference)
     if not children and depth == 0:
-        debugger.view.note("  (nothing)")
+        debugger.screen.note("  (nothing)")
     for child in children[:_PAGE]:
-        debugger.view.variable(child, depth)
+        debugger.screen.variable(child, depth)
         if levels > 1 and child.variables_reference:
             show_children(debugger, child.variables_reference, levels - 1, depth + 1)
     if len(children) > _PAGE:
-        debugger.view.note(f"{'  ' * depth}... {len(children) - _PAGE} more")
+        debugger.screen.note(f"{'  ' * depth}... {len(children) - _PAGE} more")
 
 
 def complete_expression(debugger: Debugger, expression: str) -> list[tuple[str, int]]:
@@ -342,7 +342,7 @@ def evaluate(debugger: Debugger, argument: str) -> None:
         raise UsageError("give an expression, for instance: print x.shape")
     result = debugger.client.evaluate(argument, debugger.frame_id(), "repl")
     if result.result:
-        debugger.view.say(f"{'▸ ' if result.variables_reference else ''}{result.result}")
+        debugger.screen.say(f"{'▸ ' if result.variables_reference else ''}{result.result}")
 
 
 @command("expand x", "PATH [DEPTH]", complete_path)
@@ -358,7 +358,7 @@ def expand(debugger: Debugger, argument: str) -> None:
 @command("scopes")
 def show_scopes(debugger: Debugger, argument: str) -> None:
     """List the groups of variables that this frame has."""
-    debugger.view.scopes(debugger.scopes())
+    debugger.screen.scopes(debugger.scopes())
 
 
 @command("scope", "NAME", complete_path)
@@ -391,7 +391,7 @@ def show_graph(debugger: Debugger, argument: str) -> None:
     """Show the graph so far."""
     scope = find_scope(debugger, "Graph")
     if scope.source is not None:
-        debugger.view.code("\n".join(debugger.sources.lines(debugger.client, scope.source)))
+        debugger.screen.code("\n".join(debugger.sources.lines(debugger.client, scope.source)))
     else:
         show_children(debugger, scope.variables_reference, 1)
 
@@ -415,4 +415,4 @@ def complete_line(debugger: Debugger, text: str) -> list[tuple[str, int]]:
 def show_help(debugger: Debugger, argument: str) -> None:
     """List the commands, or tell of one."""
     chosen = [find(argument)] if argument else commands
-    debugger.view.help([(f"{', '.join(one.names)} {one.argument}".rstrip(), one.meaning) for one in chosen])
+    debugger.screen.help([(f"{', '.join(one.names)} {one.argument}".rstrip(), one.meaning) for one in chosen])

@@ -30,7 +30,7 @@ from dynamo_dap.protocol.types import (
 )
 from dynamo_dap.terminal.breakpoints import BreakpointList, UsageError
 from dynamo_dap.terminal.client import Client, PendingResponse, ServerProcess, SourceText
-from dynamo_dap.terminal.view import CONTEXT_LINES, View
+from dynamo_dap.terminal.screen import CONTEXT_LINES, Screen
 
 _INTRODUCTION = InitializeRequestArguments(
     adapter_id="dynamo",
@@ -65,9 +65,9 @@ class _Closed:
 class Debugger:
     """One terminal session."""
 
-    def __init__(self, view: View, request: str, configuration: Mapping[str, Any]) -> None:
+    def __init__(self, screen: Screen, request: str, configuration: Mapping[str, Any]) -> None:
         """``request`` is ``launch`` or ``attach``."""
-        self.view = view
+        self.screen = screen
         self.breakpoints = BreakpointList()
         self.exception_filters: list[str] = []
         self.sources = SourceText()
@@ -179,10 +179,10 @@ class Debugger:
         try:
             threads = self.client.threads()
             if threads:
-                self.view.note("pausing ...")
+                self.screen.note("pausing ...")
                 self.client.pause(threads[0].id)
         except RequestFailed as failed:
-            self.view.problem(str(failed))
+            self.screen.problem(str(failed))
 
     def drain(self) -> None:
         """Take in the events that are there already."""
@@ -278,7 +278,7 @@ class Debugger:
         hit = self.breakpoints.hit(body.hit_breakpoint_ids or [])
         if hit:
             why += f" (breakpoint {', '.join(str(one.number) for one in hit)})"
-        self.view.stop(why, frame, self._thread_name() if len(self.stops) > 1 else None)
+        self.screen.stop(why, frame, self._thread_name() if len(self.stops) > 1 else None)
         if frame is not None:
             self.show_frame(with_name=False, context=self._context_of_stop(frame))
         if self._steps_by_instruction:
@@ -289,11 +289,11 @@ class Debugger:
         """Show the selected frame's source, ``context`` lines to either side."""
         frame = self.frame()
         if with_name:
-            self.view.stack([frame], self.selected, first=self.selected)
+            self.screen.stack([frame], self.selected, first=self.selected)
         source = frame.source
         marks = self.breakpoints.lines_in(source.path) if source is not None and source.path else set()
         lines = self.sources.lines(self.client, source)
-        self.view.excerpt(lines, frame, marks, around=around, context=context)
+        self.screen.excerpt(lines, frame, marks, around=around, context=context)
 
     def _context_of_stop(self, frame: StackFrame) -> int:
         """Few lines around a step within a function, whose surroundings were shown already."""
@@ -305,7 +305,7 @@ class Debugger:
     def _show_value_stack(self) -> None:
         for scope in self.scopes():
             if scope.name == "Value Stack":
-                self.view.value_stack(self.children(scope.variables_reference))
+                self.screen.value_stack(self.children(scope.variables_reference))
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ class Debugger:
             self._take_closed(event.problem)
         elif event.event == "output":
             output = decode(event.body, OutputEventBody, "output event")
-            self.view.program_output(output.output, output.category or "console")
+            self.screen.program_output(output.output, output.category or "console")
         elif event.event == "stopped":
             self._take_stopped(decode(event.body, StoppedEventBody, "stopped event"))
         elif event.event == "continued":
@@ -325,7 +325,7 @@ class Debugger:
                 decode(event.body, BreakpointEventBody, "breakpoint event").breakpoint
             )
             if changed is not None and changed.answer.message:
-                self.view.breakpoint(changed)
+                self.screen.breakpoint(changed)
         elif event.event == "thread":
             thread = decode(event.body, ThreadEventBody, "thread event")
             if thread.reason == "exited" and thread.thread_id in self.stops:
@@ -343,7 +343,7 @@ class Debugger:
             self._forget_frames()
             self.sources.forget()
         else:
-            self.view.note(f"thread {thread_id} stopped as well: 'thread {thread_id}' goes there")
+            self.screen.note(f"thread {thread_id} stopped as well: 'thread {thread_id}' goes there")
         self.state = State.STOPPED
 
     def _take_continued(self, thread_id: int | None) -> None:
@@ -360,12 +360,12 @@ class Debugger:
 
     def _take_terminated(self) -> None:
         code = self.exit_code
-        self.view.note("the program has ended" if code is None else f"the program has ended with exit code {code}")
+        self.screen.note("the program has ended" if code is None else f"the program has ended with exit code {code}")
         self.end()
 
     def _take_closed(self, problem: str | None) -> None:
         if self.state is not State.ENDED:
-            self.view.problem(problem or "the server is gone")
+            self.screen.problem(problem or "the server is gone")
             self.end()
 
     def _forget_stops(self) -> None:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction
-from dynamo_dap.debuggee.code_analysis.operands import UnknownInstruction, left, taken
-from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
+from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths, UnknownInstruction, left, taken
 
 MAXIMUM_TEXT = 120
 _UNKNOWN = "…"

@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
-from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
+from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
 from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls, applies_here
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.compile_stops import CompileStops

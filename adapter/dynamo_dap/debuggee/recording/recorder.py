@@ -68,7 +68,7 @@ from dynamo_dap.record.events import (
     SourceRead,
     Traced,
 )
-from dynamo_dap.record.model import GraphBreak, Place, SkippedFrame, Specialization, StackLine, Symbol, Value
+from dynamo_dap.record.model import GraphBreak, Place, SkippedFrame, Specialization, StackLine, Symbol, TracedValue
 
 EVENTS = (
     CompileObserver.compile_began,
@@ -103,7 +103,7 @@ class _InProgress:
     caches: dict[str, int]
     """What torch's caches counted before."""
     trace: Trace
-    values: list[Value] | None = None
+    values: list[TracedValue] | None = None
     """What names stood for when the graph was made: torch forgets it when the trace is over."""
 
 

@@ -30,7 +30,7 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     Unrealized,
 )
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, source_of
-from dynamo_dap.record.model import Place, TracedFunction, Value
+from dynamo_dap.record.model import Place, TracedFunction, TracedValue
 
 MAXIMUM_VALUES = 2000
 _ROOM = 80
@@ -52,11 +52,11 @@ def traced_functions(trace: Trace) -> list[TracedFunction]:
     return list(found.values())
 
 
-def values_of(trace: Trace) -> list[Value]:
+def values_of(trace: Trace) -> list[TracedValue]:
     """Return what names were assigned, as far as it is known."""
     if trace.frame is None:
         return []
-    found: dict[Value, None] = {}
+    found: dict[TracedValue, None] = {}
     for traced in trace.codes:
         for value in _values_of_code(trace.frame, traced):
             if len(found) >= MAXIMUM_VALUES:
@@ -65,7 +65,7 @@ def values_of(trace: Trace) -> list[Value]:
     return list(found)
 
 
-def _values_of_code(frame: TracedFrame, traced: TracedCode) -> Iterable[Value]:
+def _values_of_code(frame: TracedFrame, traced: TracedCode) -> Iterable[TracedValue]:
     begin = facts.place_of_code(traced.code)
     for name, tracker in traced.parameters.items():
         # What Dynamo hands to the functions that it makes has names of its own.
@@ -76,12 +76,12 @@ def _values_of_code(frame: TracedFrame, traced: TracedCode) -> Iterable[Value]:
             yield _value(frame, name, tracker, Place(place.path, place.line, place.column), is_parameter=False)
 
 
-def _value(frame: TracedFrame, name: str, tracker: Any, place: Place, *, is_parameter: bool) -> Value:
+def _value(frame: TracedFrame, name: str, tracker: Any, place: Place, *, is_parameter: bool) -> TracedValue:
     writer = _Writer(frame)
     text = writer.text(tracker, _DEPTH)
     written = user_expression(source_of(tracker))
     source = None if written is None else plain_name(written)
-    return Value(name, text[:_ROOM], place, source, writer.has_tensor, is_parameter)
+    return TracedValue(name, text[:_ROOM], place, source, writer.has_tensor, is_parameter)
 
 
 class _Writer:

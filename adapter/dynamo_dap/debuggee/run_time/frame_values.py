@@ -64,11 +64,6 @@ class FrameValues:
         return {**found, **{name: stack[slot] for slot, name in names if slot < len(stack)}}
 
     @property
-    def own_depth(self) -> int:
-        """How many slots are on the stack now."""
-        return self._depth() or 0
-
-    @property
     def operands_in_use(self) -> int:
         """How many operands of the current instruction are missing from the stack, as it is using or has used them."""
         if self.is_whole or self.operands is not None:

@@ -16,8 +16,7 @@ from typing import Protocol
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
-from dynamo_dap.debuggee.code_analysis.line_table import prologue_end
-from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
+from dynamo_dap.debuggee.code_analysis.line_table import prologue_end, qualified_name
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
 from dynamo_dap.debuggee.run_time.listing import Listing, Told
 from dynamo_dap.debuggee.run_time.statements import StatementListing

@@ -42,11 +42,6 @@ class Origin:
     returned: tuple[str, Any] | None = field(default=None)
     """The frame's name and the value it returned."""
 
-    @property
-    def at_return(self) -> bool:
-        """Whether the step began at the instruction that ends the frame."""
-        return self.generated.table[self.index].is_return
-
 
 def ends_at(step: Step, frame: FrameType, index: int) -> bool:
     """Decide whether ``step`` ends before the instruction ``index`` of ``frame``."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import TypeVar
 
-from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
+from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
 from dynamo_dap.debuggee.torch_internals.generated_code import original_of, user_function_of
 from dynamo_dap.debuggee.torch_internals.generated_names import is_generated
 

@@ -30,11 +30,6 @@ def value_stack(frame: FrameType, depth: int) -> list[Any]:
     return stack
 
 
-def null() -> Any:
-    """Return what stands for an empty slot: torch's own sentinel."""
-    return VALUE_STACK.resolve(_NULL)
-
-
 def is_null(value: object) -> bool:
     """Whether ``value`` stands for an empty slot."""
     return VALUE_STACK.problem is None and value is VALUE_STACK.resolve(_NULL)

@@ -6,11 +6,11 @@ Importing this module registers every family. Runs on the held thread; the value
 
 from __future__ import annotations
 
-from dynamo_dap.debuggee.values import arrays, callables, containers, objects, scalars, tensors
+from dynamo_dap.debuggee.values import callables, containers, objects, scalars, tensors
 from dynamo_dap.debuggee.values.eager_frames import globals_of, locals_of
 from dynamo_dap.debuggee.values.families import PLAIN, Family, View, family_for, family_of, present, preview
 
-FAMILIES = (arrays, callables, containers, objects, scalars, tensors)
+FAMILIES = (callables, containers, objects, scalars, tensors)
 """The modules whose import registers the families."""
 
 __all__ = [

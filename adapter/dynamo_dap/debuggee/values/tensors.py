@@ -1,4 +1,4 @@
-"""Tensors: by metadata; statistics when asked for; elements in pages. torch is never imported from here.
+"""Tensors and numpy's arrays: by metadata, statistics when asked for, elements in pages. torch is never imported here.
 
 A tensor's data is read only when a person opens a lazy child or a page of elements, and never that of a fake tensor.
 Runs on the held thread.
@@ -17,9 +17,9 @@ from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata
 from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of
 from dynamo_dap.debuggee.torch_internals.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
 from dynamo_dap.debuggee.values.families import Family, View, family_for
-from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
+from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable, unique_names
 from dynamo_dap.debuggee.values.objects import attributes_of
-from dynamo_dap.debuggee.values.paging import unique_names
+from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 
 
 def tensor_text(tensor: Any, kind: str | None = None) -> str:
@@ -279,3 +279,61 @@ def module_variables(module: Any, expression: str | None, view: View) -> list[Va
     hooks = {name: item for name, item in stored.items() if "_hooks" in str(name) and item}
     variables += [attribute_variable(name, item, expression, view) for name, item in {**plain, **hooks}.items()]
     return unique_names([*variables, class_variable(module, expression, view)])
+
+
+@family_for("numpy.ndarray")
+class Arrays(Family):
+    """Arrays: ``ndarray float32[3, 4]``."""
+
+    kind = "data"
+
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+        """Return dtype and shape."""
+        return f"{qualified_name_of(type(value))} {value.dtype}[{', '.join(map(str, value.shape))}]"
+
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
+        """Return metadata, statistics and elements."""
+        return ArrayChildren(value, expression, view)
+
+
+class ArrayChildren(Children):
+    """Metadata and lazy statistics by name, elements (rows) by index."""
+
+    def __init__(self, array: Any, expression: str | None, view: View) -> None:
+        """``expression`` gives the array again in a watch; ``view`` shows what is below it."""
+        self._view = view
+        self._array = array
+        self._expression = expression
+
+    @property
+    def indexed_count(self) -> int:
+        """How many rows the first dimension has."""
+        return int(self._array.shape[0]) if self._array.ndim else 0
+
+    def named(self) -> Sequence[Variable]:
+        """Return shape, strides, dtype, and statistics not yet computed."""
+        facts = [
+            Variable(name, self._view.value(getattr(self._array, name)), self._path(f".{name}")) for name in _METADATA
+        ]
+        statistics = [lazy_variable(name, lambda name=name: self._statistic(name)) for name in ("min", "max", "mean")]  # type: ignore[misc]
+        value = [] if self._array.ndim else [lazy_variable("value", lambda: Value(str(self._array.item())))]
+        return [*facts, *value, *(statistics if self._array.dtype.kind in "biufc" and self._array.size else ())]
+
+    def indexed(self, start: int, count: int) -> Sequence[Variable]:
+        """Return one page of rows."""
+        stop = min(start + count, self.indexed_count)
+        return [
+            Variable(
+                str(index), self._view.value(self._array[index], self._path(f"[{index}]")), self._path(f"[{index}]")
+            )
+            for index in range(start, stop)
+        ]
+
+    def _path(self, suffix: str) -> str | None:
+        return f"{self._expression}{suffix}" if self._expression else None
+
+    def _statistic(self, name: str) -> Value:
+        return Value(str(getattr(self._array, name)()))
+
+
+_METADATA = ("shape", "strides", "dtype")

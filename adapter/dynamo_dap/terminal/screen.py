@@ -21,7 +21,7 @@ _THEME = "ansi_dark"
 _ARROW, _DOT = "▶", "●"
 
 
-class View:
+class Screen:
     """Draws on a console."""
 
     def __init__(self, console: Console) -> None:
