@@ -159,11 +159,15 @@ class Document:
     def function_at(self, place: Place | None) -> Function | None:
         """Return the function whose code begins at a recorded place: at its first decorator, or its ``def``."""
         line = self.line_of(place)
-        return next((one for one in self.functions if line in (one.lineno, first_line(one))), None)
+        return next((function for function in self.functions if line in (function.lineno, first_line(function))), None)
 
     def function_around(self, line: int) -> Function | None:
         """Return the innermost function that a line is in."""
-        around = [one for one in self.functions if first_line(one) <= line <= (one.end_lineno or one.lineno)]
+        around = [
+            function
+            for function in self.functions
+            if first_line(function) <= line <= (function.end_lineno or function.lineno)
+        ]
         return max(around, key=lambda one: one.lineno, default=None)
 
     def statement_at(self, line: int) -> ast.stmt | None:
@@ -201,7 +205,7 @@ def real_path(path: str) -> str:
 def first_line(node: ast.stmt) -> int:
     """Return the first line of a statement, decorators included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(one.lineno for one in decorators)])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 class Positions:

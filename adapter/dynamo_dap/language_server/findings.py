@@ -189,8 +189,8 @@ def _recompiled(function: CompiledFunction, compiled: Compile, failure: GuardFai
 def _limited(function: CompiledFunction, compiled: Compile, limit: str) -> Finding:
     at = function.place or Place("", 1)
     reasons = [
-        Related(one.place or at, f"a guard of [{one.compile_id}] failed: {one.text or one.expression}")
-        for one in compiled.failures
+        Related(failure.place or at, f"a guard of [{failure.compile_id}] failed: {failure.text or failure.expression}")
+        for failure in compiled.failures
     ]
     message = f"Recompile limit: {function.name} was compiled too often ({limit}) and runs eagerly from here on"
     return Finding(

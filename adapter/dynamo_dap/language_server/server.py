@@ -274,7 +274,11 @@ class RecordServer(LanguageServer):
         if asked is None or not fixes:
             self._trials.tell(f"No fix is known for line {place.line + 1}.", _WARNING)
             return
-        texts = {path: one.source for one in self.workspace.text_documents.values() if (path := path_of(one.uri))}
+        texts = {
+            path: text_document.source
+            for text_document in self.workspace.text_documents.values()
+            if (path := path_of(text_document.uri))
+        }
         try:
             runner = runner_of(asked[0].started, [], sys.executable, _TRIAL_SECONDS)
         except CannotTry as problem:

@@ -67,7 +67,7 @@ class Results(msgspec.Struct):
 
     def count(self) -> int:
         """Return how many things there are to compare."""
-        return len(self.values) + sum(one is not None for one in self.calls)
+        return len(self.values) + sum(call is not None for call in self.calls)
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ def _difference(before: Outcome, after: Outcome) -> str | None:
     then, now = before.results, after.results
     if not _are_equal(then.values, now.values):
         names = sorted({*then.values, *now.values})
-        changed = [one for one in names if not _are_equal(then.values.get(one), now.values.get(one))]
+        changed = [name for name in names if not _are_equal(then.values.get(name), now.values.get(name))]
         return f"different values in __main__: {', '.join(changed)}"
     if (len(then.calls), then.more_calls) != (len(now.calls), now.more_calls):
         counts = [len(one.calls) + one.more_calls for one in (now, then)]

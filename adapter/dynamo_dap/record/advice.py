@@ -142,24 +142,24 @@ class _Break:
 def _breaks(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
     found: dict[tuple[object, ...], _Break] = {}
     for function, compiled in _compiles(functions):
-        for one in compiled.breaks:
-            key = one.reason, one.explanation, one.place
-            known = found.setdefault(key, _Break(one))
+        for graph_break in compiled.breaks:
+            key = graph_break.reason, graph_break.explanation, graph_break.place
+            known = found.setdefault(key, _Break(graph_break))
             known.cut.append((function, compiled))
-            known.places += [] if one.place is None else [one.place]
+            known.places += [] if graph_break.place is None else [graph_break.place]
     yield from map(_broken, _with_callers(list(found.values())))
 
 
 def _with_callers(breaks: list[_Break]) -> list[_Break]:
     """A break inside a call cuts the caller at the call, and then the called function, which is compiled by itself."""
     left = []
-    for one in breaks:
-        inner = next((other for other in breaks if other is not one and _is_inside(other, one)), None)
+    for graph_break in breaks:
+        inner = next((other for other in breaks if other is not graph_break and _is_inside(other, graph_break)), None)
         if inner is None:
-            left.append(one)
+            left.append(graph_break)
         else:
-            inner.cut += one.cut
-            inner.places += one.places
+            inner.cut += graph_break.cut
+            inner.places += graph_break.places
     return left
 
 
@@ -246,7 +246,7 @@ def _merged(items: list[Item]) -> list[Item]:
     """A size that changes is seen by every function that it is given to: with the same numbers it is one thing."""
     merged: dict[object, list[Item]] = {}
     for number, item in enumerate(items):
-        is_size = len(item.values) > 1 and all(one.isdigit() and int(one) > 1 for one in item.values)
+        is_size = len(item.values) > 1 and all(value.isdigit() and int(value) > 1 for value in item.values)
         merged.setdefault(tuple(item.values) if is_size else number, []).append(item)
     return [_one_of(same) if len(same) > 1 else same[0] for same in merged.values()]
 
@@ -262,7 +262,7 @@ def _one_of(items: list[Item]) -> Item:
         facts=[f"{subject} in {_list(functions)}" for subject, functions in by_subject.items()],
         callers=_called(place for one in [outermost, *items] for place in one.callers),
         compiles=list(dict.fromkeys(identifier for one in items for identifier in one.compiles)),
-        seconds=sum(one.seconds for one in items),
+        seconds=sum(item.seconds for item in items),
     )
 
 
@@ -339,9 +339,9 @@ def _advice(read: _Read, values: list[str]) -> str:
             "a cache that grows is another in each call: use a static one, of one length for all calls (transformers: "
             "generate(..., past_key_values=StaticCache(config, max_cache_len=N))), or torch.compile(..., dynamic=True)"
         )
-    sizes = [int(one) for one in values if one.isdigit()]
+    sizes = [int(value) for value in values if value.isdigit()]
     if read.subject.startswith("size ") and min(sizes, default=2) < 2:
-        others = len([one for one in sizes if one > 1])
+        others = len([size for size in sizes if size > 1])
         alone = "sizes 0 and 1 are always compiled separately: expect one compile for them, or pad them away"
         return f"{alone}; for the others: {read.advice}" if others > 1 else alone
     return read.advice

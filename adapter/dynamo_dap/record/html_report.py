@@ -33,7 +33,7 @@ def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf) -> st
     """Return the page; ``links`` lead to torch's own reports, ``link_of`` tells the address of a compile in these."""
     program = " ".join(record.started.program) if record.started else "?"
     scripts = [_file("chart.min.js"), _file("chart-zoom.min.js"), _file("page.js")]
-    hashes = " ".join(f"'sha256-{_hash(one)}'" for one in scripts)
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
@@ -122,7 +122,7 @@ def _item(record: Record, item: Item, anchors: dict[str, str]) -> str:
     word = "Guarded" if item.kind is Kind.CHANGE else "At"
     parts += [_line(record, word, item.place)] if item.place is not None else []
     parts += [_line(record, "Called at", place) for place in item.callers]
-    facts = [one for one in item.facts if "\n" not in one]
+    facts = [fact for fact in item.facts if "\n" not in fact]
     parts += [f"<ul>{''.join(f'<li>{_with_code(one)}</li>' for one in facts)}</ul>"] if facts else []
     parts += [f"<pre>{escape(one)}</pre>" for one in item.facts if "\n" in one]
     parts += [f"<p class='do'><b>Do</b> {_with_code(one)}</p>" for one in item.advice]
@@ -184,8 +184,8 @@ def _bars(compiled: Compile, row: int, first: float) -> Iterator[dict[str, objec
     start = (compiled.began or 0.0) - first
     end = start + (compiled.seconds or 0.0)
     shares = shares_of(compiled)
-    reasons = [one.text or one.expression for one in compiled.failures]
-    lines = [f"{compiled.seconds:.2f} s in all", *(f"again: {one}"[:90] for one in reasons[:3])]
+    reasons = [failure.text or failure.expression for failure in compiled.failures]
+    lines = [f"{compiled.seconds:.2f} s in all", *(f"again: {reason}"[:90] for reason in reasons[:3])]
     title = f"{compiled.name} [{compiled.id}]"
     common = {"function": row, "title": title, "lines": lines, "anchor": _anchor(compiled)}
     for number, name in enumerate([*STAGES, _REST]):
@@ -306,7 +306,12 @@ def _source(record: Record, function: CompiledFunction) -> str:
     lines, digests = source_lines(place.path), record.sources.get(place.path, [])
     all_lines = {line for one in known for line in one.lines}
     traced = {line for one in known for line in one.traced}
-    broken = {one.place.line for compiled in function.compiles for one in compiled.breaks if one.place is not None}
+    broken = {
+        graph_break.place.line
+        for compiled in function.compiles
+        for graph_break in compiled.breaks
+        if graph_break.place is not None
+    }
     shown = []
     for number in range(min(all_lines), max(all_lines) + 1):
         text = lines[number - 1] if number <= len(lines) else ""
@@ -325,18 +330,22 @@ def _compile(record: Record, function: CompiledFunction, compiled: Compile, link
     caller = caller_of(function, compiled)
     parts = [_line(record, "Called at", caller)] if caller is not None else []
     parts += [
-        f"<p>A guard of [{escape(one.compile_id)}] failed: {escape(one.text or one.expression)}"
-        f"{_at(', guarded at', one.place)}</p>"
-        for one in compiled.failures
-    ]
-    parts += [f"<p>Graph break{_at(' at', one.place)}: {escape(one.reason)}</p>" for one in compiled.breaks]
-    parts += [
-        f"<p>Specialized: {escape(one.expression)}{_at(' at', one.place)}</p>" for one in compiled.specializations
+        f"<p>A guard of [{escape(failure.compile_id)}] failed: {escape(failure.text or failure.expression)}"
+        f"{_at(', guarded at', failure.place)}</p>"
+        for failure in compiled.failures
     ]
     parts += [
-        f"<p>Attempt {one.number} started again: {escape(one.restarted.splitlines()[0])}</p>"
-        for one in compiled.attempts
-        if one.restarted
+        f"<p>Graph break{_at(' at', graph_break.place)}: {escape(graph_break.reason)}</p>"
+        for graph_break in compiled.breaks
+    ]
+    parts += [
+        f"<p>Specialized: {escape(specialization.expression)}{_at(' at', specialization.place)}</p>"
+        for specialization in compiled.specializations
+    ]
+    parts += [
+        f"<p>Attempt {attempt.number} started again: {escape(attempt.restarted.splitlines()[0])}</p>"
+        for attempt in compiled.attempts
+        if attempt.restarted
     ]
     parts += [f"<pre>{escape(compiled.problem)}</pre>"] if compiled.problem else []
     parts += [_graph(graph, compiled) for graph in compiled.graphs]
@@ -368,16 +377,17 @@ def _graph(graph: Graph, compiled: Compile) -> str:
 
 def _sizes(compiled: Compile) -> str:
     """Return what the compile takes as it comes, and the conditions on it, with the lines that asked."""
-    conditions = [one for one in compiled.guards if one.type == "SHAPE_ENV" and one.expression != "SHAPE_ENV"]
+    conditions = [guard for guard in compiled.guards if guard.type == "SHAPE_ENV" and guard.expression != "SHAPE_ENV"]
     rows = [
-        f"<tr class=row><td class=code>{escape(one.name)}</td><td class=code>{escape(one.source)}</td>"
-        f"<td class=number>{escape(one.value or '')}</td><td>{escape(one.range or '')}</td></tr>"
-        for one in compiled.symbols
+        f"<tr class=row><td class=code>{escape(symbol.name)}</td><td class=code>{escape(symbol.source)}</td>"
+        f"<td class=number>{escape(symbol.value or '')}</td><td>{escape(symbol.range or '')}</td></tr>"
+        for symbol in compiled.symbols
     ]
     head = "<tr><th>symbol</th><th>stands for</th><th class=number>here</th><th>may be</th></tr>"
     table = f"<table>{head}{''.join(rows)}</table>" if rows else ""
     told = [
-        f"<li><code>{escape(one.text or one.expression)}</code>{_at(' from', one.place)}</li>" for one in conditions
+        f"<li><code>{escape(condition.text or condition.expression)}</code>{_at(' from', condition.place)}</li>"
+        for condition in conditions
     ]
     listed = f"<ul>{''.join(told)}</ul>" if told else ""
     title = f"{counted(len(rows), 'size')} that may vary, {counted(len(told), 'condition')} on sizes"
@@ -386,9 +396,9 @@ def _sizes(compiled: Compile) -> str:
 
 def _guards(compiled: Compile) -> str:
     rows = [
-        f"<tr><td>{escape(one.text or one.expression)}</td>"
-        f"<td class=note>{escape(one.type)}{_at(' at', one.place)}</td></tr>"
-        for one in compiled.guards[:_GUARDS]
+        f"<tr><td>{escape(guard.text or guard.expression)}</td>"
+        f"<td class=note>{escape(guard.type)}{_at(' at', guard.place)}</td></tr>"
+        for guard in compiled.guards[:_GUARDS]
     ]
     more = compiled.guard_count - len(rows)
     rest = f"<p class='note'>{more} more</p>" if more > 0 else ""
@@ -401,7 +411,7 @@ def _files(files: Iterable[str], kernels: Iterable[str]) -> Iterator[str]:
     names = list(kernels)
     if names:
         yield _folded(
-            f"{len(names)} kernels", f"<ul>{''.join(f'<li class=code>{escape(one)}</li>' for one in names)}</ul>"
+            f"{len(names)} kernels", f"<ul>{''.join(f'<li class=code>{escape(name)}</li>' for name in names)}</ul>"
         )
 
 

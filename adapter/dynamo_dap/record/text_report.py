@@ -158,8 +158,8 @@ def _facts(compiled: Compile) -> Iterator[str]:
     if compiled.guard_count:
         yield f"{compiled.guard_count} guards"
     if compiled.symbols:
-        yield f"any {', '.join(one.source for one in compiled.symbols[:_ADVICE])}"
-    yield from (one for one in compiled.caches if not one.endswith(" miss"))
+        yield f"any {', '.join(symbol.source for symbol in compiled.symbols[:_ADVICE])}"
+    yield from (cache for cache in compiled.caches if not cache.endswith(" miss"))
 
 
 def _print_files(record: Record, functions: list[CompiledFunction], console: Console, *, is_program: bool) -> None:

@@ -48,7 +48,7 @@ def _lines(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw | None, 
         if lines is None:
             return raw, None
         breakpoints = [{"line": line} for line in lines]
-    elif all(one.get("mode") is None for one in breakpoints):
+    elif all(breakpoint.get("mode") is None for breakpoint in breakpoints):
         return raw, None
     positions = [index for index, one in enumerate(breakpoints) if _is_for(one.get("mode"), wants_eager=wants_eager)]
     arguments["breakpoints"] = [breakpoints[index] for index in positions]

@@ -181,7 +181,9 @@ class Screen:
 
     def value_stack(self, variables: Sequence[Variable]) -> None:
         """Print a value stack in one line, top last."""
-        self.say(Text("value stack: ", "dim").append(" | ".join(one.value or one.name for one in variables)))
+        self.say(
+            Text("value stack: ", "dim").append(" | ".join(variable.value or variable.name for variable in variables))
+        )
 
     def code(self, text: str) -> None:
         """Print Python code with colours."""

@@ -45,7 +45,7 @@ class Decider:
                 made.append(frame())
             return made[0]
 
-        return [one.id for one in breakpoints if self._stops(one, frame_once)]
+        return [breakpoint.id for breakpoint in breakpoints if self._stops(breakpoint, frame_once)]
 
     def _stops(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
         breakpoint.seen = True

@@ -60,4 +60,4 @@ class ControlFlow:
 
     def _exits(self, inside: range) -> set[int]:
         jumps: list[Instruction] = [self._table[one] for one in inside]
-        return {self.index_at(one.target) for one in jumps if one.target is not None}
+        return {self.index_at(jump.target) for jump in jumps if jump.target is not None}

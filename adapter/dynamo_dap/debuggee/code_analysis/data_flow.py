@@ -202,7 +202,7 @@ def is_subscript(instruction: Instruction) -> bool:
 
 def _code_of_function(operands: Sequence[Expression]) -> Expression:
     """Return the code that a function is made of: its name lies above it up to Python 3.10."""
-    return next((one for one in operands if isinstance(one.constant, CodeType)), operands[-1])
+    return next((operand for operand in operands if isinstance(operand.constant, CodeType)), operands[-1])
 
 
 def call_of(instruction: Instruction, operands: Sequence[Expression]) -> Call | None:

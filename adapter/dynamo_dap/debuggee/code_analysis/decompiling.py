@@ -39,7 +39,7 @@ def _named(indices: set[int], flow: DataFlow, used: Collection[str], depths: Sta
         name for number in range(1, len(depths.table) + len(used) + 2) if (name := f"value_{number}") not in used
     )
     for index in sorted(indices):
-        consumers = [one for result in flow.results(index)[:1] for one in result.consumers]
+        consumers = [consumer for result in flow.results(index)[:1] for consumer in result.consumers]
         is_returned = bool(consumers) and all(depths.table[one].is_return for one in consumers)
         is_free = "result" not in used and "result" not in names.values()
         names[index] = "result" if is_returned and is_free else next(numbered)
@@ -204,7 +204,7 @@ def _loop_variables(body: Sequence[Instruction]) -> list[str]:
     count = body[0].argument or 0 if body and body[0].name == "UNPACK_SEQUENCE" else None
     stores = body[:1] if count is None else body[1 : 1 + count]
     is_plain = len(stores) == (count or 1) and all(one.name == "STORE_FAST" for one in stores) and count not in (0, 1)
-    return [str(one.value) for one in stores] if is_plain else []
+    return [str(store.value) for store in stores] if is_plain else []
 
 
 def _same(one: Sequence[Expression], other: Sequence[Expression]) -> bool:

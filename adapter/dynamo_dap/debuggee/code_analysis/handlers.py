@@ -61,12 +61,12 @@ def _catches(body: Sequence[ast.stmt], line: int, names: Sequence[Mapping[str, o
         return True
     if isinstance(statement, ast.With | ast.AsyncWith):
         return _is_in(statement.body, line) and any(
-            _suppresses(one.context_expr, names, kind) for one in statement.items
+            _suppresses(item.context_expr, names, kind) for item in statement.items
         )
     handlers: list[ast.ExceptHandler] | None = getattr(statement, "handlers", None)
     if handlers is None or not _is_in(getattr(statement, "body", []), line):
         return False
-    matching = (one for one in handlers if one.type is None or _matches(one.type, names, kind))
+    matching = (handler for handler in handlers if handler.type is None or _matches(handler.type, names, kind))
     return any(not _raises_again(one) for one in list(matching)[:1])
 
 
@@ -93,12 +93,12 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 def _suppresses(manager: ast.expr, names: Sequence[Mapping[str, object]], kind: type) -> bool:
     if not isinstance(manager, ast.Call) or _last_name(manager.func) not in _SUPPRESSING:
         return False
-    return any(_matches(one, names, kind) for one in manager.args)
+    return any(_matches(arg, names, kind) for arg in manager.args)
 
 
 def _matches(wanted: ast.expr, names: Sequence[Mapping[str, object]], kind: type) -> bool:
     if isinstance(wanted, ast.Tuple):
-        return any(_matches(one, names, kind) for one in wanted.elts)
+        return any(_matches(element, names, kind) for element in wanted.elts)
     found = _value(wanted, names)
     if isinstance(found, type):
         return found in kind.__mro__

@@ -181,7 +181,7 @@ class LineTable:
         # No function has begun since the code above, or its body would be the answer.
         function = above[-1] if _is_simple(above) else self.function_at(line)
         candidates = function.lines if function is not None else self.module_level_lines
-        return min((one for one in candidates if one >= line), default=None)
+        return min((candidate for candidate in candidates if candidate >= line), default=None)
 
     def body_below_head(self, line: int) -> int | None:
         """Return the first line of the body of a function that has begun on or above ``line``, if all is below it.

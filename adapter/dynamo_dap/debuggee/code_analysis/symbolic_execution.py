@@ -160,7 +160,7 @@ class Machine:
 
     def state(self) -> State:
         """Return what is known now, for ``go_back``."""
-        contents = [(one, list(one.items)) for one in self._containers]
+        contents = [(container, list(container.items)) for container in self._containers]
         return State(list(self._effects), set(self._written), contents)
 
     def go_back(self, state: State) -> None:
@@ -263,7 +263,7 @@ class Machine:
             return self._global(instruction, count)
         if self._flow.call_at(instruction.index) is not None:
             return [self._call(instruction, operands)]
-        if any(one.form is Form.UNKNOWN for one in operands):
+        if any(operand.form is Form.UNKNOWN for operand in operands):
             return None
         return self._computed(instruction, operands, count)
 
@@ -295,7 +295,7 @@ class Machine:
         reads: frozenset[str] = frozenset() if is_fixed else frozenset({GLOBALS, f"global {name}"})
         value = plain(self._vocabulary.shown(name), instruction.index, reads=reads, is_fixed=is_fixed)
         results = self._flow.results(instruction.index)
-        return [value] if count == 1 else [NULL if one.role == "null" else value for one in results]
+        return [value] if count == 1 else [NULL if result.role == "null" else value for result in results]
 
     def _unpacked(self, sequence: Written, index: int, count: int) -> list[Written]:
         if sequence.form in (Form.LIST, Form.TUPLE) and len(sequence.items) == count:
@@ -311,7 +311,7 @@ class Machine:
         index = instruction.index
         found = self._flow.call_at(index)
         assert found is not None
-        callee, arguments = self.value(found.callee), [self.value(one) for one in found.arguments]
+        callee, arguments = self.value(found.callee), [self.value(argument) for argument in found.arguments]
         self.settle(callee)
         self._use([callee, *arguments], index)
         text = callee.text()

@@ -203,7 +203,7 @@ def call_unpacking(producer: int, callee: Written, arguments: Sequence[Written])
     """Return a call with its arguments in a list or tuple, and those with names in a dictionary."""
     given = arguments[0]
     positional = given.items if given.form in (Form.LIST, Form.TUPLE) else [starred(given)]
-    named = [Written(("**", *atom(one)), producer, Form.STARRED) for one in arguments[1:]]
+    named = [Written(("**", *atom(argument)), producer, Form.STARRED) for argument in arguments[1:]]
     return call(producer, callee, [*positional, *named], ())
 
 
@@ -249,7 +249,7 @@ def made_by(instruction: Instruction, operands: Sequence[Written]) -> Written | 
 
 def _built(instruction: Instruction, operands: Sequence[Written]) -> Written | None:
     if instruction.name == "BUILD_SET":
-        entries: list[tuple[str | Written, ...]] = [(one,) for one in operands]
+        entries: list[tuple[str | Written, ...]] = [(operand,) for operand in operands]
     elif instruction.name == "BUILD_MAP":
         entries = [(key, ": ", value) for key, value in zip(operands[::2], operands[1::2], strict=True)]
     else:

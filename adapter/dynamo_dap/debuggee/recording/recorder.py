@@ -263,7 +263,7 @@ class Recorder(CompileObserver):
         """See ``CompileObserver``."""
         found = failures_of(compiling.code, entries, reasons)
         failures = [facts.guard_failure(one, compiling.frame) for one in found]
-        self._see(*(one.place for one in failures))
+        self._see(*(failure.place for failure in failures))
         if (recorded := self._recorded(compiling)) is not None:
             self._take(Recompiled(recorded.id, failures))
 
@@ -315,7 +315,7 @@ class Recorder(CompileObserver):
                     recorded.id,
                     count,
                     made,
-                    [Symbol(one.name, plain_name(one.source), one.value, one.range) for one in symbols],
+                    [Symbol(symbol.name, plain_name(symbol.source), symbol.value, symbol.range) for symbol in symbols],
                 )
             )
 
@@ -364,7 +364,7 @@ class Recorder(CompileObserver):
                 seconds=self._clock() - recorded.began,
                 problem=_problem_text(result.skip_reason, problem),
                 problem_place=at,
-                resumes=[facts.place_of_code(one) for one in resumes],
+                resumes=[facts.place_of_code(resume) for resume in resumes],
                 phases=phases_of(compiling.compile_id),
                 artifacts=files,
                 kernels=_kernels_in(files),
@@ -389,7 +389,7 @@ class Recorder(CompileObserver):
         trace, values = recorded.trace, recorded.values
         self._notes.end(trace)
         functions = traced_functions(trace)
-        self._see(*(one.place for one in functions))
+        self._see(*(function.place for function in functions))
         if functions:
             self._take(Traced(recorded.id, functions, values_of(trace) if values is None else values))
         trace.clear()

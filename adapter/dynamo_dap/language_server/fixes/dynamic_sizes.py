@@ -141,7 +141,7 @@ def _compiled_names(document: Document) -> set[str]:
     found = set()
     for node in ast.walk(document.tree or ast.Module([], [])):
         if isinstance(node, ast.Assign) and "compile(" in document.source(node.value):
-            found |= {document.source(one) for one in node.targets}
+            found |= {document.source(target) for target in node.targets}
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "compile":
             found.add(document.source(node.func.value))
     return found
@@ -158,7 +158,7 @@ def _given(call: ast.Call, function: Function, name: str) -> ast.expr | None:
     parameters = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
     if parameters[:1] == ["self"]:
         parameters = parameters[1:]
-    if name not in parameters or any(isinstance(one, ast.Starred) for one in call.args):
+    if name not in parameters or any(isinstance(arg, ast.Starred) for arg in call.args):
         return None
     index = parameters.index(name)
     return call.args[index] if index < len(call.args) else None

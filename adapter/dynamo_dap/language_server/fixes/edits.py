@@ -34,7 +34,7 @@ def insert_lines(document: Document, line: int, *lines: str) -> Edit:
 
 def replace_lines(document: Document, first: int, last: int, *lines: str) -> Edit:
     """Return the replacement of whole lines, of which the last is not the file's last."""
-    return Edit(document, first, 0, last + 1, 0, "".join(f"{one}\n" for one in lines))
+    return Edit(document, first, 0, last + 1, 0, "".join(f"{line}\n" for line in lines))
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def knows_torch(document: Document, at: int) -> bool:
         node.lineno
         for node in tree.body
         if isinstance(node, ast.Import)
-        and any(one.name.split(".")[0] == "torch" and one.asname is None for one in node.names)
+        and any(name.name.split(".")[0] == "torch" and name.asname is None for name in node.names)
     ]
     function = document.function_around(at)
     rebound = any(

@@ -77,7 +77,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 def _is_graph_break(document: Document, call: ast.expr) -> bool:
     if not isinstance(call, ast.Call):
         return False
-    given = [*call.args, *(one.value for one in call.keywords)]
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
     return document.source(call.func) in ("torch._dynamo.graph_break", "_dynamo.graph_break", "graph_break") and all(
         isinstance(one, ast.Constant) for one in given
     )
@@ -152,7 +152,7 @@ def _below_imports(document: Document) -> int | None:
         if isinstance(node, ast.Import | ast.ImportFrom):
             last = node.end_lineno
             has_torch |= isinstance(node, ast.Import) and any(
-                one.name.split(".")[0] == "torch" and (one.asname is None) for one in node.names
+                name.name.split(".")[0] == "torch" and (name.asname is None) for name in node.names
             )
         elif last is not None:
             break
@@ -260,7 +260,7 @@ def _is_generator(function: ast.FunctionDef) -> bool:
 
 def _is_inlined(situation: Situation, function: Function) -> bool:
     """Whether a compiled function broke inside ``function``: it is compiled by itself then, and breaks again."""
-    stacks = [one.stack for one in situation.others if len(one.stack) > 1]
+    stacks = [other.stack for other in situation.others if len(other.stack) > 1]
     inside = range(first_line(function), (function.end_lineno or function.lineno) + 1)
     return any(situation.document.line_of(stack[-1].place) in inside for stack in stacks)
 
@@ -351,8 +351,8 @@ def _only_tells(document: Document, call: ast.Call) -> bool:
     else:
         owner, _, method = text.rpartition(".")
         known = method in _LEVELS and (owner == "logging" or _is_logger(document, owner))
-    keywords = all(isinstance(one.value, ast.Constant) for one in call.keywords)
-    return known and keywords and all(_is_plain(one) for one in call.args)
+    keywords = all(isinstance(keyword.value, ast.Constant) for keyword in call.keywords)
+    return known and keywords and all(_is_plain(arg) for arg in call.args)
 
 
 def _is_bound(document: Document, name: str) -> bool:
@@ -370,7 +370,7 @@ def _is_logger(document: Document, owner: str) -> bool:
     """Whether a name is bound to what ``logging.getLogger`` returns."""
     return any(
         isinstance(node, ast.Assign)
-        and owner in [document.source(one) for one in node.targets]
+        and owner in [document.source(target) for target in node.targets]
         and isinstance(node.value, ast.Call)
         and document.source(node.value.func) in ("logging.getLogger", "getLogger")
         for node in ast.walk(document.tree or ast.Module([], []))
@@ -383,7 +383,7 @@ def _is_plain(node: ast.expr) -> bool:
         case ast.Constant() | ast.Name():
             return True
         case ast.JoinedStr(values=parts):
-            return all(_is_plain(one.value if isinstance(one, ast.FormattedValue) else one) for one in parts)
+            return all(_is_plain(part.value if isinstance(part, ast.FormattedValue) else part) for part in parts)
         case ast.BinOp(left=left, right=right):
             return _is_plain(left) and _is_plain(right)
         case ast.Tuple(elts=items):
