@@ -16,11 +16,11 @@ import msgspec
 from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
 from dynamo_dap.protocol.messages import Request, Response, decode, encode_body
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
+from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.capabilities import EAGER_REQUESTS
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.ids import References
-from dynamo_dap.server.stopped_threads import StoppedThreads
 
 _log = logging.getLogger(__name__)
 

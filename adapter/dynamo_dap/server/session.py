@@ -19,13 +19,13 @@ from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request
 from dynamo_dap.protocol.streams import ByteStream
 from dynamo_dap.server.backend import Backend
+from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.breakpoints import BreakpointMemory
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee, StartMethod
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.launching.program import Job
 from dynamo_dap.server.routing import Router
-from dynamo_dap.server.stopped_threads import StoppedThreads
 
 
 @dataclass(frozen=True)

@@ -314,7 +314,9 @@ class BreakpointTable:
         """Whether some verified line breakpoint or function breakpoint applies to ``mode``."""
         tables = self._tables
         lines = (one for group in tables.by_path.values() for one in group)
-        return any(breakpoint.verified and breakpoint.applies_to(mode) for breakpoint in lines) or bool(tables.functions)
+        return any(breakpoint.verified and breakpoint.applies_to(mode) for breakpoint in lines) or bool(
+            tables.functions
+        )
 
 
 def _identity(requested: SourceBreakpoint | FunctionBreakpoint | DataBreakpoint) -> tuple[object, ...]:

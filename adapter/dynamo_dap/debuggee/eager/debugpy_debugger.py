@@ -18,10 +18,10 @@ from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
-from dynamo_dap.debuggee.eager import pydevd_frames, pydevd_guards, pydevd_internals
+from dynamo_dap.debuggee.eager import pydevd_guards, pydevd_internals
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
 from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing
-from dynamo_dap.debuggee.eager.presentation import Presentation
+from dynamo_dap.debuggee.eager.presentation import Presentation, install_names
 from dynamo_dap.debuggee.torch_internals.generated_names import is_generated
 
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -71,7 +71,7 @@ class DebugpyDebugger:
             lambda: self._agent.options.evaluation_timeout,
             lambda error: self._has_stopped_for(error, USER_UNHANDLED),
         )
-        pydevd_frames.install()
+        install_names()
 
     def _take_up(self) -> None:
         self._handing_over = handing_over = HandingOver(self._agent, self._tracing)
