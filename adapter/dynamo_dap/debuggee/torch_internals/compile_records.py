@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
-from dynamo_dap.debuggee.code_analysis.qualified_names import qualified_name
+from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, original_of, user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import user_places
