@@ -36,17 +36,7 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import Tracker, class
 from dynamo_dap.debuggee.values.callables import location_of_callable, location_of_code, parameters_of
 from dynamo_dap.debuggee.values.containers import IndexedItems, item_variable, items_text
 from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER
-from dynamo_dap.debuggee.values.model import (
-    Children,
-    Deferred,
-    EvaluationError,
-    Followed,
-    Location,
-    Value,
-    Variable,
-    in_pages,
-    unique_names,
-)
+from dynamo_dap.debuggee.values.model import Children, Deferred, EvaluationError, Followed, Location, Value, Variable
 from dynamo_dap.debuggee.values.objects import (
     attribute_variable,
     class_variable,
@@ -54,6 +44,7 @@ from dynamo_dap.debuggee.values.objects import (
     stored_attribute,
     stored_attributes,
 )
+from dynamo_dap.debuggee.values.paging import in_pages, unique_names
 from dynamo_dap.debuggee.values.python_values import Family, View, family_for, family_of
 from dynamo_dap.debuggee.values.tensors import metadata_variables
 from dynamo_dap.debuggee.values.type_facts import (

@@ -35,8 +35,8 @@ from dynamo_dap.debuggee.values.model import (
     Variable,
     VirtualSource,
     bounded_text,
-    in_pages,
 )
+from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.debuggee.values.python_values import present
 from dynamo_dap.protocol.types import CompletionItem
 

@@ -22,16 +22,8 @@ from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of, is_tensor
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 from dynamo_dap.debuggee.values.families import View
-from dynamo_dap.debuggee.values.model import (
-    Children,
-    Deferred,
-    Location,
-    Value,
-    Variable,
-    VirtualSource,
-    bounded_text,
-    in_pages,
-)
+from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, VirtualSource, bounded_text
+from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.record.texts import short_paths
 
 _OPERATORS = {

@@ -14,8 +14,9 @@ from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote, steps
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, is_source, source_name
 from dynamo_dap.debuggee.values.families import preview
-from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, bounded_text, in_pages
+from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.objects import stored_attribute
+from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
 
 _WIDTH = 80

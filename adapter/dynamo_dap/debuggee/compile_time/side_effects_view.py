@@ -24,7 +24,8 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import (
     source_of,
     unwrapped,
 )
-from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable, unique_names
+from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Value, Variable
+from dynamo_dap.debuggee.values.paging import unique_names
 
 _NONE = Variable("(none so far)", Value("", kind="virtual"))
 

@@ -37,8 +37,9 @@ from dynamo_dap.debuggee.torch_internals.dynamo_names import (
 from dynamo_dap.debuggee.torch_internals.isolation import tensor_texts
 from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of
 from dynamo_dap.debuggee.values.families import View, family_of
-from dynamo_dap.debuggee.values.model import Value, page_of
+from dynamo_dap.debuggee.values.model import Value
 from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields
+from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.type_facts import find_in_type, module_of
 
 _LITERALS: frozenset[type] = frozenset({type(None), bool, int, float, complex, str, bytes})

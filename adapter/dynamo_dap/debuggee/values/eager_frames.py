@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from dynamo_dap.debuggee.torch_internals.dynamo_names import GROUP, dynamos_locals, is_dynamos_global, parted
 from dynamo_dap.debuggee.values.families import present
-from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable, in_pages
+from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable
+from dynamo_dap.debuggee.values.paging import in_pages
 
 
 def locals_of(frame: types.FrameType, with_expressions: bool = True) -> Children:

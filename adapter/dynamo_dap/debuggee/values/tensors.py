@@ -17,8 +17,9 @@ from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata
 from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of
 from dynamo_dap.debuggee.torch_internals.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
 from dynamo_dap.debuggee.values.families import Family, View, family_for
-from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable, unique_names
+from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
 from dynamo_dap.debuggee.values.objects import attributes_of
+from dynamo_dap.debuggee.values.paging import unique_names
 from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 
 

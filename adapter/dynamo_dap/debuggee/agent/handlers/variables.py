@@ -12,15 +12,8 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.frames import Frame, GlobalsFrame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles_while_held
-from dynamo_dap.debuggee.values.model import (
-    EvaluationError,
-    Interrupted,
-    Value,
-    Variable,
-    WriteRefused,
-    page_of,
-    text_of_raised,
-)
+from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, Value, Variable, WriteRefused, text_of_raised
+from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (
     CompletionsArguments,

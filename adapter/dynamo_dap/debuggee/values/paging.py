@@ -1,0 +1,73 @@
+"""Children in pages: a dictionary with a million keys must not be sent, nor computed, at once.
+
+List-like things are paged by DAP itself (``indexedVariables``); named children beyond a page are put into groups that
+open on demand. Runs on the held thread; objects live as long as the pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
+
+PAGE = 100
+"""Named children shown at once."""
+
+
+def page_of(children: Children, only: str | None, start: int, count: int) -> Sequence[Variable]:
+    """Return the page of ``children`` that DAP's ``filter``, ``start`` and ``count`` (0: all) ask for."""
+    count = count or _EVERYTHING
+    if only == "indexed":
+        return children.indexed(start, count)
+    if only == "named":
+        return children.named()[start : start + count]
+    named = children.named()
+    page = list(named[start : start + count])
+    if len(page) < count and children.indexed_count:
+        page += children.indexed(max(0, start - len(named)), count - len(page))
+    return page
+
+
+_EVERYTHING = 1_000_000
+
+
+def in_pages(
+    count: int, page: Callable[[int, int], Sequence[Variable]], before: Callable[[], Sequence[Variable]] = tuple
+) -> Children:
+    """Return ``count`` named children, those beyond the first page in groups.
+
+    ``page(start, stop)`` computes one page; ``before`` computes what stands in front of the first.
+    """
+    return Deferred(lambda: [*before(), *_page_or_groups(0, count, page)])
+
+
+def _page_or_groups(start: int, stop: int, page: Callable[[int, int], Sequence[Variable]]) -> Sequence[Variable]:
+    count = stop - start
+    if count <= PAGE:
+        return unique_names(page(start, stop))
+    width = PAGE
+    while width * PAGE < count:
+        width *= PAGE
+    first = unique_names(page(start, start + PAGE))
+    begin = start + PAGE
+    groups = [_group(at, min(at + width, stop), page) for at in range(begin, stop, width)]
+    return [*first, *groups]
+
+
+def _group(start: int, stop: int, page: Callable[[int, int], Sequence[Variable]]) -> Variable:
+    below = Deferred(lambda: _page_or_groups(start, stop, page))
+    return Variable(f"{start} … {stop - 1}", Value(f"{stop - start} more", children=below, kind="virtual"))
+
+
+def unique_names(variables: Iterable[Variable]) -> list[Variable]:
+    """Return the variables, later ones of the same name with a number behind it: DAP names children by name."""
+    seen: dict[str, int] = {}
+    result: list[Variable] = []
+    for variable in variables:
+        times = seen.get(variable.name, 0) + 1
+        seen[variable.name] = times
+        if times > 1:
+            name = f"{variable.name} ({times})"
+            variable = Variable(name, variable.value, variable.evaluate_name, variable.declaration)  # noqa: PLW2901
+        result.append(variable)
+    return result
