@@ -413,3 +413,20 @@ def test_a_size_that_was_to_vary_and_does_not_is_told(tmp_path: Path) -> None:
     assert [place.line for place in item.callers] == [lines.line("called")]
     printed = command("report", folder=tmp_path).stdout
     assert "size 0 of x was to vary" in printed
+
+
+def test_a_run_in_which_nothing_was_finished_is_passed_over(tmp_path: Path) -> None:
+    good = write(tmp_path, [BREAKS[0]])
+    command("run", str(good), folder=tmp_path)
+    killed = tmp_path / "killed.py"
+    killed.write_text(
+        "import os, torch\n\n\n"
+        "def backend(graph, inputs):\n    os._exit(1)\n\n\n"
+        "@torch.compile(backend=backend)\ndef fn(x):\n    return x + 1\n\n\nfn(torch.ones(2))\n",
+        encoding="utf-8",
+    )
+    assert command("run", str(killed), folder=tmp_path, check=False).returncode == 1
+    assert len(list(tmp_path.rglob(f"*{SUFFIX}"))) == 2
+    report = command("report", folder=tmp_path)
+    assert good.name in report.stdout
+    assert "this is the run before" in report.stderr

@@ -42,8 +42,14 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     await page.keyboard.press("F10");
     await debug.waitForStop(at("compute", FILE, await workspace.line(FILE, "after_call")));
     await page.keyboard.press("F5");
-    await debug.waitForEnd();
+
+    // The second call comes from the cache, and stops all the same.
+    await expect(debug.headline()).toHaveText("Call 2 of compute [0/0]");
+    await debug.waitForStop(at("compute", FILE, first));
     await expect(debug.consoleRows().filter({ hasText: "result 87" }).first()).toBeVisible();
+    await picture("cached-call");
+    await page.keyboard.press("F5");
+    await debug.waitForEnd();
 });
 
 test("hovers, watches and the Debug Console evaluate; the graph so far is a document", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {

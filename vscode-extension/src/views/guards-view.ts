@@ -18,14 +18,14 @@ export function createGuardsView(compiles: Compiles): PullTree {
     });
 }
 
-/** A guard by its expression; several checks of one guard below what they are about. */
+/** A guard in plain words; several checks of one guard below the first, which says the most. */
 function groupNode(group: [Guard, ...Guard[]], index: number): TreeNode {
     const [first] = group;
     if (group.length === 1) {
         return guardNode(first, `guard ${index}`);
     }
     const children = group.map((guard, position) => guardNode(guard, `guard ${index}, ${position}`));
-    const title = `${first.type} ${first.source ?? ""}`;
+    const title = first.text ?? `${first.type} ${first.source ?? ""}`;
     const node = makeNode(`guard ${index}`, title, "shield", { description: `${group.length} checks`, children });
     linkTo(node.item, first.place);
     return node;
