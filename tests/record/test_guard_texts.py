@@ -39,6 +39,13 @@ TEXTS = {
         "tensor 'x' requires_grad mismatch. expected requires_grad=0. Actual"
     ),
     "EMPTY_NN_MODULE_HOOKS_DICT L['self']._modules['fc']._backward_hooks": "self.fc._backward_hooks is empty",
+    "CLOSURE_MATCH G['torch']._dynamo.graph_break": "torch._dynamo.graph_break has the code it had",
+    "CLOSURE_MATCH dict(type(L['self']._modules['model']).__dict__)['forward'].__closure__[0].cell_contents": (
+        "type(self.model).forward.__closure__[0].cell_contents has the code it had"
+    ),
+    "not ___dict_contains('a', dict(type(L['self'].config).__mro__[1].__dict__)['attribute_map'])": (
+        "'a' is not in type(self.config).attribute_map"
+    ),
     "GRAD_MODE": "grad mode is as it was",
     "something of a torch to come": "something of a torch to come",
 }

@@ -39,6 +39,7 @@ _KINDS = {
 _STACK = re.compile(r"\b___stack(\d+)\b")
 _SIZE = re.compile(r"\.size\(\)\[(\d+)\]")
 _STRIDE = re.compile(r"\.stride\(\)\[(\d+)\]")
+_OF_CLASS = re.compile(r"\bdict\((type\([^()]+\))(?:\.__mro__\[\d+\])?\.__dict__\)\['(\w+)'\]")
 _KEYS = re.compile(r"list\((?:dict\.keys\((?P<first>.+?)\)|(?P<second>.+?)\.keys\(\))\)")
 
 
@@ -59,6 +60,7 @@ def plain_name(text: str) -> str:
     text = as_the_user_wrote(text)
     text = _STACK.sub(r"intermediate value \1", text) if "___stack" in text else text
     text = _KEYS.sub(lambda match: f"the keys of {match['first'] or match['second']}", text)
+    text = _OF_CLASS.sub(r"\1.\2", text)
     text = _STRIDE.sub(r".stride(\1)", _SIZE.sub(r".shape[\1]", text))
     return re.sub(r"\b___(?=[a-z])", "", text)
 
@@ -105,6 +107,7 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         re.compile(r"(?P<no>not )?___dict_contains\((?P<key>.+?), (?P<name>.+)\)"),
         lambda match: f"{plain_name(match['key'])} is {'not ' if match['no'] else ''}in {plain_name(match['name'])}",
     ),
+    (re.compile(r"CLOSURE_MATCH (?P<name>.+)"), lambda match: f"{plain_name(match['name'])} has the code it had"),
     (re.compile(r"EMPTY_NN_MODULE_HOOKS_DICT (?P<name>.+)"), lambda match: f"{plain_name(match['name'])} is empty"),
     (
         re.compile(r"NOT_PRESENT_IN_GENERIC_DICT (?P<name>.+)"),
