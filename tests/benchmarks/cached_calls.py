@@ -1,0 +1,269 @@
+"""Calls that the cache serves: which lines are stopped at, whether values are those of eager code, and what it costs.
+
+``python tests/benchmarks/cached_calls.py [MODEL ...]``, part of ``make bench``. Models are those of the libraries that
+are installed (transformers, torch_geometric), tiny and with random weights, compiled with the backend eager. Each is
+called twice with one size and three times with another. A call that the cache serves is traced once more, and its lines
+and values are compared with those of an eager call of the same arguments, visit by visit. Values are tensors, numbers,
+texts. In this process, with the real engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch._dynamo
+from rich.console import Console
+from rich.table import Table
+from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.trackers.forms import Known, TensorForm
+from tests.compile_time.test_cached_calls import every_cached_call
+
+LIBRARIES = ("/transformers/", "/torch_geometric/")
+SIZES = (6, 6, 9, 9, 9)
+
+Call = dict[str, Any]
+Visits = dict[tuple[str, int], list[dict[str, Any]]]
+"""By file and line, the values of local variables at each visit."""
+
+
+def _transformers_model(name: str, **settings: Any) -> tuple[Any, Callable[[int], Call]]:
+    import transformers
+
+    config = getattr(transformers, settings.pop("config"))(vocab_size=64, **settings)
+    model = getattr(transformers, name)(config)
+
+    def arguments(size: int) -> Call:
+        ids = torch.arange(size).reshape(1, size) % 50
+        found: Call = {"decoder_input_ids" if config.is_encoder_decoder else "input_ids": ids}
+        if name.startswith("Whisper"):
+            found["input_features"] = torch.randn(1, 8, 32, generator=torch.Generator().manual_seed(0))
+        elif config.is_encoder_decoder:
+            found["input_ids"] = ids
+        return found
+
+    return model, arguments
+
+
+def _graph_model(name: str) -> tuple[Any, Callable[[int], Call]]:
+    from torch_geometric.nn import models
+
+    def arguments(size: int) -> Call:
+        generator = torch.Generator().manual_seed(size)
+        edges = torch.randint(0, size, (2, 3 * size), generator=generator)
+        return {"x": torch.randn(size, 8, generator=generator), "edge_index": edges}
+
+    return getattr(models, name)(8, 16, 2, 4), arguments
+
+
+_SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+MODELS: dict[str, Callable[[], tuple[Any, Callable[[int], Call]]]] = {
+    "Llama": lambda: _transformers_model("LlamaForCausalLM", config="LlamaConfig", **_SMALL),
+    "BERT": lambda: _transformers_model("BertModel", config="BertConfig", **_SMALL),
+    "GPT-2": lambda: _transformers_model(
+        "GPT2LMHeadModel", config="GPT2Config", n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2
+    ),
+    "T5": lambda: _transformers_model(
+        "T5ForConditionalGeneration", config="T5Config", d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4
+    ),
+    "Whisper": lambda: _transformers_model(
+        "WhisperForConditionalGeneration",
+        config="WhisperConfig",
+        d_model=32,
+        num_mel_bins=8,
+        max_source_positions=16,
+        max_target_positions=64,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_layers=2,
+        decoder_layers=2,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+    ),
+    "GCN": lambda: _graph_model("GCN"),
+    "GAT": lambda: _graph_model("GAT"),
+}
+
+
+@dataclass
+class Comparison:
+    """One cached call beside an eager one."""
+
+    lines: int = 0
+    """Lines that the eager call came to."""
+    hit: int = 0
+    """How many of them the trace of the cached call came to as well."""
+    equal: int = 0
+    different: list[str] = field(default_factory=list)
+    first_trace: float = 0.0
+    """Seconds of the call that was compiled last, backend and guards included."""
+    retraced: float = 0.0
+    """Seconds of tracing the cached call once more."""
+    eager: float = 0.0
+    """Seconds of an eager call that nobody traces."""
+
+
+def _is_of_library(path: str) -> bool:
+    return any(part in path for part in LIBRARIES)
+
+
+def _kept(values: dict[str, Any]) -> dict[str, Any]:
+    plain = (int, float, str, bool, type(None))
+    return {
+        name: value.detach().clone() if isinstance(value, torch.Tensor) else value
+        for name, value in values.items()
+        if isinstance(value, (torch.Tensor, *plain))
+    }
+
+
+def eager_visits(model: Any, arguments: Call) -> Visits:
+    """Call the model uncompiled, and note every line of the libraries."""
+    visits: Visits = defaultdict(list)
+
+    def on_event(frame: FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            visits[frame.f_code.co_filename, frame.f_lineno].append(_kept(frame.f_locals))
+        return on_event if _is_of_library(frame.f_code.co_filename) else None
+
+    sys.settrace(on_event)
+    try:
+        model(**arguments)
+    finally:
+        sys.settrace(None)
+    return visits
+
+
+@contextmanager
+def traced_visits(visits: Visits) -> Iterator[None]:
+    """Note every line of the libraries that the trace of a cached call comes to."""
+    original = InstructionTranslatorBase.starts_line
+    last: list[tuple[int, int]] = [(0, 0)]
+
+    def starts_line(self: Any, line: int) -> None:
+        original(self, line)
+        if retraced_call() is None or not _is_of_library(self.f_code.co_filename) or last[0] == (id(self), line):
+            return
+        last[0] = (id(self), line)
+        visits[self.f_code.co_filename, line].append(_kept(dict(_values(TracedFrame(self)))))
+
+    InstructionTranslatorBase.starts_line = starts_line  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        InstructionTranslatorBase.starts_line = original  # type: ignore[method-assign]
+
+
+def _values(frame: TracedFrame) -> Iterator[tuple[str, Any]]:
+    for name, tracker in frame.locals():
+        form = frame.form_of(tracker)
+        if isinstance(form, Known):
+            yield name, form.value
+        elif isinstance(form, TensorForm) and form.node is not None:
+            yield name, frame.real_value(form.node)
+
+
+def compared(traced: Visits, eager: Visits) -> Comparison:
+    """Compare lines, and values at the lines that both came to equally often.
+
+    Where a graph breaks, Dynamo traces the lines before it twice.
+    """
+    found = Comparison(len(eager), len(eager.keys() & traced.keys()))
+    for place in eager.keys() & traced.keys():
+        if len(traced[place]) != len(eager[place]):
+            continue
+        for ours, theirs in zip(traced[place], eager[place], strict=True):
+            for name in ours.keys() & theirs.keys():
+                if _is_equal(ours[name], theirs[name]):
+                    found.equal += 1
+                else:
+                    found.different.append(f"{Path(place[0]).name}:{place[1]} {name}")
+    return found
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
+    return bool(one == other)
+
+
+def measure(name: str) -> list[Comparison]:
+    """Compare each call of a model that the cache serves."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model, arguments = MODELS[name]()
+    model.eval()
+    found: list[Comparison] = []
+    visits: Visits = defaultdict(list)
+    with torch.no_grad(), every_cached_call(), traced_visits(visits):
+        compiled = torch.compile(model, backend="eager")
+        first_trace = 0.0
+        for size in SIZES:
+            visits.clear()
+            seconds, is_compiled = _timed_call(compiled, arguments(size))
+            if is_compiled:
+                first_trace = seconds
+                continue
+            one = compared(visits, eager_visits(model, arguments(size)))
+            one.first_trace = first_trace
+            found.append(one)
+    with torch.no_grad(), every_cached_call():
+        # Apart, since noting the values costs more than the trace.
+        compiled(**arguments(SIZES[-1]))
+        found[-1].retraced, _ = _timed_call(compiled, arguments(SIZES[-1]))
+        started = time.perf_counter()
+        model(**arguments(SIZES[-1]))
+        found[-1].eager = time.perf_counter() - started
+    return found
+
+
+def _timed_call(compiled: Any, arguments: Call) -> tuple[float, bool]:
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    started = time.perf_counter()
+    compiled(**arguments)
+    return time.perf_counter() - started, torch._dynamo.utils.counters["stats"]["unique_graphs"] > graphs
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="those to measure; all if none is named")
+    table = Table(
+        "cached calls of", "lines hit / of an eager call", "values equal", "different", "to the compile", "to eager"
+    )
+    for name in parser.parse_args().models or MODELS:
+        try:
+            found = measure(name)
+        except ImportError as problem:
+            table.add_row(name, f"not installed: {problem.name}")
+            continue
+        last = found[-1]
+        table.add_row(
+            name,
+            ", ".join(f"{one.hit}/{one.lines}" for one in found),
+            str(statistics.median(one.equal for one in found)),
+            ", ".join(dict.fromkeys(text for one in found for text in one.different)) or "0",
+            f"{last.retraced / last.first_trace:.2f}",
+            f"{last.retraced / last.eager:.0f}",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
