@@ -224,3 +224,41 @@ def test_as_ordinary_python(session: Session, breaking: Fixture) -> None:
     session.set_breakpoints(breaking)
     assert session.run_to_end() == 0
     assert session.output("stdout") == untouched(breaking)
+
+
+STEPS = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.epoch = 0
+
+    def forward(self, x, step):
+        y = x * 2  # @double
+        return y.sum() + step  # @sum
+
+model = Model()
+compiled = torch.compile(model, backend="eager", dynamic=True)
+number = 0
+for number in range(40):
+    compiled(torch.ones(3) * number, number + 10)
+print("done")
+"""
+
+
+def test_conditions_on_plain_values_stop_in_their_calls_alone(session: Session, tmp_path: Path) -> None:
+    program = program_of(STEPS, tmp_path)
+    line = program.line
+    with session.launching(program):
+        session.set_breakpoints(
+            program,
+            SourceBreakpoint(line=line("double"), condition="step == 40 and self.training"),
+            SourceBreakpoint(line=line("sum"), condition="number > 35"),
+        )
+    stop = session.wait_for_stop("breakpoint", at="double")
+    assert stop.frame.evaluate("int(step)").text == "40"
+    assert stop.frame.evaluate("x.tolist()").text == shown([30.0] * 3)
+    for number in range(36, 40):
+        assert session.go_on(at="sum").frame.evaluate("x[0].item()").text == f"{number}.0"
+    assert session.run_to_end() == 0

@@ -239,6 +239,14 @@ class NoProcess:
         """There are none."""
 
 
+class CallFacts(Protocol):
+    """What holds for every call that one cache entry serves."""
+
+    @property
+    def lines(self) -> Mapping[str, frozenset[int]]:
+        """The lines that a call comes to, by file."""
+
+
 class CachedCalls(Protocol):
     """What stops in calls of compiled functions that the cache serves, if anything does."""
 
@@ -257,10 +265,10 @@ class CachedCalls(Protocol):
     def wants_step(self, step: Step) -> bool:
         """Whether a step in progress may end in such a call."""
 
-    def stop_in(self, call: CachedCall) -> Mapping[str, frozenset[int]] | None:
-        """Stop where the call is to stop, before it begins; return its lines, by file, or None when that failed.
+    def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
+        """Stop where the call is to stop, before it begins. On the thread that makes the call.
 
-        On the thread that makes the call.
+        ``known`` is what was returned for an earlier call of the same cache entry. None when it cannot be stopped in.
         """
 
 

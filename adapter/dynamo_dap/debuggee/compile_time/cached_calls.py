@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import CallFacts, Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Step
+from dynamo_dap.debuggee.compile_time.call_conditions import CallCondition
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import AS_PYTHON_CALLS, run_as_python
 from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, retraced_call, trace_again
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 
@@ -80,19 +83,30 @@ class ReplayedCalls:
         can = RETRACING.problem is None and options.compile_time and options.cached_calls == REPLAY
         return can and step.engine != RUN_TIME
 
-    def stop_in(self, call: CachedCall) -> Mapping[str, frozenset[int]] | None:
+    def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         """See ``CachedCalls``."""
-        if self._host.options.cached_calls != REPLAY:
-            return {}
-        outer, self._thread.lines = getattr(self._thread, "lines", None), {}
+        host = self._host
+        version = host.breakpoints.version
+        if host.options.cached_calls != REPLAY:
+            return known or TracedCall(version)
+        if isinstance(known, TracedCall) and known.version == version and self._is_surely_passed(call, known):
+            return known
+        outer, self._thread.traced = getattr(self._thread, "traced", None), TracedCall(version)
         try:
             trace_again(call)
-            return {path: frozenset(lines) for path, lines in self._thread.lines.items()}
+            traced: TracedCall = self._thread.traced
+            return traced
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
             self._tell_failure(call, problem)
             return None
         finally:
-            self._thread.lines = outer
+            self._thread.traced = outer
+
+    def _is_surely_passed(self, call: CachedCall, known: TracedCall) -> bool:
+        host = self._host
+        if host.steps.current() is not None or host.steps.any_pause_request or host.breakpoints.data:
+            return False
+        return all(condition is not None and condition.is_false(call) for condition in known.conditions)
 
     def _tell_failure(self, call: CachedCall, problem: Exception) -> None:
         name = user_function_name(call.code)
@@ -109,9 +123,34 @@ class ReplayedCalls:
 
     def came_to(self, path: str, line: int) -> None:
         """Note a line that this thread's trace has come to, if that is one of a cached call."""
-        lines: dict[str, set[int]] | None = getattr(self._thread, "lines", None)
-        if lines is not None:
-            lines.setdefault(path, set()).add(line)
+        traced: TracedCall | None = getattr(self._thread, "traced", None)
+        if traced is not None:
+            traced.came_to(path, line)
+
+    def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint]) -> None:
+        """Note what breakpoints depend on where ``frame`` stands, if its trace is one of a cached call."""
+        traced: TracedCall | None = getattr(self._thread, "traced", None)
+        if traced is not None:
+            for one in breakpoints:
+                condition = one.conditions.condition
+                traced.conditions.append(None if not condition else CallCondition.at(frame, condition))
+
+
+class TracedCall:
+    """What the trace of a cached call has told: see ``agent.engine.CallFacts``."""
+
+    def __init__(self, version: int) -> None:
+        """``version`` is that of the breakpoints."""
+        self.version = version
+        self.lines: dict[str, frozenset[int]] = {}
+        self.conditions: list[CallCondition | None] = []
+        """One for each breakpoint at each visit; None for those of which the trace alone can tell whether they hold."""
+
+    def came_to(self, path: str, line: int) -> None:
+        """Note a line."""
+        known = self.lines.get(path, frozenset())
+        if line not in known:
+            self.lines[path] = known | {line}
 
 
 def _bare(name: str) -> str:

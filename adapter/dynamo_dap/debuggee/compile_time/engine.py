@@ -197,6 +197,7 @@ class CompileTimeEngine:
         if reached and not point.facts.continues_statement(point.frame.depth, point.index, point.line):
             candidates += [one for one in reached if applies_here(one.mode)]
         candidates += self._functions_entered(point)
+        self.cached_calls.reached(point.frame, candidates)
         return self._stopping([one for one in candidates if self._is_new(one, point)], point)
 
     def _is_new(self, breakpoint: LineBreakpoint, point: TracePoint) -> bool:

@@ -49,12 +49,11 @@ class CallEntries:
             generated.decided_at = version
             record = generated.record
             original = generated.original
-            lines = generated.lines or (
-                record.lines if record is not None else lines_of([original] if original else [])
-            )
+            known = generated.facts.lines if generated.facts is not None else None
+            lines = known or (record.lines if record is not None else lines_of([original] if original else []))
             functions = record.functions if record is not None else {generated.qualified_name}
             # What was compiled before the session may have inlined anything: its first call tells.
-            is_unknown = record is None and generated.lines is None
+            is_unknown = record is None and known is None
             generated.may_stop = is_unknown or self._cached_calls.may_stop(lines, functions)
             if original is not None:
                 self._cached_calls.prepare(original, may_stop=generated.may_stop)
@@ -81,11 +80,11 @@ class CallEntries:
             backend=getattr(cache_entry_of(generated.code), "backend", None),
             number=number,
         )
-        lines = cached_calls.stop_in(call)
-        if lines is None:
+        facts = cached_calls.stop_in(call, generated.facts)
+        if facts is None:
             generated.cannot_be_stopped = True
-        else:
-            generated.lines = lines
+        elif facts is not generated.facts:
+            generated.facts = facts
             generated.decided_at = -1
 
     def _count(self, generated: GeneratedCode, original: types.CodeType) -> int | None:

@@ -14,6 +14,7 @@ from types import CodeType
 from typing import Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import CallFacts
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
 from dynamo_dap.debuggee.code_analysis.line_table import prologue_end, qualified_name
@@ -90,8 +91,8 @@ class GeneratedCode:
         self.first_line = user.co_firstlineno
         """The line where the user's function begins, 1-based."""
         self.has_marker = has_marker(code)
-        self.lines: Mapping[str, frozenset[int]] | None = None
-        """By file, the lines that a call comes to; None while that is not known."""
+        self.facts: CallFacts | None = None
+        """What holds for every call that runs this; None while it is not known."""
         self.may_stop = False
         """Whether a call may have to stop before this runs (``agent.engine.CachedCalls``)."""
         self.decided_at = -1

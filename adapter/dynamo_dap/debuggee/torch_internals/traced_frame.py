@@ -31,6 +31,8 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import (
     is_modified,
     is_tracker,
     pending_attributes,
+    source_name,
+    source_of,
     unwrapped,
     users_frame,
 )
@@ -270,6 +272,10 @@ class TracedFrame:
         if name in self.globals:
             return self.globals[name]
         return self.translator.f_builtins.get(name, MISSING)
+
+    def source_of(self, value: object) -> str | None:
+        """Return how a tracker's object is reached from the arguments ``L`` and globals ``G`` of a call, if it is."""
+        return source_name(source_of(value)) if is_tracker(value) else None
 
     def is_declared(self, name: str) -> bool:
         """Whether the code has a local, cell or free variable of this name, with a value or without."""
