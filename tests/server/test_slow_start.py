@@ -85,6 +85,17 @@ def test_an_import_that_fails_is_no_longer_waited_for(session: Session, tmp_path
     session.disconnect()
 
 
+def test_the_traceback_of_an_import_that_fails_is_the_programs_own(session: Session, tmp_path: Path) -> None:
+    session.expects_program_traceback = True
+    write(tmp_path, "def load():\n    raise OSError('no such library')\nload()\n", "torch.py")
+    text = "import traceback\ntry:\n    import torch\nexcept OSError:\n    traceback.print_exc()\nimport torch\n"
+    program = write(tmp_path, text)
+    plain = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
+    session.launch(program, python=[sys.executable])
+    assert session.wait_for_exit() == plain.returncode == 1
+    assert session.output("stderr") == plain.stderr
+
+
 def test_waiting_for_a_program_to_come_is_told(session: Session) -> None:
     session.initialize()
     session.client.send("attach", {"request": "attach", "listen": {"port": 0}})

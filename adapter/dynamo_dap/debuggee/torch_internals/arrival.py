@@ -15,7 +15,12 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_IMPORTLIB = "<frozen importlib._bootstrap>"
+"""By this name CPython knows its own frames when it leaves them out of tracebacks (``remove_importlib_frames``)."""
 
 
 def when_imported(name: str, callback: Callable[[], None]) -> None:
@@ -75,6 +80,13 @@ class _Watcher(importlib.abc.MetaPathFinder):
             self._callback()
 
 
+def _as_part_of_imports(function: F) -> F:
+    """Have ``function`` left out of the tracebacks of imports that fail, with the interpreter's frames around it."""
+    assert isinstance(function, types.FunctionType)
+    function.__code__ = function.__code__.replace(co_filename=_IMPORTLIB)
+    return function
+
+
 class _TellingLoader(importlib.abc.Loader):
     """Loads with another loader, puts that one in its own place, and tells."""
 
@@ -90,6 +102,7 @@ class _TellingLoader(importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
         return self._loader.create_module(spec)
 
+    @_as_part_of_imports
     def exec_module(self, module: types.ModuleType) -> None:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
