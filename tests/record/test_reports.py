@@ -246,6 +246,10 @@ def test_tlparse_makes_a_report_of_the_trace(tmp_path: Path) -> None:
     page = Path(told.stdout.strip())
     assert page.name == "index.html"
     assert "asked" in page.read_text(encoding="utf-8")
+    ours = Path(command("report", "--html", "--no-browser", folder=tmp_path).stdout.strip()).read_text(encoding="utf-8")
+    (compiled,) = page.parent.glob("-_0_0_*/compilation_metrics_*.html")
+    assert f"<a href='{compiled.as_uri()}'>This compile in torch's own trace</a>" in ours
+    assert "dynamo-dap run --trace" not in ours
 
 
 def test_generated_code_and_what_the_backend_wrote_are_recorded(tmp_path: Path) -> None:
@@ -337,6 +341,7 @@ def test_the_page_holds_everything_and_runs_nothing_but_its_own(tmp_path: Path) 
     assert "size 0 of key_cache: 15, 16" in html
     assert html.count("def attend(x, key_cache):") == 1
     assert "l_key_cache_.sum()" in html
+    assert "dynamo-dap run --trace" in html
     # Nothing is loaded, and what stands in the record is text, whatever it looks like: "<script>" is printed here.
     assert re.search(r"""<[^>]*\b(?:src|href)=['"](?!https://docs\.pytorch|https://meta-pytorch|#)""", html) is None
     scripts = re.findall(r"<script(?P<type>[^>]*)>(?P<text>.*?)</script>", html, re.DOTALL)

@@ -26,6 +26,10 @@ _STAGE_COLORS = ("#218bff", "#8250df", "#2da44e", "#bf8700")
 _REST = "rest"
 _REST_COLOR = "#8c959f"
 """Of what torch measured no stages of."""
+_HOW_TO_TRACE = (
+    "<p class='note'>Graphs between the stages, side effects, and each graph as a program of its own are in torch's "
+    "trace: run the program with <code>dynamo-dap run --trace</code>, and each compile leads there.</p>"
+)
 LinkOf = Callable[[Compile], str | None]
 
 
@@ -51,6 +55,7 @@ def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf) -> st
         *(part for function in record.functions for part in _function(record, function, link_of)),
         *_written_later(record),
         *_skipped(record),
+        "" if links else _HOW_TO_TRACE,
         *(f"<script>{one}</script>" for one in scripts),
         "</body></html>",
     ]
