@@ -18,7 +18,7 @@ import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import ErrorId, Invitation
-from dynamo_dap.protocol.messages import Event, Request, decode
+from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.protocol.options import LaunchArguments, SessionOptions
 from dynamo_dap.protocol.types import InitializeRequestArguments
 from dynamo_dap.server.backend import DEBUGPY, Backend
@@ -28,7 +28,7 @@ from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import ALONE
 from dynamo_dap.server.ids import DEBUGPY as DEBUGPY_IDS
 from dynamo_dap.server.launching.listeners import DebugpyListener
-from dynamo_dap.server.loop_connection import LoopConnection, until_any
+from dynamo_dap.server.loop_connection import LoopConnection, Unheard, until_any
 
 _OURS = frozenset({"accessToken", "connect", "eager", "host", "mode", "port", "console", "env", "envFile"})
 """Options that are no business of debugpy's; secrets and addresses among them."""
@@ -247,26 +247,17 @@ def _is_telemetry(event: Event) -> bool:
     return event.event == "output" and decode(event.body, _TelemetryBody, "output event").category == "telemetry"
 
 
-class Greeted:
+class Greeted(Unheard):
     """Receives what an adapter says before it is asked: debugpy's introduces itself."""
 
     def __init__(self) -> None:
+        super().__init__("debugpy's adapter")
         self.by_debugpy = asyncio.Event()
-
-    def on_request(self, request: Request) -> None:
-        """Nobody asks before ``initialize``."""
 
     def on_event(self, event: Event) -> None:
         """Look for its name."""
         if event.event.startswith("debugpy") or (_is_telemetry(event) and b"debugpy" in bytes(event.body)):
             self.by_debugpy.set()
-
-    def on_invalid_message(self, problem: str) -> None:
-        """It is not debugpy."""
-        _log.warning("invalid message while waiting for a greeting: %s", problem)
-
-    def on_closed(self, problem: str | None) -> None:
-        """It is not debugpy."""
 
 
 async def is_greeted_by_debugpy(connection: LoopConnection, greeted: Greeted) -> bool:

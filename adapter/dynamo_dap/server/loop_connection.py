@@ -154,6 +154,28 @@ class _Poster:
         self._owner.receiver.on_closed(problem)
 
 
+class Unheard:
+    """Receives from a connection that has no owner yet: what ``who`` says before the handshake is only logged."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+
+    def on_request(self, request: Request) -> None:
+        """Nobody answers."""
+        _log.warning("%s asks '%s' before the handshake", self._who, request.command)
+
+    def on_event(self, event: Event) -> None:
+        """Nobody minds."""
+        _log.debug("%s says '%s' before the handshake", self._who, event.event)
+
+    def on_invalid_message(self, problem: str) -> None:
+        """Nobody can be told."""
+        _log.warning("%s sent an invalid message before the handshake: %s", self._who, problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        """The request in progress fails, which says it all."""
+
+
 async def until_any(timeout: float, *waits: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
     """Wait until one of ``waits`` is done, at most ``timeout`` seconds; return whether one is.
 

@@ -22,7 +22,6 @@ from dynamo_dap.protocol.contract import (
     ErrorId,
     Invitation,
 )
-from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.options import AttachArguments, ConnectTarget, ListenTarget
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.client import Client
@@ -34,7 +33,7 @@ from dynamo_dap.server.launching.options import target_of
 from dynamo_dap.server.launching.processes import ChildProcess, OwnedProcess, death_by_signal
 from dynamo_dap.server.launching.program import Changes, Job, with_changes
 from dynamo_dap.server.launching.terminal_process import TerminalCommand, TerminalProcess
-from dynamo_dap.server.loop_connection import LoopConnection, until_any
+from dynamo_dap.server.loop_connection import LoopConnection, Unheard, until_any
 from dynamo_dap.server.own_folder import CrashFolder
 
 _log = logging.getLogger(__name__)
@@ -111,7 +110,7 @@ def _expect_eager(debuggee: Debuggee, options: AttachArguments, given: dict[str,
 async def _connect_to_agent(
     debuggee: Debuggee, target: ConnectTarget, connected: socket.socket, token: str, timeout: float
 ) -> None:
-    connection = LoopConnection(SocketStream(connected), "agent", _Unexpected())
+    connection = LoopConnection(SocketStream(connected), "agent", Unheard("the agent"))
     try:
         information = await connection.request(AUTHORIZE, AuthorizeArguments(token), timeout=timeout)
     except (RequestFailed, TimeoutError) as error:
@@ -241,22 +240,6 @@ async def _connect_to_any_address(target: ConnectTarget) -> socket.socket:
             connecting.close()
             raise
     raise problem or OSError("no address")
-
-
-class _Unexpected:
-    """Receives until the agent has accepted us: it has nothing to say before."""
-
-    def on_request(self, request: Request) -> None:
-        _log.warning("request '%s' before the handshake", request.command)
-
-    def on_event(self, event: Event) -> None:
-        _log.warning("event '%s' before the handshake", event.event)
-
-    def on_invalid_message(self, problem: str) -> None:
-        _log.warning("invalid message before the handshake: %s", problem)
-
-    def on_closed(self, problem: str | None) -> None:
-        """The request in progress fails, which says it all."""
 
 
 @dataclass(frozen=True)

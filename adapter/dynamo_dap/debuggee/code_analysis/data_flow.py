@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 
-from dynamo_dap.debuggee.code_analysis.instructions import Instruction
+from dynamo_dap.debuggee.code_analysis.instructions import BINARY_OPERATORS, Instruction
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths, UnknownInstruction, left, taken
 
 MAXIMUM_TEXT = 120
@@ -173,21 +173,6 @@ _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _UNPACKS = frozenset({"UNPACK_SEQUENCE", "UNPACK_EX"})
 _MAKE_FUNCTIONS = frozenset({"MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"})
 _CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_KW", "CALL_METHOD", "CALL_FUNCTION_EX"})
-_BINARY = {
-    "BINARY_ADD": "+",
-    "BINARY_SUBTRACT": "-",
-    "BINARY_MULTIPLY": "*",
-    "BINARY_TRUE_DIVIDE": "/",
-    "BINARY_FLOOR_DIVIDE": "//",
-    "BINARY_MODULO": "%",
-    "BINARY_POWER": "**",
-    "BINARY_MATRIX_MULTIPLY": "@",
-    "BINARY_AND": "&",
-    "BINARY_OR": "|",
-    "BINARY_XOR": "^",
-    "BINARY_LSHIFT": "<<",
-    "BINARY_RSHIFT": ">>",
-}
 
 
 def is_move(instruction: Instruction) -> bool:
@@ -305,8 +290,8 @@ def _text(instruction: Instruction, texts: list[str], operands: tuple[Expression
         return f"{_atom(operands[0])}[{_slice_part(texts[1])}:{_slice_part(texts[2])}]"
     if name == "BINARY_OP":
         return f"{_atom(operands[0])} {instruction.text.rstrip('=')} {_atom(operands[1])}"
-    if name in _BINARY:
-        return f"{_atom(operands[0])} {_BINARY[name]} {_atom(operands[1])}"
+    if name in BINARY_OPERATORS:
+        return f"{_atom(operands[0])} {BINARY_OPERATORS[name]} {_atom(operands[1])}"
     if name in ("COMPARE_OP", "IS_OP", "CONTAINS_OP"):
         return f"{_atom(operands[0])} {_comparison(instruction)} {_atom(operands[1])}"
     if name in ("BUILD_TUPLE", "BUILD_LIST", "BUILD_SET"):

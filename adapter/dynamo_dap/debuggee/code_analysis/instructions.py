@@ -186,3 +186,21 @@ def _placed(decoded: ConcreteBytecode) -> Iterator[tuple[int, ConcreteInstr]]:
 def _protected(entry: ExceptionTableEntry) -> ProtectedRange:
     end = (entry.stop_offset + 1) * _UNIT
     return ProtectedRange(entry.start_offset * _UNIT, end, entry.target * _UNIT, entry.stack_depth, entry.push_lasti)
+
+
+BINARY_OPERATORS = {
+    "BINARY_ADD": "+",
+    "BINARY_SUBTRACT": "-",
+    "BINARY_MULTIPLY": "*",
+    "BINARY_TRUE_DIVIDE": "/",
+    "BINARY_FLOOR_DIVIDE": "//",
+    "BINARY_MODULO": "%",
+    "BINARY_POWER": "**",
+    "BINARY_MATRIX_MULTIPLY": "@",
+    "BINARY_AND": "&",
+    "BINARY_OR": "|",
+    "BINARY_XOR": "^",
+    "BINARY_LSHIFT": "<<",
+    "BINARY_RSHIFT": ">>",
+}
+"""What the instructions up to Python 3.10 are that compute with two values; newer ones have ``BINARY_OP``."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dynamo_dap.debuggee.code_analysis.instructions import Instruction
+from dynamo_dap.debuggee.code_analysis.instructions import BINARY_OPERATORS, Instruction
 
 ATTRIBUTES, ITEMS, GLOBALS, CELLS = "attributes", "items", "globals", "cells"
 """What a value may depend on, and an effect change, besides single names."""
@@ -207,21 +207,6 @@ def call_unpacking(producer: int, callee: Written, arguments: Sequence[Written])
     return call(producer, callee, [*positional, *named], ())
 
 
-_BINARY = {
-    "BINARY_ADD": "+",
-    "BINARY_SUBTRACT": "-",
-    "BINARY_MULTIPLY": "*",
-    "BINARY_TRUE_DIVIDE": "/",
-    "BINARY_FLOOR_DIVIDE": "//",
-    "BINARY_MODULO": "%",
-    "BINARY_POWER": "**",
-    "BINARY_MATRIX_MULTIPLY": "@",
-    "BINARY_AND": "&",
-    "BINARY_OR": "|",
-    "BINARY_XOR": "^",
-    "BINARY_LSHIFT": "<<",
-    "BINARY_RSHIFT": ">>",
-}
 _UNARY = {"UNARY_NEGATIVE": "-", "UNARY_NOT": "not ", "UNARY_INVERT": "~", "UNARY_POSITIVE": "+"}
 _COMPARISON = re.compile(r"(?:bool\()?([<>=!]=?)\)?$")
 
@@ -269,7 +254,7 @@ def _operation(instruction: Instruction, operands: Sequence[Written]) -> tuple[s
     name = instruction.name
     if name in _UNARY:
         return (_UNARY[name], *atom(operands[0]))
-    symbol = _BINARY.get(name)
+    symbol = BINARY_OPERATORS.get(name)
     if name == "BINARY_OP" and not instruction.text.startswith("[") and not instruction.text.endswith("="):
         symbol = instruction.text
     elif name == "COMPARE_OP" and (match := _COMPARISON.match(instruction.text)):

@@ -12,6 +12,7 @@ import logging
 import secrets
 import socket
 from collections.abc import Callable
+from typing import ClassVar
 
 import msgspec
 
@@ -19,7 +20,7 @@ from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId, Invitation
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.server.loop_connection import LoopConnection
+from dynamo_dap.server.loop_connection import LoopConnection, Unheard
 from dynamo_dap.server.strangers import Strangers, connections_to
 
 _log = logging.getLogger(__name__)
@@ -28,13 +29,15 @@ OnArrival = Callable[[LoopConnection, msgspec.Raw], None]
 """Gets a newcomer's connection, to set its receiver before anything else arrives, and the arguments of its request."""
 
 
-class AgentListener:
+class _Listener:
     """Listens on 127.0.0.1, on a free port, unless told otherwise."""
+
+    who: ClassVar[str]
+    """Who is to come."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Begin to listen. Raises ``OSError`` when the address cannot be had."""
         self._socket = socket.create_server((host, port))
-        self._expected: list[tuple[str, OnArrival, bool]] = []
         self._strangers = Strangers()
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
@@ -43,12 +46,6 @@ class AgentListener:
         """``HOST:PORT``."""
         host, port = self._socket.getsockname()[:2]
         return f"{host}:{port}"
-
-    def expect(self, on_arrival: OnArrival, *, token: str | None = None, repeatedly: bool = False) -> str:
-        """Expect one newcomer, or any number, and return the token to show: a random one, if none is given."""
-        token = token or secrets.token_urlsafe(32)
-        self._expected.append((token, on_arrival, repeatedly))
-        return token
 
     def close(self) -> None:
         """Stop listening; newcomers that have not been recognised are cut off."""
@@ -59,10 +56,33 @@ class AgentListener:
     async def _accept(self) -> None:
         async for connected in connections_to(self._socket):
             try:
-                _Newcomer(connected, self._recognise, self._strangers)
+                self._receive(SocketStream(connected))
             except (OSError, RuntimeError) as error:  # it is gone already, or no thread can be started for it
-                _log.warning("a newcomer on the agent's port is lost: %s", error)
+                _log.warning("a newcomer on the port for %s is lost: %s", self.who, error)
                 connected.close()
+
+    def _receive(self, stream: SocketStream) -> None:
+        """Find out who a newcomer is."""
+        raise NotImplementedError
+
+
+class AgentListener(_Listener):
+    """Where agents come."""
+
+    who = "the agent"
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        super().__init__(host, port)
+        self._expected: list[tuple[str, OnArrival, bool]] = []
+
+    def expect(self, on_arrival: OnArrival, *, token: str | None = None, repeatedly: bool = False) -> str:
+        """Expect one newcomer, or any number, and return the token to show: a random one, if none is given."""
+        token = token or secrets.token_urlsafe(32)
+        self._expected.append((token, on_arrival, repeatedly))
+        return token
+
+    def _receive(self, stream: SocketStream) -> None:
+        _Newcomer(stream, self._recognise, self._strangers)
 
     def _recognise(self, token: str) -> OnArrival | None:
         for index, (expected, on_arrival, repeatedly) in enumerate(self._expected):
@@ -78,13 +98,13 @@ class _Newcomer:
 
     def __init__(
         self,
-        connected: socket.socket,
+        stream: SocketStream,
         recognise: Callable[[str], OnArrival | None],
         strangers: Strangers,
     ) -> None:
         self._recognise = recognise
         self._strangers = strangers
-        self._connection = LoopConnection(SocketStream(connected), "agent", self, is_trusted=False)
+        self._connection = LoopConnection(stream, "agent", self, is_trusted=False)
         strangers.admit(self.cut_off)
 
     def cut_off(self) -> None:
@@ -152,37 +172,24 @@ OnDebugpy = Callable[[LoopConnection, int, "int | None"], None]
 """Gets an authorised connection, the id of its process, and of that one's parent."""
 
 
-class DebugpyListener:
-    """Listens on 127.0.0.1, on a free port."""
+class DebugpyListener(_Listener):
+    """Where debugpy comes."""
+
+    who = "debugpy"
 
     def __init__(self, on_arrival: OnDebugpy) -> None:
+        super().__init__()
         self._on_arrival = on_arrival
-        self._socket = socket.create_server(("127.0.0.1", 0))
         self._token = secrets.token_urlsafe(32)
-        self._strangers = Strangers()
-        self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     @property
     def invitation(self) -> Invitation:
         """What the program has to be told."""
-        host, port = self._socket.getsockname()
-        return Invitation(f"{host}:{port}", self._token)
+        return Invitation(self.address, self._token)
 
-    def close(self) -> None:
-        """Stop listening; newcomers that have not been recognised are cut off."""
-        self._accepting.cancel()
-        self._socket.close()
-        self._strangers.close()
-
-    async def _accept(self) -> None:
-        async for connected in connections_to(self._socket):
-            try:
-                connection = LoopConnection(SocketStream(connected), "debugpy", _Quiet(), is_trusted=False)
-            except (OSError, RuntimeError) as error:  # it is gone already, or no thread can be started for it
-                _log.warning("a newcomer on debugpy's port is lost: %s", error)
-                connected.close()
-                continue
-            self._begin_handshake(connection)
+    def _receive(self, stream: SocketStream) -> None:
+        # What it says before it is asked is about pydevd's own start.
+        self._begin_handshake(LoopConnection(stream, "debugpy", Unheard("debugpy"), is_trusted=False))
 
     def _begin_handshake(self, connection: LoopConnection) -> None:
         handshake = asyncio.get_running_loop().create_task(self._recognise(connection))
@@ -213,19 +220,3 @@ class DebugpyListener:
             raise
         else:
             self._on_arrival(connection, process.pid, process.ppid)
-
-
-class _Quiet:
-    """Receives until the connection has an owner: what is said before is about pydevd's own start."""
-
-    def on_request(self, request: Request) -> None:
-        _log.warning("debugpy asks '%s' before the handshake", request.command)
-
-    def on_event(self, event: Event) -> None:
-        _log.debug("debugpy says '%s' before the handshake", event.event)
-
-    def on_invalid_message(self, problem: str) -> None:
-        _log.warning("debugpy sent an invalid message: %s", problem)
-
-    def on_closed(self, problem: str | None) -> None:
-        """The request in progress fails, which says it all."""
