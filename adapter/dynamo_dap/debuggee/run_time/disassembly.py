@@ -7,8 +7,13 @@ since VS Code's view scrolls endlessly; padding has no instruction and is marked
 from __future__ import annotations
 
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction
-from dynamo_dap.debuggee.run_time.addresses import BadAddress, parsed_address
-from dynamo_dap.debuggee.run_time.generated import ADDRESS_SHIFT, GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.run_time.generated import (
+    ADDRESS_SHIFT,
+    BadAddress,
+    GeneratedCode,
+    GeneratedCodes,
+    parsed_address,
+)
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembledInstruction, DisassembleResponseBody, Source
 
 MAXIMUM_COUNT = 10_000

@@ -20,14 +20,13 @@ from dynamo_dap.debuggee.agent.engine import CachedCalls, Host, RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
-from dynamo_dap.debuggee.run_time.addresses import BadAddress
 from dynamo_dap.debuggee.run_time.cached_calls import CallEntries
 from dynamo_dap.debuggee.run_time.conditions import Conditions
 from dynamo_dap.debuggee.run_time.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.run_time.disassembly import disassemble
-from dynamo_dap.debuggee.run_time.events import new_source
+from dynamo_dap.debuggee.run_time.events import Sink, Source
 from dynamo_dap.debuggee.run_time.frames import GeneratedFrame, UserFrame, listing_source
-from dynamo_dap.debuggee.run_time.generated import CodeGone, GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.run_time.generated import BadAddress, CodeGone, GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBreakpoints
 from dynamo_dap.debuggee.run_time.place import Moment, Place
 from dynamo_dap.debuggee.run_time.plans import Plans
@@ -85,7 +84,7 @@ class RunTimeEngine:
         self._calls = CallEntries(host, cached_calls, self._recorder)
         self._form: str | None = None
         self.codes = GeneratedCodes(self._recorder, lambda: self._form or host.options.listing)
-        self._events = new_source(self, self.codes)
+        self._events = _new_source(self, self.codes)
         self._notifier = Notifier(self._about_to_run, log_exception)
         self._marker_hook = MarkerHook(self._notifier)
         self._instruction_breakpoints = InstructionBreakpoints(self.codes, host.breakpoints)
@@ -412,3 +411,14 @@ def _why(place: Place) -> str | None:
 def _where(place: Place, reason: str) -> str:
     name = place.generated.table[place.index].name
     return f"{reason} in {place.generated.name} at {place.index} {name}"
+
+
+def _new_source(sink: Sink, codes: GeneratedCodes) -> Source:
+    """Return this Python's way of getting events."""
+    if sys.version_info >= (3, 12):
+        from dynamo_dap.debuggee.run_time.monitoring_events import MonitoringEvents
+
+        return MonitoringEvents(sink, codes)
+    from dynamo_dap.debuggee.run_time.trace_events import TraceEvents
+
+    return TraceEvents(sink, codes)

@@ -15,8 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true_python
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
-from dynamo_dap.debuggee.run_time.local_writing import write_local
-from dynamo_dap.debuggee.run_time.slot_writing import write_slot
+from dynamo_dap.debuggee.run_time.writing import write_local, write_slot
 from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, Value, WriteRefused, text_of_raised
 from dynamo_dap.debuggee.values.python_values import present

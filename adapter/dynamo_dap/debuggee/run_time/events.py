@@ -6,11 +6,10 @@ newer. All events come on the thread that runs the code.
 
 from __future__ import annotations
 
-import sys
 from types import CodeType, FrameType
 from typing import Protocol
 
-from dynamo_dap.debuggee.run_time.generated import GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 
 
 class Sink(Protocol):
@@ -52,14 +51,3 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Deliver nothing more and give everything back to the interpreter. Any thread."""
-
-
-def new_source(sink: Sink, codes: GeneratedCodes) -> Source:
-    """Return this Python's way of getting events."""
-    if sys.version_info >= (3, 12):
-        from dynamo_dap.debuggee.run_time.monitoring_events import MonitoringEvents
-
-        return MonitoringEvents(sink, codes)
-    from dynamo_dap.debuggee.run_time.trace_events import TraceEvents
-
-    return TraceEvents(sink, codes)

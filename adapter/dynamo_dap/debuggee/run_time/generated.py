@@ -278,3 +278,19 @@ class GeneratedCodes:
         self._references.pop(key, None)
         self._by_id.pop(key, None)
         self._by_number.pop(number, None)
+
+
+class BadAddress(Exception):
+    """No address of an instruction; the text says why, for a person."""
+
+
+def parsed_address(reference: str) -> int:
+    """Return the address that a memory reference is.
+
+    Raises:
+        BadAddress: it is no number.
+    """
+    try:
+        return int(reference, 0)
+    except ValueError:
+        raise BadAddress(f"{reference!r} is not the address of an instruction") from None

@@ -11,8 +11,14 @@ from collections.abc import Mapping, Sequence
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
 from dynamo_dap.debuggee.agent.conditions import Conditions
-from dynamo_dap.debuggee.run_time.addresses import BadAddress, parsed_address
-from dynamo_dap.debuggee.run_time.generated import ADDRESS_SHIFT, CodeGone, GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.run_time.generated import (
+    ADDRESS_SHIFT,
+    BadAddress,
+    CodeGone,
+    GeneratedCode,
+    GeneratedCodes,
+    parsed_address,
+)
 from dynamo_dap.protocol.contract import LISTING_FORMS
 from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
 

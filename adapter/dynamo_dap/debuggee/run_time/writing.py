@@ -1,13 +1,15 @@
-"""Which slots of the value stack may be changed, and to what.
+"""Writes a frame's local variables, and the slots of its value stack that may be changed. Held thread only.
 
 The interpreter does not check the types of some slots: the list that ``LIST_EXTEND`` extends must be a list, the
 iterator of a loop an iterator, an empty slot empty. A slot may be changed to anything if the instruction that consumes
-it takes any object there, else only to an object of exactly the same type, and never where even that could crash. Held
-thread only.
+it takes any object there, else only to an object of exactly the same type, and never where even that could crash.
 """
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from types import FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.data_flow import Expression
@@ -16,6 +18,19 @@ from dynamo_dap.debuggee.run_time.frame_memory import LayoutUnknown, write_slot_
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
 from dynamo_dap.debuggee.torch_internals.frame_value_stack import is_null
 from dynamo_dap.debuggee.values.model import WriteRefused
+
+
+def write_local(frame: FrameType, name: str, value: Any) -> None:
+    """Set the local variable or cell ``name`` of ``frame``, which must have one of that name."""
+    if sys.version_info >= (3, 13):
+        # PEP 667: f_locals writes through.
+        frame.f_locals[name] = value
+        return
+    # f_locals is a copy, made anew at each look; the interpreter carries over what is changed in the last one.
+    copy = frame.f_locals
+    copy[name] = value
+    ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
 
 _TAKES_ANY_OBJECT = frozenset(
     {
