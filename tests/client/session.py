@@ -253,6 +253,7 @@ class Session:
         self._terminal_programs: list[subprocess.Popen[bytes]] = []
         self._beginning: PendingResponse | None = None
         self._last_stop: Stop | None = None
+        self._with_breakpoints: set[Path] = set()
         self._closed = False
         self._proof_of_access = {"accessToken": self.mark} if transport == "tcp" else {}
         if transport == "stdio":
@@ -317,6 +318,7 @@ class Session:
             place if isinstance(place, SourceBreakpoint) else SourceBreakpoint(line=fixture.line(place), **options)
             for place in places
         ]
+        self._with_breakpoints.add(fixture.path)
         answered = self.client.set_breakpoints(fixture.path, breakpoints)
         assert len(answered) == len(breakpoints), f"{len(breakpoints)} breakpoints set, {len(answered)} answered"
         return answered
@@ -385,6 +387,12 @@ class Session:
         """Continue, with no further stop, to the program's end; return its exit code."""
         self.resume()
         return self.wait_for_exit()
+
+    def finish(self) -> int:
+        """Take every breakpoint on a line away and continue to the program's end; return its exit code."""
+        for path in self._with_breakpoints:
+            self.client.set_breakpoints(path, [])
+        return self.run_to_end()
 
     # -- bare requests ---------------------------------------------------------------------------------------------
 

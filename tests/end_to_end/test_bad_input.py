@@ -115,7 +115,7 @@ def test_requests_with_stale_or_wrong_references(session: Session) -> None:
     ):
         session.refusal(command, arguments)
     assert next_stop.frame["Locals"]["z"].text.startswith("Tensor")
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
 
 
 def test_requests_that_need_a_stop_while_running(session: Session) -> None:
@@ -245,6 +245,7 @@ def test_columns_and_lines_that_count_from_zero(session: Session) -> None:
         assert answer["breakpoints"][0]["line"] == line - 1
     stop = session.wait_for_stop("breakpoint")
     assert stop.frame.line == line - 1
+    session.request("setBreakpoints", {"source": {"path": str(FIXTURES / "basic.py")}, "breakpoints": []})
     assert session.run_to_end() == 0
 
 

@@ -91,7 +91,7 @@ def test_restart_runs_the_program_again_with_its_breakpoints(session: Session) -
     assert len(_process_ids(session)) == len(before) + 1
     assert stop.frame["Locals"]["x"].text.startswith("Tensor")
     assert session.output("stdout") == ""
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
     assert "result 87.0" in session.output("stdout")
 
 

@@ -97,7 +97,7 @@ def test_the_debug_console_has_the_comptime_api(session: Session) -> None:
     frame.evaluate("saved = 1 + 1", context="repl")
     assert frame.evaluate("saved", context="repl").text == "2"
     assert frame.evaluate("ctx.graph()", context="repl").text
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
     assert session.output("stdout") == "result 87.0\nagain 87.0\n", (
         "what the console prints is not the program's output"
     )
@@ -131,7 +131,7 @@ def test_completions(session: Session) -> None:
         "nn": "module",
         "Tensor": "class",
     }
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
 
 
 def test_an_evaluation_that_does_not_end_is_ended(session: Session) -> None:
@@ -147,4 +147,4 @@ def test_an_evaluation_that_does_not_end_is_ended(session: Session) -> None:
     session.request("cancel", {"requestId": request["seq"]})
     session.timeline.wait_until(lambda: pending.has_failed, "answer to the cancelled evaluation")
     assert stop.frame.evaluate("x.shape[1]").text == "4", "the session goes on"
-    assert session.run_to_end() == 0
+    assert session.finish() == 0

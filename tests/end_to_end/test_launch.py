@@ -199,7 +199,7 @@ def test_a_breakpoint_in_a_terminal_and_over_tcp(new_session: NewSession) -> Non
     session.launch("basic", "first", console="integratedTerminal")
     stop = session.wait_for_stop("breakpoint", at="first")
     assert "x" in stop.frame["Locals"]
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
     assert "result 87.0" in session.terminal_output
 
 

@@ -50,7 +50,7 @@ def test_pause_on_restart_hits_again(session: Session) -> None:
 
 
 def test_recompiles_are_new_compiles(session: Session) -> None:
-    """Each recompile traces again: the breakpoint is hit with another compile id, and the cache hit does not stop."""
+    """Each recompile traces again: the breakpoint is hit with another compile id; in a cached call with that one's."""
     session.launch("recompiles", "mode")
     identities = []
     modes = []
@@ -59,7 +59,8 @@ def test_recompiles_are_new_compiles(session: Session) -> None:
         identities.append(stop.frame["Compile"].texts())
         modes.append(stop.frame["Locals"]["mode"].text)
         session.resume()
-    assert session.wait_for_exit() == 0
+    assert session.wait_for_stop("breakpoint", at="mode").description == "Call 6 of select [0/0]"
+    assert session.run_to_end() == 0
     assert [mode.split()[0] for mode in modes] == ["'double'", "5", "'other'", "'other'", "'double'"]
     ids = [next(text for name, text in one.items() if "id" in name.lower()) for one in identities]
     assert len(set(ids)) == 5, ids

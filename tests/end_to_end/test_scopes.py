@@ -44,7 +44,7 @@ def test_scopes_and_a_tensor(session: Session) -> None:
     compile_facts = stop.frame["Compile"].texts()
     assert "0/0" in str(compile_facts)
     assert "eager" in str(compile_facts)
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
 
 
 def _all_below(tree: Tree, depth: int) -> list[Tree]:
@@ -67,7 +67,7 @@ def test_what_cannot_be_set_is_marked_and_refused_with_a_reason(session: Session
     assert session.refusal("setVariable", write).startswith("'z' is read-only: what can be set are")
     write = {"frameId": stop.frame.data.id, "expression": "z", "value": "x"}
     assert session.refusal("setExpression", write).startswith("nothing can be assigned in this frame: what can be set")
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
 
 
 def test_containers_are_trees(session: Session) -> None:

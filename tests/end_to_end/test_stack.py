@@ -39,7 +39,7 @@ def test_columns_are_those_of_the_expression(session: Session) -> None:
     call = caller.data
     assert call.end_column is not None
     assert lines[call.line - 1][call.column - 1 : call.end_column - 1] == "scale(z, 2)"
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
 
 
 def test_paging(session: Session) -> None:
@@ -58,7 +58,7 @@ def test_paging(session: Session) -> None:
     torch_frames = [frame for frame in everything.stack_frames if frame.source and "torch" in (frame.source.path or "")]
     assert all(frame.presentation_hint == "subtle" for frame in torch_frames)
     assert session.client.stack_trace(stop.thread_id, start=total + 5, levels=3).stack_frames == []
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
 
 
 def test_modules_by_qualified_names(session: Session) -> None:

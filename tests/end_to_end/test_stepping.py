@@ -29,7 +29,7 @@ def test_over_in_and_out_of_a_call(session: Session) -> None:
     # Nothing more is traced: on in ordinary Python, where the result of the call is to be stored yet.
     session.next(at="eager_call")
     session.next(at="print")
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
     assert session.output("stdout") == "result 87.0\nagain 87.0\n"
 
 
@@ -57,7 +57,7 @@ def test_by_instruction(session: Session) -> None:
     assert (stop.frame.name, stop.marker) == ("compute", "call"), "just after the call, before its result is stored"
     assert _depth(stop) == 1
     session.set_breakpoints("basic")
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
 
 
 def test_a_loop_line_by_line(session: Session) -> None:

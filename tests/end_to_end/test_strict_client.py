@@ -94,7 +94,9 @@ def strict(tmp_path: Path) -> Iterator[Strict]:
 
 
 def test_a_session_through_eager_compile_time_and_run_time_stops(strict: Strict) -> None:
-    strict.begin("call", "fn2")
+    strict.begin(
+        "call", "fn2", cachedCalls="generated"
+    )  # so that the step into the second call is one into generated code
     marker, names = strict.stop()
     assert (marker, names["a"]) == ("call", "0")
     marker, names = strict.go("continue")

@@ -70,7 +70,7 @@ def test_a_session_from_breakpoint_to_end(environment: dict[str, str]) -> None:
             f"--break=fixtures/basic.py:{line}",
             *commands("where", "locals", "stepi", "stepi", "stack", "next", "print doubled.shape[0] + 1"),
             *commands("expand doubled", "scopes", "graph", "guards", "out", "list", "up", "print y.requires_grad"),
-            *commands("continue"),
+            *commands("continue", "print tensor.sum().item()", "continue"),
         ],
         environment,
     )
@@ -111,6 +111,8 @@ def test_a_session_from_breakpoint_to_end(environment: dict[str, str]) -> None:
         "True",
         "(dynamo) continue",
         "result 87.0",
+        "Paused on breakpoint in call 2 of compute, served by cache entry 0/0",
+        "36.0",
         "again 87.0",
         "exit code 0",
     )
