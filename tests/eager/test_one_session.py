@@ -32,7 +32,7 @@ def test_every_breakpoint_is_hit_in_tracing_or_in_eager_code(session: Session) -
     with launching(session, LOOP):
         assert all(one.verified for one in session.set_breakpoints(LOOP, *places))
     hit = []
-    for _ in range(9):
+    for _ in range(19):
         stop = session.wait_for_stop("breakpoint")
         hit.append(stop.marker)
         assert stop.frames[-1].name == "<module>"
@@ -42,7 +42,7 @@ def test_every_breakpoint_is_hit_in_tracing_or_in_eager_code(session: Session) -
         if stop.marker == "loop1":
             assert stop.frame["Locals"]["i"].text == str(hit.count("loop1") - 1)
         session.resume()
-    assert hit == ["module", "loop1", "fn1", "helper", "fn2", "fn4", "fn5", "loop1", "loop1"]
+    assert hit == ["module", *["loop1", "fn1", "helper", "fn2", "fn4", "fn5"] * 3], "in every call"
     assert session.wait_for_exit() == 0
 
 
@@ -91,7 +91,7 @@ def test_step_out_of_the_outermost_traced_function_lands_on_the_eager_line(sessi
     stop = session.step_out(at="first")
     assert names(stop) == ["main", "<module>"]
     session.next(at="second")
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
 
 
 def test_continue_from_a_trace_gives_up_the_eager_step(session: Session) -> None:
@@ -115,14 +115,16 @@ def test_a_step_in_that_finds_nothing_to_trace_steps_over(session: Session) -> N
     assert session.run_to_end() == 0
 
 
-def test_a_step_in_lands_in_generated_code_and_comes_back(session: Session) -> None:
-    with launching(session, LOOP):
+@pytest.mark.parametrize(("option", "expected"), [("replay", "fn"), ("generated", "fn (generated #0)")])
+def test_a_step_into_a_cached_call_and_back(session: Session, option: str, expected: str) -> None:
+    """``replay`` is the default: the step ends in the function as the user wrote it."""
+    with launching(session, LOOP, cachedCalls=option):
         session.set_breakpoints(LOOP, "call")
     session.wait_for_stop("breakpoint", at="call")
     session.go_on(at="call")
     session.resume("stepIn")
     stop = session.wait_for_stop("step")
-    assert "generated" in stop.frame.name
+    assert stop.frame.name == expected
     assert [name for name in names(stop) if name in ("loop", "<module>")] == ["loop", "<module>"]
     session.set_breakpoints(LOOP)
     assert session.run_to_end() == 0
@@ -181,7 +183,7 @@ def test_without_debugpy_the_session_says_so_and_goes_on(session: Session, tmp_p
     assert "broken on purpose" in session.output("important")
     assert [one.verified for one in answered] == [True, True]
     session.wait_for_stop("breakpoint", at="fn1")
-    assert session.run_to_end() == 0
+    assert session.finish() == 0
 
 
 def test_a_debugpy_that_dies_leaves_the_session_to_the_agent(session: Session, tmp_path: Any) -> None:
@@ -201,4 +203,4 @@ def test_a_debugpy_that_dies_leaves_the_session_to_the_agent(session: Session, t
         session.set_breakpoints(program, "fn1")
     session.wait_for_stop("breakpoint", at="fn1")
     assert "no longer debugged" in session.output("important")
-    assert session.run_to_end() == 0
+    assert session.finish() == 0

@@ -69,11 +69,11 @@ def test_every_hit_of_many_threads_is_told(session: Session) -> None:
     executed = json.loads(session.output("stdout"))
     assert hits.slowest < ANSWER_SECONDS
     assert executed["eager"] == THREADS * ROUNDS == executed["broken"] - 1
-    assert hits.counted.pop("broken") >= 1, "the main thread's call stops while Dynamo traces the line, too"
+    # Every call stops where Dynamo traces it, or traces it once more since the cache serves it.
     assert hits.counted == {
         "eager": executed["eager"],
-        "traced": executed["traced"],
-        "broken generated": executed["broken"],
+        "traced": executed["eager"],
+        "broken": executed["broken"],
     }
     assert session.output("stderr") == ""
 

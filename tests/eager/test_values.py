@@ -28,7 +28,8 @@ def shown(tree: Tree) -> dict[str, object]:
 
 
 def test_a_value_looks_the_same_in_ordinary_code_in_a_trace_and_in_generated_code(session: Session) -> None:
-    session.launch(SAME, "call", "traced", **DEFAULT)
+    # With the option a step into the second call is one into generated code.
+    session.launch(SAME, "call", "traced", **DEFAULT, cachedCalls="generated")
     eager = session.wait_for_stop("breakpoint", at="call").frame["Locals"]
     names = ("x", "weight", "layer", "xs", "table", "batch", "outputs", "long", "half")
     in_eager = {name: shown(eager[name]) for name in names}
@@ -178,7 +179,8 @@ def test_a_program_without_torch_does_not_import_it(session: Session, tmp_path: 
 
 @pytest.mark.parametrize("mode", ["both", "compile-time", "run-time"])
 def test_without_a_frame_the_programs_globals_are_meant(session: Session, mode: str) -> None:
-    session.launch(SAME, "call", "traced", eager=True, mode=mode)
+    # With the option a step into the second call is one into generated code.
+    session.launch(SAME, "call", "traced", eager=True, mode=mode, cachedCalls="generated")
     session.wait_for_stop("breakpoint", at="call")
     check_globals(session, "ordinary code")
     if mode != "run-time":
