@@ -12,6 +12,7 @@ import torch
 
 from dynamo_dap.protocol.types import FunctionBreakpoint, SourceBreakpoint
 from tests.client import Fixture, Session
+from tests.client.free_program import FreeProgram
 
 TRAINING = """
 import torch
@@ -262,3 +263,43 @@ def test_conditions_on_plain_values_stop_in_their_calls_alone(session: Session, 
     for number in range(36, 40):
         assert session.go_on(at="sum").frame.evaluate("x[0].item()").text == f"{number}.0"
     assert session.run_to_end() == 0
+
+
+ATTACHED_LATE = """
+import dynamo_dap
+import torch
+
+def inner(x):
+    y = x * 3  # @inner
+    return y
+
+def outer(x):
+    return inner(x).sum()  # @outer
+
+compiled = torch.compile(outer, backend="eager")
+compiled(torch.ones(3))
+host, port = dynamo_dap.listen(("127.0.0.1", 0))
+print(f"listening on {host}:{port}", flush=True)
+dynamo_dap.wait_for_client()
+for number in range(3):
+    compiled(torch.ones(3) * number)
+print("done", flush=True)
+"""
+
+
+def test_what_was_compiled_before_the_session_is_stopped_in(session: Session, tmp_path: Path) -> None:
+    """Nobody noted which lines it was traced from: its first call tells."""
+    program = program_of(ATTACHED_LATE, tmp_path)
+    listening = FreeProgram(program.path)
+    try:
+        host, port = listening.address()
+        with session.configuring("attach", {"connect": {"host": host, "port": port}}):
+            session.set_breakpoints(program, "inner")
+        for number in range(3):
+            stop = session.wait_for_stop("breakpoint", at="inner")
+            assert stop.description == "A cached call of outer [0/0]"
+            assert stop.frame.evaluate("x.tolist()").text == shown([float(number)] * 3)
+            session.resume()
+        assert listening.wait_for_line("done")
+    finally:
+        listening.end()
