@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import copy
 import dis
+import gc
 import random
 import re
 import types
@@ -115,6 +116,8 @@ def observe(
         CleanupManager.count - cleanups,
         repr(pgo.get_code_state()),
     )
+    # torch drops the guards of what dies; what dies in a cycle would do so at some time that nobody knows.
+    gc.collect()
     for code in dict.fromkeys(codes):
         for entry in torch._dynamo.eval_frame._debug_get_cache_entry_list(code):
             seen.guards.append(normalised(f"{code.co_name}: {entry.guard_manager}"))
