@@ -8,6 +8,7 @@ the process.
 from __future__ import annotations
 
 import enum
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -65,7 +66,8 @@ class Family:
 
 
 _families: dict[type | str, Family] = {}
-_found: dict[type, Family] = {}
+_found: dict[int, tuple[weakref.ref[type], Family]] = {}
+"""By ``id`` of the type, which is not kept alive: guards of Dynamo end with the classes that they are about."""
 
 
 def family_for(*types: type | str) -> Callable[[type[Family]], type[Family]]:
@@ -83,17 +85,13 @@ def family_for(*types: type | str) -> Callable[[type[Family]], type[Family]]:
 def family_of(value: object) -> Family:
     """Return the family of the value's type, chosen along its method resolution order."""
     cls = type(value)
-    family = _found.get(cls)
-    if family is None:
-        family = _find(cls)
-        if len(_found) > _REMEMBERED:
-            _found.clear()
-        _found[cls] = family
+    key = id(cls)
+    known = _found.get(key)
+    if known is not None and known[0]() is cls:
+        return known[1]
+    family = _find(cls)
+    _found[key] = (weakref.ref(cls, lambda _: _found.pop(key, None)), family)
     return family
-
-
-_REMEMBERED = 2_000
-"""Types whose family is remembered; a program that makes classes without end must not fill the memory."""
 
 
 def _find(cls: type) -> Family:
