@@ -303,3 +303,103 @@ def test_what_was_compiled_before_the_session_is_stopped_in(session: Session, tm
         assert listening.wait_for_line("done")
     finally:
         listening.end()
+
+
+TWO_ENTRIES = """
+import torch
+
+@torch.compile(backend="eager")
+def chosen(x, flag):
+    if flag:
+        return x + 1
+    return x + 2  # @other
+
+x = torch.ones(2)
+for flag in (True, False, True, True, True, False):
+    chosen(x, flag)
+print("done")
+"""
+
+
+def test_calls_of_all_cache_entries_are_counted(session: Session, tmp_path: Path) -> None:
+    """Those as well that come to no breakpoint, which nobody looks at any more once that is known."""
+    session.launch(program_of(TWO_ENTRIES, tmp_path), "other")
+    assert session.wait_for_stop("breakpoint", at="other").description == "Tracing chosen [0/1]"
+    assert session.go_on(at="other").description == "Call 6 of chosen [0/1]"
+    assert session.run_to_end() == 0
+
+
+NOTHING_ARMED = """
+import torch
+
+@torch.compile(backend="eager")
+def function(x):
+    return x + 1  # @body
+
+x = torch.ones(2)
+function(x)
+breakpoint()
+function(x)  # @second
+print("done")
+"""
+
+
+def test_a_step_goes_into_a_call_that_was_compiled_unwatched(session: Session, tmp_path: Path) -> None:
+    """Nobody was told when the first call was compiled and ran: nothing was armed then."""
+    program = program_of(NOTHING_ARMED, tmp_path)
+    session.launch(program)
+    stop = session.wait_for_stop()
+    while stop.marker != "second":
+        stop = session.next()
+    assert session.step_in(at="body").description == "A cached call of function [0/0]"
+    assert session.run_to_end() == 0
+
+
+LEFT = """
+import time
+import dynamo_dap
+import torch
+
+ran = 0
+
+def backend(graph, inputs):
+    def run(*arguments):
+        global ran
+        ran += 1
+        return graph.forward(*arguments)
+    return run
+
+def inner(x):
+    return x + 1  # @inner
+
+@torch.compile(backend=backend)
+def outer(x):
+    return inner(x) * 2
+
+outer(torch.ones(3))
+host, port = dynamo_dap.listen(("127.0.0.1", 0))
+print(f"listening on {host}:{port}", flush=True)
+dynamo_dap.wait_for_client()
+before = ran
+deadline = time.monotonic() + 60
+while ran < before + 3 and time.monotonic() < deadline:
+    outer(torch.ones(3))
+    time.sleep(0.05)
+print("compiled code ran again", ran == before + 3, len(torch._dynamo.utils.counters["frames"]), flush=True)
+"""
+
+
+def test_what_ran_as_python_is_as_before_when_the_client_has_gone(session: Session, tmp_path: Path) -> None:
+    program = program_of(LEFT, tmp_path)
+    listening = FreeProgram(program.path)
+    try:
+        host, port = listening.address()
+        # The option is what is tested.
+        with session.configuring("attach", {"connect": {"host": host, "port": port}, "cachedCalls": "eager"}):
+            session.set_breakpoints(program, "inner")
+        assert session.wait_for_stop("breakpoint", at="inner").frame["Locals"]["x"].text.startswith("Tensor f32[3]")
+        assert "outer runs as ordinary Python" in session.output("important")
+        session.disconnect()
+        assert listening.wait_for_line("compiled code ran again").startswith("compiled code ran again True")
+    finally:
+        listening.end()

@@ -262,6 +262,9 @@ class CachedCalls(Protocol):
     def release(self) -> None:
         """No call need stop any more. Any thread."""
 
+    def are_traced(self) -> bool:
+        """Whether such calls stop by being traced (``stop_in``); if not, ``prepare`` does all there is to do."""
+
     def wants_step(self, step: Step) -> bool:
         """Whether a step in progress may end in such a call."""
 

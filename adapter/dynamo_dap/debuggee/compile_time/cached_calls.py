@@ -53,7 +53,7 @@ class ReplayedCalls:
         breakpoints = self._host.breakpoints
         for path, traced in lines.items():
             armed = breakpoints.lines_in(path)
-            if armed and any(line in traced and any(map(is_for_every_call, armed[line])) for line in armed):
+            if armed and any(one.mode is None for line in armed.keys() & traced for one in armed[line]):
                 return True
         names = {_bare(name) for name in functions}
         if any(_bare(entry.name) in names for entry in breakpoints.functions):
@@ -77,18 +77,18 @@ class ReplayedCalls:
         while self._as_python:
             run_as_python(self._as_python.popitem()[1], wanted=False)
 
+    def are_traced(self) -> bool:
+        """See ``CachedCalls``."""
+        options = self._host.options
+        return RETRACING.problem is None and options.compile_time and options.cached_calls == REPLAY
+
     def wants_step(self, step: Step) -> bool:
         """See ``CachedCalls``: one that began in generated code stays in generated code."""
-        options = self._host.options
-        can = RETRACING.problem is None and options.compile_time and options.cached_calls == REPLAY
-        return can and step.engine != RUN_TIME
+        return step.engine != RUN_TIME
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         """See ``CachedCalls``."""
-        host = self._host
-        version = host.breakpoints.version
-        if host.options.cached_calls != REPLAY:
-            return known or TracedCall(version)
+        version = self._host.breakpoints.version
         if isinstance(known, TracedCall) and known.version == version and self._is_surely_passed(call, known):
             return known
         outer, self._thread.traced = getattr(self._thread, "traced", None), TracedCall(version)
@@ -155,11 +155,6 @@ class TracedCall:
 
 def _bare(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def is_for_every_call(breakpoint: object) -> bool:
-    """Whether a line breakpoint is for calls that the cache serves as well: it was set for no mode."""
-    return getattr(breakpoint, "mode", COMPILE_TIME) is None
 
 
 def applies_here(mode: str | None) -> bool:

@@ -6,6 +6,7 @@ now has been stopped in already. One ``CallEntries`` for each engine; its decisi
 
 from __future__ import annotations
 
+import threading
 import types
 
 from dynamo_dap.debuggee.agent.engine import CachedCalls, Host
@@ -26,19 +27,28 @@ class CallEntries:
         self._recorder = recorder
         self._counts: dict[int, int] = {}
         """Calls by ``id`` of the code that was compiled, for functions whose first call was seen."""
+        self._thread = threading.local()
+        """``number``: which call of its function the code runs that is about to begin; see ``_count``."""
         self._are_wanted = False
 
     def arm(self) -> bool:
         """Take note of what is armed now; return whether any cached call may have to stop. Any thread."""
         wanted = self._cached_calls is not None and self._cached_calls.are_wanted()
-        if wanted and not self._are_wanted:
-            # Nobody was told of calls until now: what was compiled has run, and the calls were not counted.
-            self._recorder.forget_compiled()
-            self._counts.clear()
-        elif self._are_wanted and not wanted and self._cached_calls is not None:
+        if self._are_wanted and not wanted and self._cached_calls is not None:
             self._cached_calls.release()
         self._are_wanted = wanted
         return wanted
+
+    def forget(self) -> None:
+        """Calls are told from now on, and were not until now: what was compiled has run, nothing was counted."""
+        self._recorder.forget_compiled()
+        self._counts.clear()
+
+    def close(self) -> None:
+        """Leave every function as it was: the client is gone. Any thread."""
+        self._are_wanted = False
+        if self._cached_calls is not None:
+            self._cached_calls.release()
 
     def may_stop(self, generated: GeneratedCode) -> bool:
         """Whether calls that run ``generated`` may have to stop: something is armed in what they run."""
@@ -59,13 +69,18 @@ class CallEntries:
                 self._cached_calls.prepare(original, may_stop=generated.may_stop)
         return generated.may_stop
 
+    def about_to_run(self, generated: GeneratedCode) -> None:
+        """Count the call for which ``generated`` is about to run on this thread."""
+        original = generated.original
+        self._thread.number = None if original is None else self._count(generated, original)
+
     def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:
         """Have the call stopped that begins to run ``generated`` in ``frame``, if the cache serves it."""
         cached_calls = self._cached_calls
         original = generated.original
-        if cached_calls is None or original is None:
+        number: int | None = getattr(self._thread, "number", None)
+        if cached_calls is None or not cached_calls.are_traced() or original is None:
             return
-        number = self._count(generated, original)
         if number == 0 or generated.cannot_be_stopped:
             return
         step = self._host.steps.current()

@@ -110,6 +110,8 @@ class RunTimeEngine:
         if self._host.options.run_time or wants.cached_calls:
             self._recorder.install()
         if wants.notification:
+            if not self._notifier.is_installed:
+                self._calls.forget()
             self._notifier.install()
         else:
             self._notifier.remove()
@@ -166,6 +168,7 @@ class RunTimeEngine:
     def close(self) -> None:
         """Take the hooks out. Any thread."""
         self._wants = _Wants()
+        self._calls.close()
         if NOTIFICATION.problem is not None:
             return
         self._notifier.remove()
@@ -184,6 +187,7 @@ class RunTimeEngine:
             return
         self._drop_step_that_ran_off()
         generated = self.codes.meet(code)
+        self._calls.about_to_run(generated)
         if self._wants.breakpoints:
             for changed in self._lines.update():
                 self._host.breakpoint_changed(changed)

@@ -185,7 +185,7 @@ def _silent_logs() -> Iterator[None]:
     def of_others(record: logging.LogRecord) -> bool:
         return record.thread != thread or not record.name.startswith("torch")
 
-    loggers = [logging.root, *(each for each in logging.root.manager.loggerDict.values())]
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
     handlers = {
         handler
         for logger in loggers
@@ -193,8 +193,9 @@ def _silent_logs() -> Iterator[None]:
         for handler in logger.handlers
     }
     structured: Any = sys.modules.get("torch._logging.structured")
-    interned = getattr(structured, "INTERN_TABLE", None)
-    known = dict(interned) if isinstance(interned, dict) else {}
+    # A file's name is written to a structured trace once, with the number that stands for it from then on.
+    interned: dict[str, int] = getattr(structured, "INTERN_TABLE", {})
+    known = set(interned)
     for handler in handlers:
         handler.addFilter(of_others)
     try:
@@ -202,10 +203,8 @@ def _silent_logs() -> Iterator[None]:
     finally:
         for handler in handlers:
             handler.removeFilter(of_others)
-        if isinstance(interned, dict) and len(interned) != len(known):
-            # A file's name is written to a structured trace once, with the number that stands for it from then on.
-            for name in [name for name in interned if name not in known]:
-                del interned[name]
+        for name in [name for name in interned if name not in known]:
+            del interned[name]
 
 
 @contextlib.contextmanager
