@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
+import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torch._dynamo import bytecode_transformation
 
+from tests.compile_time import programs
 from tests.compile_time.observation import Observation, observe
 from tests.compile_time.programs import PROGRAMS, containers, dynamic_shapes, modules, objects
 from tests.compile_time.watching import EachLine, Looker, Watcher
@@ -40,6 +45,19 @@ def untouched(program: Program) -> Observation:
     first, second = observe(program), observe(program)
     assert_same(first, second)
     return second
+
+
+def test_runs_are_alike_whatever_torch_has_numbered_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program has globals of its own: torch makes names with numbers global, and no two may be the same."""
+    spec = importlib.util.spec_from_file_location("programs_again", programs.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    again = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, again.__name__, again)
+    spec.loader.exec_module(again)
+    observe(programs.rare_values)
+    monkeypatch.setattr(bytecode_transformation, "_unique_id_counter", itertools.count(960))
+    assert_same(observe(again.rare_values), observe(again.rare_values))
 
 
 @BY_NAME
