@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import CodeType
 
 import pytest
 
 pytest.importorskip("torch")
 
 import torch
+from torch._C._dynamo import eval_frame
 from torch._C._dynamo.eval_frame import get_bytecode_debugger_callback
+
+_marked: list[CodeType] = []
+"""Generated code with a breakpoint marker. torch keeps its address for all time, and starts its own debugger around
+whatever code has that address: no other code may ever come to have it."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _marked_code_is_kept() -> Iterator[None]:
+    register: Callable[[CodeType], None] | None = getattr(eval_frame, "register_breakpoint_code", None)
+    with pytest.MonkeyPatch.context() as patch:
+        if register is not None:
+            patch.setattr(eval_frame, "register_breakpoint_code", lambda code: (_marked.append(code), register(code)))
+        yield
 
 
 @pytest.fixture(autouse=True)

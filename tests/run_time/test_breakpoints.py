@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.run_time.frames import listing_source
+from dynamo_dap.debuggee.torch_internals.generated_code import has_marker
 from dynamo_dap.protocol.contract import LISTING_FORMS
 from dynamo_dap.protocol.types import FunctionBreakpoint, InstructionBreakpoint, SourceBreakpoint
 from tests.run_time.in_process import Recorder, ScriptedHost, SeenStop, debugging
@@ -357,6 +360,18 @@ def test_the_marker_stops_here_and_not_in_torchs_terminal_debugger(mode: str, mo
             assert function(torch.ones(2)).tolist() == [4.0, 4.0]
     title = "torch._dynamo.bytecode_debugger.breakpoint()"
     assert record.seen == [("breakpoint", title, f"Paused on {title}")] * 2
+
+
+def test_marked_code_is_kept_because_torch_knows_it_by_its_address() -> None:
+    function = compiled(programs.marked)
+    with debugging(Recorder()) as host:
+        function(torch.ones(2))
+        marked = [weakref.ref(generated.code) for generated in host.engine.codes if has_marker(generated.code)]
+    assert marked
+    del function, host
+    torch._dynamo.reset()
+    gc.collect()
+    assert all(code() is not None for code in marked)
 
 
 def test_without_a_client_the_marker_is_torchs_again(monkeypatch: pytest.MonkeyPatch) -> None:
