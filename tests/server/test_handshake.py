@@ -98,13 +98,15 @@ def test_an_agent_that_misbehaves_is_told(session: Session, tmp_path: Path, beha
     [
         (None, "has no torch"),
         ("1.13.1+cu117", "has no torch.compile"),
-        ("2.0.0", None),
+        ("2.0.0", "torch 2.12 and newer are supported"),
+        ("2.11.1", "a feature that is off for what it lacks says so"),
+        ("2.12.0", None),
         ("2.13.0+cpu", None),
         ("3.0.0.dev1", None),
         ("a build of ours", None),
     ],
 )
-def test_a_torch_that_cannot_compile_is_told(version: str | None, said: str | None) -> None:
+def test_a_torch_that_is_not_supported_is_told(version: str | None, said: str | None) -> None:
     warning = version_warning(ProcessInformation(executable="/env/python", torch_version=version))
     assert (warning is None) == (said is None)
     if said is not None:

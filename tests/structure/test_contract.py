@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from dynamo_dap.protocol import contract
-from tests.structure.sources import ADAPTER, adapter_modules
+from dynamo_dap.server.debuggee import OLDEST_SUPPORTED
+from tests.structure.sources import ADAPTER, ROOT, adapter_modules
 
 _CONTRACT = ADAPTER / "dynamo_dap" / "protocol" / "contract.py"
 _OURS = re.compile(r"\bdynamo[A-Z]\w*|\bDYNAMO_DAP_[A-Z_]+")
@@ -56,3 +57,9 @@ def test_private_names_and_numbers_are_written_once() -> None:
 def test_the_check_sees_one_that_is_written_out(text: str) -> None:
     assert len(list(_written_out(ast.parse(text)))) == 1
     assert list(_written_out(ast.parse('"""dynamoAuthorize"""\nrefuse(error_id=ErrorId.CANCELLED)'))) == []
+
+
+def test_one_oldest_torch_everywhere() -> None:
+    oldest = ".".join(map(str, OLDEST_SUPPORTED))
+    assert f'torch = ["torch>={oldest}"]' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f"torch {oldest} and newer, are supported" in (ROOT / "README.md").read_text(encoding="utf-8")

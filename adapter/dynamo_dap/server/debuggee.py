@@ -392,7 +392,9 @@ class Debuggee:
         task.add_done_callback(self._tasks.discard)
 
 
-_OLDEST = (2, 0)
+OLDEST_SUPPORTED = (2, 12)
+"""Older torch is debugged as far as its internals are found: each feature looks for what it needs."""
+_FIRST_WITH_DYNAMO = (2, 0)
 
 
 def version_warning(information: ProcessInformation) -> str | None:
@@ -404,9 +406,16 @@ def version_warning(information: ProcessInformation) -> str | None:
             'Set "python" in the configuration to the interpreter that has torch.'
         )
     found = re.match(r"(\d+)\.(\d+)", information.torch_version)
-    if found is not None and (int(found[1]), int(found[2])) < _OLDEST:
+    version = (int(found[1]), int(found[2])) if found is not None else OLDEST_SUPPORTED
+    if version < _FIRST_WITH_DYNAMO:
         return (
             f"{python} has torch {information.torch_version}, which has no torch.compile: the program runs, but "
             "nothing will be traced or compiled in it. Dynamo came with torch 2.0; use a newer torch."
+        )
+    if version < OLDEST_SUPPORTED:
+        oldest = ".".join(map(str, OLDEST_SUPPORTED))
+        return (
+            f"{python} has torch {information.torch_version}, and torch {oldest} and newer are supported. What the "
+            "debugger needs is looked for in this torch; a feature that is off for what it lacks says so."
         )
     return None
