@@ -289,6 +289,34 @@ def test_ctrl_c_pauses_the_program(environment: dict[str, str]) -> None:
     assert terminal.close() == 0
 
 
+def test_generated_code_is_patched(environment: dict[str, str]) -> None:
+    store = f"fixtures/patched_code.py:{Fixture('patched_code').line('store')}"
+    arguments = [
+        "fixtures/patched_code.py",
+        "--mode",
+        "run-time",
+        f"--break={store}",
+        "--command",
+        "listing instructions",
+    ]
+    constant = re.search(r"(\d+) +\d+ +LOAD_CONST +3 ", run(arguments, environment).stdout)
+    assert constant is not None
+    patches = commands(
+        f"patch {constant[1]}: NOP", f"patch {constant[1]}: LOAD_CONST 30", "continue", "unpatch", "unpatch"
+    )
+    ran = run([*arguments, *patches, *commands("delete", "continue")], environment)
+    in_order(
+        ran.stdout,
+        "the stack would underflow",
+        "from the next call on: LOAD_CONST 30 (Dynamo generated LOAD_CONST 3)",
+        "record (generated #1: #0 patched)",
+        "[patched, was LOAD_CONST 3]",
+        "1 patched instruction taken back",
+        "0 patched instructions taken back",
+        "stored [3, 30, 3, 3]",
+    )
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the demo steps over Python 3.11's instructions, one by one")
 def test_the_demo_shows_a_session(environment: dict[str, str]) -> None:
     ran = subprocess.run(

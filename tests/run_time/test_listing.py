@@ -163,5 +163,5 @@ def test_code_with_unhashable_constants(value: object) -> None:
     code = function.__code__.replace(co_consts=constants)
     with pytest.raises(TypeError):
         hash(code)
-    listing = Listing(code, None, StackDepths(code), None)
+    listing = Listing(code, None, StackDepths(code), None, {})
     assert "return" in listing.text()

@@ -28,7 +28,7 @@ from tests.run_time.pythons import not_on_3_10
 
 def _statements(code: CodeType, original: CodeType | None = None) -> StatementListing:
     depths = StackDepths(code)
-    return StatementListing(code, original, depths, Listing(code, original, depths, None))
+    return StatementListing(code, original, depths, Listing(code, original, depths, None, {}))
 
 
 def _of_calls(function: Callable[..., Any], *arguments: Any) -> list[StatementListing]:

@@ -46,7 +46,7 @@ def test_scopes_of_a_generated_frame() -> None:
         return [scope.name for scope in stop.frame.scopes()], stop.texts("Locals"), stop.texts("Globals")
 
     (names, locals_, globals_), _ = _at(_replaying("state.last"), look, compiled(programs.replay), *replay_arguments())
-    assert names == ["Locals", "Value Stack", "Globals", "Compiled Graph", "Guards"]
+    assert names == ["Locals", "Value Stack", "Instruction", "Globals", "Compiled Graph", "Guards"]
     assert locals_["x"] == "Tensor f32[3] cpu"
     assert locals_["log"] == "[1]"
     assert next(iter(globals_)).startswith(("__compiled_fn", "TOTAL", "note")), "what the code names comes first"

@@ -33,6 +33,8 @@ _REQUESTS = {
     "GRAPH": contract.GraphArguments,
     "GUARDS": contract.GuardsArguments,
     "LISTING": contract.ListingArguments,
+    "PATCH": contract.PatchArguments,
+    "UNPATCH": contract.UnpatchArguments,
     "COMPILES_CHANGED_EVENT": None,
 }
 _NAMES: dict[type[Struct], str] = {Node: "GraphNode", Graph: "GraphSummary", GraphBody: "Graph", GuardsBody: "Guards"}
@@ -48,7 +50,8 @@ def generated_text() -> str:
     """Return the text of the file."""
     names = "".join(f'export const {name} = "{getattr(contract, name)}";\n' for name in _REQUESTS)
     arguments = [struct for struct in _REQUESTS.values() if struct is not None]
-    structs = _with_those_in_them([*arguments, CompiledFunction, GraphBody, GuardsBody])
+    answers = [CompiledFunction, GraphBody, GuardsBody, contract.PatchBody, contract.UnpatchBody]
+    structs = _with_those_in_them([*arguments, *answers])
     return "\n".join([_HEADER, names, *(_interface(struct) for struct in structs)])
 
 

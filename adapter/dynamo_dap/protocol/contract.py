@@ -173,6 +173,10 @@ GRAPH = "dynamoGraph"
 GUARDS = "dynamoGuards"
 LISTING = "dynamoListing"
 """Have generated code shown in another form. No body; the stacks of stopped threads are invalid then."""
+PATCH = "dynamoPatchInstruction"
+"""Have calls of generated code run another instruction; the event ``invalidated`` follows."""
+UNPATCH = "dynamoUnpatch"
+"""Have calls run what Dynamo generated again; the event ``invalidated`` follows."""
 COMPILES_CHANGED_EVENT = "dynamoCompilesChanged"
 """The answer to ``COMPILES`` has changed. No body."""
 
@@ -194,6 +198,43 @@ class ListingArguments(Struct, rename="camel"):
     """Arguments of ``LISTING``."""
 
     form: Annotated[str, Meta(extra={"choices": LISTING_FORMS})]
+
+
+class PatchArguments(Struct, rename="camel"):
+    """Arguments of ``PATCH``."""
+
+    instruction_reference: str
+    """The address of the instruction, as a stack frame or ``disassemble`` tells it."""
+    instruction: str
+    """What to run there: an instruction as a listing shows it, several with ``;`` between, or ``swap``.
+
+    With its number in the listing and ``:`` before it, it is for that place in the same code.
+    """
+
+
+class PatchBody(Struct, rename="camel"):
+    """Body of the response to ``PATCH``."""
+
+    name: str
+    """The name of what calls run from now on, as in the stack."""
+    instruction: str
+    """The instruction there."""
+    was: str
+    """What Dynamo generated there."""
+
+
+class UnpatchArguments(Struct, rename="camel", omit_defaults=True):
+    """Arguments of ``UNPATCH``."""
+
+    instruction_reference: str | None = None
+    """An address in the code whose patches to take back; None for those of all code."""
+
+
+class UnpatchBody(Struct):
+    """Body of the response to ``UNPATCH``."""
+
+    count: int
+    """How many instructions were patched."""
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
@@ -224,6 +265,7 @@ class ErrorId(IntEnum):
     NO_ADDRESS = 131
     NO_SUCH_COMPILE = 132
     NOTHING_COMPILED = 133
+    PATCH_REFUSED = 134
     AGENT_INTERNAL = 199
 
     # Of the server; the agent uses those that fit.

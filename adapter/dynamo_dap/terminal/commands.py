@@ -253,6 +253,20 @@ def show_listings_as(debugger: Debugger, argument: str) -> None:
     debugger.show_listings_as(argument)
 
 
+@command("patch", "[N:] INSTRUCTION")
+def patch_instruction(debugger: Debugger, argument: str) -> None:
+    """Run another instruction here, or at number N of the listing, from the next call on: NOP, LOAD_FAST x, swap."""
+    if not argument:
+        raise UsageError("give an instruction, for instance: patch LOAD_FAST x")
+    debugger.patch(argument)
+
+
+@command("unpatch")
+def take_patches_back(debugger: Debugger, argument: str) -> None:
+    """Run generated code as Dynamo generated it again."""
+    debugger.take_patches_back()
+
+
 @command("list l", "[LINE]")
 def show_source(debugger: Debugger, argument: str) -> None:
     """Show the source around the current line, or another."""

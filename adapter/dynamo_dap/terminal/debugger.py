@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import LISTING, ListingArguments
+from dynamo_dap.protocol.contract import (
+    LISTING,
+    PATCH,
+    UNPATCH,
+    ListingArguments,
+    PatchArguments,
+    PatchBody,
+    UnpatchArguments,
+    UnpatchBody,
+)
 from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.protocol.types import (
     BreakpointEventBody,
@@ -250,9 +259,28 @@ class Debugger:
     def show_listings_as(self, form: str) -> None:
         """Have frames of generated code show it as statements or as instructions, and show the selected frame."""
         self.client.request(LISTING, ListingArguments(form=form))
+        self._show_frame_anew()
+
+    def _show_frame_anew(self) -> None:
         if self.thread_id is not None:
             self._frames = None
             self.show_frame()
+
+    def patch(self, instruction: str) -> None:
+        """Have generated code run another instruction in place of the selected frame's current one."""
+        self.stopped_thread()
+        reference = self.frame().instruction_pointer_reference
+        if reference is None:
+            raise UsageError("this frame runs no code that Dynamo generated")
+        body = self.client.ask(PATCH, PatchArguments(reference, instruction), PatchBody)
+        self.screen.say(f"from the next call on: {body.instruction} (Dynamo generated {body.was})")
+        self._show_frame_anew()
+
+    def take_patches_back(self) -> None:
+        """Have generated code run as Dynamo generated it."""
+        count = self.client.ask(UNPATCH, UnpatchArguments(), UnpatchBody).count
+        self.screen.say(f"{count} patched instruction{'' if count == 1 else 's'} taken back")
+        self._show_frame_anew()
 
     def current_path(self) -> str | None:
         """The file that a bare line number means: the selected frame's, or the program's."""

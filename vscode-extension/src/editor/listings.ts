@@ -1,12 +1,13 @@
 /**
- * Listings of generated code: the buttons that change between statements and instructions, and what the debug hover asks
- * for in them: the value of a name, and beside the code the rest of what a line is for.
+ * Listings of generated code: the buttons that change between statements and instructions, the commands that patch an
+ * instruction, and what the debug hover asks for: the value of a name, and beside the code the rest of what a line is for.
  */
 
+import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
-import { requestListing, type ListingArguments } from "../session/requests.js";
+import { requestListing, requestPatch, requestUnpatch, type ListingArguments } from "../session/requests.js";
 
 /** As the debugger names them: `record #0.py`, `record #0.dynamo`. */
 const LISTINGS: vscode.DocumentSelector = { scheme: "debug", pattern: "**/*#*.{py,dynamo}" };
@@ -24,8 +25,59 @@ export function registerListings(): vscode.Disposable {
     return vscode.Disposable.from(
         vscode.commands.registerCommand("dynamo.showInstructions", show("instructions")),
         vscode.commands.registerCommand("dynamo.showStatements", show("statements")),
+        vscode.commands.registerCommand("dynamo.patchInstruction", () => telling(patchInstruction)),
+        vscode.commands.registerCommand("dynamo.unpatch", () => telling(takePatchesBack)),
         vscode.languages.registerEvaluatableExpressionProvider(LISTINGS, { provideEvaluatableExpression }),
     );
+}
+
+/** Asks for an instruction in place of the one at which the selected frame is. */
+async function patchInstruction(): Promise<string | undefined> {
+    const item = vscode.debug.activeStackItem;
+    if (!(item instanceof vscode.DebugStackFrame) || item.session.type !== DEBUG_TYPE) {
+        throw new Error("select a frame of generated code in the call stack.");
+    }
+    const { session, threadId, frameId } = item;
+    const { stackFrames } = (await session.customRequest("stackTrace", { threadId })) as DebugProtocol.StackTraceResponse["body"];
+    const instructionReference = stackFrames.find((frame) => frame.id === frameId)?.instructionPointerReference;
+    if (instructionReference === undefined) {
+        throw new Error("this frame runs no code that Dynamo generated.");
+    }
+    const disassembled = (await session.customRequest("disassemble", {
+        memoryReference: instructionReference,
+        instructionCount: 1,
+    })) as NonNullable<DebugProtocol.DisassembleResponse["body"]>;
+    const instruction = await vscode.window.showInputBox({
+        title: "Patch This Instruction of Generated Code",
+        prompt: "What runs from the next call on: an instruction (NOP does nothing), several with ; between, or swap to exchange it with the next. With a number of the listing and : before it, it is put in there.",
+        value: disassembled.instructions[0]?.instruction.replace(/ {3}\[patched, .*$/u, "") ?? "",
+    });
+    if (!instruction) {
+        return undefined;
+    }
+    const body = await requestPatch(session, { instructionReference, instruction });
+    return `From the next call on: ${body.instruction}. Dynamo generated ${body.was}.`;
+}
+
+async function takePatchesBack(): Promise<string | undefined> {
+    const session = vscode.debug.activeDebugSession;
+    if (session?.type !== DEBUG_TYPE) {
+        throw new Error("no program is being debugged.");
+    }
+    const { count } = await requestUnpatch(session);
+    return `Patched instructions that were taken back: ${count}.`;
+}
+
+async function telling(work: () => Promise<string | undefined>): Promise<void> {
+    try {
+        const done = await work();
+        if (done !== undefined) {
+            void vscode.window.showInformationMessage(done);
+        }
+    } catch (error) {
+        const reason = error instanceof Error ? error.message : String(error);
+        void vscode.window.showErrorMessage(`Generated code cannot be patched: ${reason}`);
+    }
 }
 
 function provideEvaluatableExpression(document: vscode.TextDocument, position: vscode.Position): vscode.EvaluatableExpression | undefined {

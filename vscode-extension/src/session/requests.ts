@@ -7,12 +7,18 @@ import {
     GRAPH,
     GUARDS,
     LISTING,
+    PATCH,
+    UNPATCH,
     type CompiledFunction,
     type Graph,
     type GraphArguments,
     type Guards,
     type GuardsArguments,
     type ListingArguments,
+    type PatchArguments,
+    type PatchBody,
+    type UnpatchArguments,
+    type UnpatchBody,
 } from "./structures.js";
 
 export { COMPILES_CHANGED_EVENT } from "./structures.js";
@@ -39,4 +45,15 @@ export async function requestGuards(session: DebugSession, compileId: string): P
 export async function requestListing(session: DebugSession, form: ListingArguments["form"]): Promise<void> {
     const wanted: ListingArguments = { form };
     await session.customRequest(LISTING, wanted);
+}
+
+/** Has generated code run another instruction from its next call on. */
+export async function requestPatch(session: DebugSession, wanted: PatchArguments): Promise<PatchBody> {
+    return (await session.customRequest(PATCH, wanted)) as PatchBody;
+}
+
+/** Has all generated code run as Dynamo generated it. */
+export async function requestUnpatch(session: DebugSession): Promise<UnpatchBody> {
+    const wanted: UnpatchArguments = {};
+    return (await session.customRequest(UNPATCH, wanted)) as UnpatchBody;
 }

@@ -10,6 +10,8 @@ export const COMPILES = "dynamoCompiles";
 export const GRAPH = "dynamoGraph";
 export const GUARDS = "dynamoGuards";
 export const LISTING = "dynamoListing";
+export const PATCH = "dynamoPatchInstruction";
+export const UNPATCH = "dynamoUnpatch";
 export const COMPILES_CHANGED_EVENT = "dynamoCompilesChanged";
 
 /** Arguments of `GRAPH`. */
@@ -26,6 +28,20 @@ export interface GuardsArguments {
 /** Arguments of `LISTING`. */
 export interface ListingArguments {
     form: "statements" | "instructions";
+}
+
+/** Arguments of `PATCH`. */
+export interface PatchArguments {
+    /** The address of the instruction, as a stack frame or `disassemble` tells it. */
+    instructionReference: string;
+    /** What to run there: an instruction as a listing shows it, several with `;` between, or `swap`. With its number in the listing and `:` before it, it is for that place in the same code. */
+    instruction: string;
+}
+
+/** Arguments of `UNPATCH`. */
+export interface UnpatchArguments {
+    /** An address in the code whose patches to take back; missing for those of all code. */
+    instructionReference?: string;
 }
 
 /** A function of the user's, with every compile of it and of its rest after graph breaks. */
@@ -53,6 +69,22 @@ export interface Guards {
     /** False while Dynamo is still tracing. */
     isFinal: boolean;
     guards: Guard[];
+}
+
+/** Body of the response to `PATCH`. */
+export interface PatchBody {
+    /** The name of what calls run from now on, as in the stack. */
+    name: string;
+    /** The instruction there. */
+    instruction: string;
+    /** What Dynamo generated there. */
+    was: string;
+}
+
+/** Body of the response to `UNPATCH`. */
+export interface UnpatchBody {
+    /** How many instructions were patched. */
+    count: number;
 }
 
 /** A place in the user's code; `line` and `column` are 1-based. */

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import Step, Steps, Stop
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.contract import ErrorId, PatchArguments, PatchBody, UnpatchArguments, UnpatchBody
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
     Breakpoint,
@@ -87,6 +87,12 @@ class InstructionEngine(Protocol):
 
     def show_listings_as(self, form: str) -> None:
         """Have frames show their listings in another form, one of ``LISTING_FORMS``."""
+
+    def patch(self, arguments: PatchArguments) -> PatchBody:
+        """Have calls run another instruction. Raises ``RequestError`` when nothing was changed."""
+
+    def take_patches_back(self, arguments: UnpatchArguments) -> UnpatchBody:
+        """Have calls run what Dynamo generated. Raises ``RequestError`` when nothing was changed."""
 
 
 class NoSuchCompile(Exception):

@@ -8,6 +8,7 @@ that Dynamo generates, which hardly branches. Pure; any thread.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
@@ -104,6 +105,8 @@ class DataFlow:
         self._before: dict[int, tuple[Expression, ...]] = {}
         self._operands: dict[int, tuple[Expression, ...]] = {}
         self._results: dict[int, tuple[Expression, ...]] = {}
+        self.has_uneven_paths = False
+        """Whether a slot is empty or not somewhere, depending on the path that led there: no compiler writes that."""
         if len(self._table):
             self._run()
 
@@ -129,6 +132,7 @@ class DataFlow:
         while work:
             index, stack = work.pop()
             if index in self._before:
+                self.has_uneven_paths |= [one.role for one in self._before[index]] != [one.role for one in stack]
                 continue
             self._before[index] = stack
             instruction = self._table[index]
@@ -147,7 +151,7 @@ class DataFlow:
         results = _apply(instruction, operands, left_now)
         self._operands[instruction.index] = operands
         self._results[instruction.index] = results
-        if instruction.name not in _MOVES:
+        if not is_move(instruction):
             for operand in operands:
                 operand.consumers.append(instruction.index)
         found: list[tuple[int, tuple[Expression, ...]]] = []
@@ -165,9 +169,9 @@ class DataFlow:
         return found
 
 
-_MOVES = frozenset(
-    {"SWAP", "COPY", "ROT_TWO", "ROT_THREE", "ROT_FOUR", "ROT_N", "DUP_TOP", "DUP_TOP_TWO", "PRECALL", "KW_NAMES"}
-)
+MOVES = frozenset({"SWAP", "COPY", "ROT_TWO", "ROT_THREE", "ROT_FOUR", "ROT_N", "DUP_TOP", "DUP_TOP_TWO"})
+"""Instructions that move or copy values on the stack."""
+_PARTS_OF_CALLS = frozenset({"PRECALL", "KW_NAMES"})
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"})
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _UNPACKS = frozenset({"UNPACK_SEQUENCE", "UNPACK_EX"})
@@ -176,8 +180,15 @@ _CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_KW", "CAL
 
 
 def is_move(instruction: Instruction) -> bool:
-    """Whether an instruction only moves or copies values."""
-    return instruction.name in _MOVES
+    """Whether an instruction only moves or copies values, or is there for the call behind it."""
+    return instruction.name in MOVES or instruction.name in _PARTS_OF_CALLS
+
+
+def loads_method(instruction: Instruction) -> bool:
+    """Whether an instruction leaves two slots for a call: a method and its self, or one of them alone."""
+    if instruction.name == "LOAD_ATTR":
+        return sys.version_info >= (3, 12) and bool((instruction.argument or 0) & 1)
+    return instruction.name == "LOAD_METHOD"
 
 
 def is_subscript(instruction: Instruction) -> bool:
@@ -251,15 +262,11 @@ def _roles(instruction: Instruction, count: int) -> tuple[str, ...]:
     if instruction.name == "PUSH_NULL":
         return ("null",)
     if count == 2:
-        if instruction.name == "LOAD_METHOD" or (instruction.name == "LOAD_ATTR" and _has_method_flag(instruction)):
+        if loads_method(instruction):
             return ("value", "self")
         if instruction.name == "LOAD_GLOBAL":
             return ("value", "null") if instruction.text.endswith("+ NULL") else ("null", "value")
     return ("value",) * count
-
-
-def _has_method_flag(instruction: Instruction) -> bool:
-    return bool((instruction.argument or 0) & 1)
 
 
 def _texts(instruction: Instruction, operands: tuple[Expression, ...], count: int) -> list[str]:

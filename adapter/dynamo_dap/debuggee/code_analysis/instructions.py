@@ -140,6 +140,14 @@ class InstructionTable:
         index = self.index_at(offset)
         return None if index is None else self.instructions[index]
 
+    def as_told(self, index: int) -> tuple[str, object]:
+        """Return an instruction as it reads wherever it stands: its name and argument, or which one it jumps to."""
+        instruction = self.instructions[index]
+        if instruction.target is not None:
+            return instruction.name, self.index_at(instruction.target)
+        # An empty name has its number for a text.
+        return instruction.name, instruction.text if instruction.value != "" else ""
+
     def next_of(self, instruction: Instruction) -> Instruction | None:
         """Return the instruction that stands behind ``instruction``."""
         following = instruction.index + 1

@@ -75,7 +75,7 @@ def _instruction_row(generated: GeneratedCode, instruction: Instruction) -> Disa
     return DisassembledInstruction(
         address=hex(generated.address(index)),
         instruction_bytes=code.hex(" "),
-        instruction=str(instruction),
+        instruction=f"{instruction}   {generated.listing.patches(range(index, index + 1))}".rstrip(),
         symbol=generated.name if index == 0 else group.purpose.title if index == group.first else None,
         location=Source(name=generated.path.rpartition("/")[2], path=generated.path) if line else None,
         line=line,

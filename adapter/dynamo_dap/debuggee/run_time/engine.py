@@ -20,14 +20,16 @@ from dynamo_dap.debuggee.agent.engine import CachedCalls, Host, RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
+from dynamo_dap.debuggee.code_analysis.patching import PatchRefused
 from dynamo_dap.debuggee.run_time.cached_calls import CallEntries
 from dynamo_dap.debuggee.run_time.conditions import Conditions
 from dynamo_dap.debuggee.run_time.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.run_time.disassembly import disassemble
 from dynamo_dap.debuggee.run_time.events import Sink, Source
 from dynamo_dap.debuggee.run_time.frames import GeneratedFrame, UserFrame, listing_source
-from dynamo_dap.debuggee.run_time.generated import BadAddress, CodeGone, GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.run_time.generated import BadAddress, CodeGone, GeneratedCode, GeneratedCodes, parsed_address
 from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBreakpoints
+from dynamo_dap.debuggee.run_time.patches import patch, runs_next, take_all_back, take_back
 from dynamo_dap.debuggee.run_time.place import Moment, Place
 from dynamo_dap.debuggee.run_time.plans import Plans
 from dynamo_dap.debuggee.run_time.purpose import Kind
@@ -42,7 +44,16 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
     Notifier,
 )
 from dynamo_dap.debuggee.values.model import VirtualSource, text_of_raised
-from dynamo_dap.protocol.contract import GENERATED_CODE, LISTING_FORMS, RUN_TIME, ErrorId
+from dynamo_dap.protocol.contract import (
+    GENERATED_CODE,
+    LISTING_FORMS,
+    RUN_TIME,
+    ErrorId,
+    PatchArguments,
+    PatchBody,
+    UnpatchArguments,
+    UnpatchBody,
+)
 from dynamo_dap.protocol.types import (
     Breakpoint,
     DisassembleArguments,
@@ -166,7 +177,8 @@ class RunTimeEngine:
             frame = frame.f_back
 
     def close(self) -> None:
-        """Take the hooks out. Any thread."""
+        """Take the hooks out, and patches back. Any thread."""
+        take_all_back(self.codes)
         self._wants = _Wants()
         self._calls.close()
         if NOTIFICATION.problem is not None:
@@ -382,6 +394,30 @@ class RunTimeEngine:
     def show_listings_as(self, form: str) -> None:
         """Have frames show their listings in this form from now on, one of ``LISTING_FORMS``."""
         self._form = form
+
+    def patch(self, arguments: PatchArguments) -> PatchBody:
+        """Serve ``PATCH``; see ``agent.engine.InstructionEngine``."""
+        try:
+            generated, index = self.codes.instruction_at(parsed_address(arguments.instruction_reference))
+            instruction = patch(generated, index, arguments.instruction)
+        except (BadAddress, CodeGone) as problem:
+            raise RequestError(str(problem), error_id=ErrorId.NO_ADDRESS) from None
+        except PatchRefused as problem:
+            raise RequestError(str(problem), error_id=ErrorId.PATCH_REFUSED) from None
+        was = generated.unpatched.table[instruction.index]
+        return PatchBody(runs_next(generated).name, str(instruction), str(was))
+
+    def take_patches_back(self, arguments: UnpatchArguments) -> UnpatchBody:
+        """Serve ``UNPATCH``; see ``agent.engine.InstructionEngine``."""
+        reference = arguments.instruction_reference
+        try:
+            if reference is None:
+                return UnpatchBody(take_all_back(self.codes))
+            return UnpatchBody(take_back(self.codes.instruction_at(parsed_address(reference))[0]))
+        except (BadAddress, CodeGone) as problem:
+            raise RequestError(str(problem), error_id=ErrorId.NO_ADDRESS) from None
+        except PatchRefused as problem:
+            raise RequestError(str(problem), error_id=ErrorId.PATCH_REFUSED) from None
 
     def _shown_by(self, virtual: VirtualSource) -> tuple[GeneratedCode, str] | None:
         """Return of which code a document is the listing, and in which form."""

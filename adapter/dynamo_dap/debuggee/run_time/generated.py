@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
     is_marker,
     original_of,
     user_function_of,
+    versions_of,
 )
 from dynamo_dap.protocol.contract import STATEMENTS
 
@@ -62,21 +63,11 @@ class CodeGone(Exception):
 class GeneratedCode:
     """One code object that Dynamo generated."""
 
-    def __init__(
-        self,
-        number: int,
-        code: CodeType,
-        record: Callable[[CodeType], CompileRecord | None],
-        form: Callable[[], str],
-    ) -> None:
-        """``number`` names it in the session, from 0; ``record`` finds what Dynamo recorded of its compile.
-
-        ``form`` says how generated code is shown now, one of ``LISTING_FORMS``.
-        """
+    def __init__(self, number: int, code: CodeType, codes: GeneratedCodes) -> None:
+        """``number`` names it in the session, from 0; ``codes`` are all that the session has met."""
         self.number = number
-        self._form = form
+        self.codes = codes
         self._code = weakref.ref(code)
-        self._record = record
         original = original_of(code)
         user = user_function_of(original) if original is not None else code
         self.function = user.co_name
@@ -126,8 +117,23 @@ class GeneratedCode:
 
     @property
     def name(self) -> str:
-        """How it is called in the stack: ``fn (generated #0)``."""
-        return f"{self.function} ({self._resumed}generated #{self.number})"
+        """How it is called in the stack: ``fn (generated #0)``, ``fn (generated #2: #0 patched)``."""
+        unpatched = self.unpatched
+        patched = "" if unpatched is self else f": #{unpatched.number} patched"
+        return f"{self.function} ({self._resumed}generated #{self.number}{patched})"
+
+    @property
+    def unpatched(self) -> GeneratedCode:
+        """The code as Dynamo generated it: itself, if it is no patch of another."""
+        return self.codes.versions(self)[0]
+
+    @cached_property
+    def changes(self) -> Mapping[int, str]:
+        """The patched instructions by index: what Dynamo generated there."""
+        if self.unpatched is self:
+            return {}
+        table, before = self.table, self.unpatched.table
+        return {one.index: str(one) for one in before if table.as_told(one.index) != before.as_told(one.index)}
 
     @cached_property
     def table(self) -> InstructionTable:
@@ -160,7 +166,7 @@ class GeneratedCode:
     @cached_property
     def record(self) -> CompileRecord | None:
         """What Dynamo recorded of its compile; None when that was before the session."""
-        return self._record(self.code)
+        return self.codes.recorder.record_of(self.code)
 
     @cached_property
     def computed_lines(self) -> frozenset[tuple[str, int]]:
@@ -177,16 +183,16 @@ class GeneratedCode:
     @cached_property
     def listing(self) -> Listing:
         """Its annotated listing."""
-        return Listing(self.code, self.original, self.depths, self.record)
+        return Listing(self.code, self.original, self.depths, self.record, self.changes)
 
     def document(self, form: str | None = None) -> Document:
         """Return the document that its frames show; ``form`` is one of ``LISTING_FORMS``, that of now if not given."""
-        return self.statements if (form or self._form()) == STATEMENTS else self.listing
+        return self.statements if (form or self.form) == STATEMENTS else self.listing
 
     @property
     def form(self) -> str:
-        """How it is shown now."""
-        return self._form()
+        """How it is shown now, one of ``LISTING_FORMS``."""
+        return self.codes.form()
 
     @cached_property
     def statements(self) -> StatementListing:
@@ -217,8 +223,8 @@ class GeneratedCodes:
 
     def __init__(self, recorder: CompileRecorder, form: Callable[[], str]) -> None:
         """``recorder`` knows what Dynamo recorded of compiles; ``form`` says how generated code is shown now."""
-        self._recorder = recorder
-        self._form = form
+        self.recorder = recorder
+        self.form = form
         self._count = 0
         self._by_id: dict[int, GeneratedCode] = {}
         self._by_number: dict[int, GeneratedCode] = {}
@@ -237,7 +243,7 @@ class GeneratedCodes:
         with self._lock:
             found = self._by_id.get(id(code))
             if found is None:
-                found = GeneratedCode(self._count, code, self._recorder.record_of, self._form)
+                found = GeneratedCode(self._count, code, self)
                 self._count += 1
                 key, number = id(code), found.number
                 self._references[key] = weakref.ref(code, lambda _: self._forget(key, number))
@@ -252,6 +258,11 @@ class GeneratedCodes:
             return found
         return self.meet(code) if original_of(code) is not None else None
 
+    def versions(self, generated: GeneratedCode) -> list[GeneratedCode]:
+        """Return what calls have run that ``generated`` served, see ``versions_of``; the last is what they run next."""
+        code = generated.code_if_alive
+        return [generated] if code is None else [self.meet(version) for version in versions_of(code)]
+
     def at_address(self, address: int) -> GeneratedCode | None:
         """Return the code object that ``address`` is in or just behind; None when there never was one.
 
@@ -265,6 +276,26 @@ class GeneratedCodes:
                 f"generated code #{number} does not exist any more: Dynamo dropped it, or its function is gone"
             )
         return found
+
+    def instruction_at(self, address: int) -> tuple[GeneratedCode, int]:
+        """Return the code that has an instruction at ``address``, and the instruction.
+
+        Raises:
+            BadAddress: no instruction begins there.
+            CodeGone: one did.
+        """
+        generated = self.at_address(address)
+        if generated is None:
+            raise BadAddress(f"{hex(address)} is not the address of generated code")
+        offset = address & ((1 << ADDRESS_SHIFT) - 1)
+        index = generated.table.index_at(offset)
+        if index is None:
+            raise BadAddress(f"{hex(address)} is past the end of {generated.name}")
+        instruction = generated.table[index]
+        if offset not in (instruction.start, instruction.offset):
+            begin = generated.reference(index)
+            raise BadAddress(f"{hex(address)} is in the middle of {instruction.name}, which begins at {begin}")
+        return generated, index
 
     @property
     def count(self) -> int:

@@ -12,7 +12,6 @@ from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
 from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.run_time.generated import (
-    ADDRESS_SHIFT,
     BadAddress,
     CodeGone,
     GeneratedCode,
@@ -44,11 +43,13 @@ class InstructionBreakpoints:
         return bool(self._by_address or self._by_listing)
 
     def of(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
-        """Return the breakpoints of ``generated`` by instruction index."""
-        found: dict[int, tuple[LineBreakpoint, ...]] = dict(self._by_address.get(generated.number, {}))
-        for form in LISTING_FORMS:
-            for index, breakpoints in self._by_listing.get((generated.number, form), {}).items():
-                found[index] = (*found.get(index, ()), *breakpoints)
+        """Return the breakpoints of ``generated`` by instruction index: patched code keeps those that it had before."""
+        found: dict[int, tuple[LineBreakpoint, ...]] = {}
+        for number in {one.number for one in self._codes.versions(generated)}:
+            of_forms = [self._by_listing.get((number, form), {}) for form in LISTING_FORMS]
+            for by_index in (self._by_address.get(number, {}), *of_forms):
+                for index, breakpoints in by_index.items():
+                    found[index] = (*found.get(index, ()), *breakpoints)
         return found
 
     def clear(self) -> None:
@@ -74,7 +75,8 @@ class InstructionBreakpoints:
     ) -> Breakpoint:
         try:
             address = parsed_address(requested.instruction_reference) + (requested.offset or 0)
-            generated, index = self._instruction_at(address)
+            generated, index = self._codes.instruction_at(address)
+            index = max(index, generated.entry)
         except (BadAddress, CodeGone) as problem:
             return Breakpoint(verified=False, message=str(problem), reason="failed")
         conditions = Conditions.parse(requested.condition, requested.hit_condition, None)
@@ -87,20 +89,6 @@ class InstructionBreakpoints:
         return Breakpoint(
             verified=True, id=breakpoint.id, instruction_reference=generated.reference(index), line=index + 1
         )
-
-    def _instruction_at(self, address: int) -> tuple[GeneratedCode, int]:
-        generated = self._codes.at_address(address)
-        if generated is None:
-            raise BadAddress(f"{hex(address)} is not the address of generated code")
-        offset = address & ((1 << ADDRESS_SHIFT) - 1)
-        index = generated.table.index_at(offset)
-        if index is None:
-            raise BadAddress(f"{hex(address)} is past the end of {generated.name}")
-        instruction = generated.table[index]
-        if offset not in (instruction.start, instruction.offset):
-            begin = generated.reference(index)
-            raise BadAddress(f"{hex(address)} is in the middle of {instruction.name}, which begins at {begin}")
-        return generated, max(index, generated.entry)
 
     def set_listing(
         self, generated: GeneratedCode, form: str, requested: Sequence[SourceBreakpoint]

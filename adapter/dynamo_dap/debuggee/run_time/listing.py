@@ -7,6 +7,7 @@ argument; on the right what the instructions are for, once per group, and what s
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import CodeType
 
@@ -51,9 +52,18 @@ class Listing:
     """What is known of the instructions of one code object; it keeps no reference to the code."""
 
     def __init__(
-        self, code: CodeType, original: CodeType | None, depths: StackDepths, record: CompileRecord | None
+        self,
+        code: CodeType,
+        original: CodeType | None,
+        depths: StackDepths,
+        record: CompileRecord | None,
+        changes: Mapping[int, str],
     ) -> None:
-        """``original`` and ``record`` are what is known of the compile that made ``code``."""
+        """``original`` and ``record`` are what is known of the compile that made ``code``.
+
+        ``changes`` are the patched instructions by index: what Dynamo generated there.
+        """
+        self._changes = changes
         self.flow = DataFlow(depths)
         self._table = depths.table
         purposes = Purposes(code, original, self.flow, self._table, record)
@@ -119,7 +129,14 @@ class Listing:
         argument = shortened(shown_names(instruction.text), _ARGUMENT_WIDTH)
         number = f"{instruction.index:4d} {instruction.offset:5d}"
         left = f"{number}  {instruction.name:<{_NAME_WIDTH}} {argument:<{_ARGUMENT_WIDTH}}"
-        return f"{left}  {shortened(self._annotation(instruction), _MAXIMUM_PURPOSE)}".rstrip()
+        right = shortened(self._annotation(instruction), _MAXIMUM_PURPOSE)
+        patch = self.patches(range(instruction.index, instruction.index + 1))
+        return f"{left}  {right}{f'   {patch}' if patch else ''}".rstrip()
+
+    def patches(self, indices: range) -> str:
+        """Return which of some instructions are patched, and what they were; nothing if none is."""
+        was = "; ".join(shown_names(self._changes[index]) for index in indices if index in self._changes)
+        return f"[patched, was {was}]" if was else ""
 
     def _annotation(self, instruction: Instruction) -> str:
         group = self.group_of(instruction.index)

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dynamo_dap.debuggee.code_analysis.patching import PatchRefused
 from dynamo_dap.debuggee.run_time import evaluation
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
-from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.debuggee.run_time.generated import CodeGone, GeneratedCode
+from dynamo_dap.debuggee.run_time.patches import patch, runs_next, take_back
 from dynamo_dap.debuggee.torch_internals.compile_records import (
     count_of_operations,
     outputs_of,
@@ -21,6 +23,7 @@ from dynamo_dap.debuggee.torch_internals.generated_code import guards_of
 from dynamo_dap.debuggee.values.model import (
     Children,
     Deferred,
+    Fixed,
     Location,
     ScopeOfFrame,
     Value,
@@ -43,6 +46,8 @@ def scopes_of(
         ScopeOfFrame("Locals", _Locals(values, returned, folds_temporaries), "locals"),
         ScopeOfFrame("Value Stack", _Stack(values), "registers"),
     ]
+    if not folds_temporaries:
+        scopes.append(ScopeOfFrame(INSTRUCTION, _Instruction(generated, values.index)))
     if values.cell_names:
         scopes.append(ScopeOfFrame("Cells", _Cells(values)))
     scopes += [
@@ -145,6 +150,51 @@ class _Stack(Children):
         if not digits.isdigit():
             raise WriteRefused(f"'{name}' is not a slot of the value stack")
         return evaluation.assign_slot(self._values, int(digits), expression)
+
+
+INSTRUCTION = "Instruction"
+"""The scope in which the current instruction is patched."""
+_WHOLE, _ARGUMENT, _RUNNING, _PATCHES = "instruction", "argument", "running now", "patches"
+
+
+class _Instruction(Children):
+    """The current instruction as the next call runs it: setting it patches the code."""
+
+    is_writable = True
+
+    def __init__(self, generated: GeneratedCode, index: int) -> None:
+        self._generated = generated
+        self._index = index
+
+    def named(self) -> Sequence[Variable]:
+        next_code = runs_next(self._generated)
+        instruction = next_code.table[self._index]
+        shown = [Variable(_WHOLE, Value(str(instruction), kind="data"))]
+        if instruction.text:
+            shown.append(Variable(_ARGUMENT, Value(instruction.text, kind="data")))
+        if next_code is not self._generated:
+            shown.append(_note(_RUNNING, str(self._generated.table[self._index])))
+        if next_code.changes:
+            patches = [
+                _note(str(index), f"{next_code.table[index]}, was {was}") for index, was in next_code.changes.items()
+            ]
+            text = f"{len(patches)} of {next_code.unpatched.name}"
+            shown.append(Variable(_PATCHES, Value(text, children=Fixed(tuple(patches)), kind="virtual")))
+        return shown
+
+    def write(self, name: str, expression: str) -> Value:
+        try:
+            if name == _PATCHES and expression.strip() in ("0", "None"):
+                take_back(self._generated)
+                return Value("0")
+            if name not in (_WHOLE, _ARGUMENT):
+                raise WriteRefused(f"'{name}' is read-only: set '{_WHOLE}' or '{_ARGUMENT}', or '{_PATCHES}' to 0")
+            current = runs_next(self._generated).table[self._index]
+            text = expression if name == _WHOLE else f"{current.name} {expression.strip()}"
+            instruction = patch(self._generated, self._index, text)
+            return Value(str(instruction) if name == _WHOLE else instruction.text)
+        except (PatchRefused, CodeGone) as problem:
+            raise WriteRefused(str(problem)) from None
 
 
 def _slot_name(number: int, top: int) -> str:

@@ -118,6 +118,10 @@ class StatementListing:
                 yield Line(shortened(line, _MAXIMUM_LINE), one.first, one.last)
 
     def _remark(self, said: Said) -> str:
+        patches = self._listing.patches(range(said.first, said.last + 1))
+        return "   ".join(part for part in (self._remark_of_statement(said), patches) if part)
+
+    def _remark_of_statement(self, said: Said) -> str:
         output = _OUTPUT.match(said.text or "")
         if output is not None:
             return self._listing.output(int(output[1]))

@@ -14,6 +14,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.data_flow import Expression
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction
+from dynamo_dap.debuggee.code_analysis.patching import TAKES_ANY_OBJECT
 from dynamo_dap.debuggee.run_time.frame_memory import LayoutUnknown, write_slot_in_memory
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
 from dynamo_dap.debuggee.torch_internals.frame_value_stack import is_null
@@ -30,42 +31,6 @@ def write_local(frame: FrameType, name: str, value: Any) -> None:
     copy = frame.f_locals
     copy[name] = value
     ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-
-
-_TAKES_ANY_OBJECT = frozenset(
-    {
-        "POP_TOP",
-        "RETURN_VALUE",
-        "BINARY_OP",
-        "BINARY_SUBSCR",
-        "BINARY_SLICE",
-        "STORE_FAST",
-        "STORE_GLOBAL",
-        "STORE_NAME",
-        "STORE_DEREF",
-        "STORE_ATTR",
-        "STORE_SUBSCR",
-        "STORE_SLICE",
-        "DELETE_SUBSCR",
-        "DELETE_ATTR",
-        "COMPARE_OP",
-        "IS_OP",
-        "CONTAINS_OP",
-        "UNARY_NOT",
-        "UNARY_NEGATIVE",
-        "UNARY_INVERT",
-        "TO_BOOL",
-        "GET_ITER",
-        "LOAD_ATTR",
-        "LOAD_METHOD",
-        "UNPACK_SEQUENCE",
-        "BUILD_TUPLE",
-        "BUILD_LIST",
-        "BUILD_SLICE",
-        "BUILD_SET",
-        "BUILD_MAP",
-    }
-)
 
 
 def write_slot(values: FrameValues, index: int, value: Any) -> None:
@@ -116,7 +81,7 @@ def _expression(values: FrameValues, index: int) -> Expression | None:
 
 
 def _takes_any(values: FrameValues, consumer: Instruction, expression: Expression) -> bool:
-    if consumer.name in _TAKES_ANY_OBJECT:
+    if consumer.name in TAKES_ANY_OBJECT:
         return True
     if consumer.name in ("CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_KW", "CALL_FUNCTION_KW"):
         operands = values.generated.listing.flow.operands(consumer.index)

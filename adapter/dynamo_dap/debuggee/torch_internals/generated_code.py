@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import ctypes
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ _ORIGINALS = "torch._dynamo.convert_frame:orig_code_map"
 _CACHE_ENTRIES = "torch._C._dynamo.eval_frame:_debug_get_cache_entry_list"
 _MARKER = "torch._dynamo.bytecode_debugger:BREAKPOINT_MARKER"
 _DEBUG_CONTEXT = "torch._dynamo.bytecode_debugger:_DebugContext"
+_OUTPUT_CODES = "torch._dynamo.convert_frame:output_codes"
+_REGISTER_MARKED = "torch._C._dynamo.eval_frame:register_breakpoint_code"
 _SET_STRATEGY = "torch._C._dynamo.eval_frame:set_code_exec_strategy"
 _STRATEGY = "torch._C._dynamo.eval_frame:_FrameExecStrategy"
 _ACTION = "torch._C._dynamo.eval_frame:_FrameAction"
@@ -34,6 +37,7 @@ ORIGINALS = Feature("telling which function generated code was made from", _ORIG
 CACHE_ENTRIES = Feature("the guards of generated code", _CACHE_ENTRIES)
 MARKERS = Feature("torch._dynamo.bytecode_debugger.breakpoint()", _MARKER, _DEBUG_CONTEXT, _SET_CALLBACK, _GET_CALLBACK)
 AS_PYTHON_CALLS = Feature("running a compiled function as ordinary Python", _SET_STRATEGY, _STRATEGY, _ACTION)
+REPLACING = Feature("patching generated code", _ORIGINALS, _CACHE_ENTRIES, _OUTPUT_CODES, _REGISTER_MARKED)
 RESUME_FUNCTIONS = Feature("telling resume functions from the user's", _RESUME_FUNCTIONS)
 
 
@@ -186,12 +190,74 @@ def user_function_of(original: CodeType) -> CodeType:
 
 
 def cache_entry_of(code: CodeType) -> Any:
-    """Return torch's cache entry whose generated code is ``code``; None when there is none any more."""
+    """Return torch's cache entry whose generated code is ``code``, or was; None when there is none any more."""
     original = original_of(code)
     if original is None or CACHE_ENTRIES.problem is not None:
         return None
+    running = versions_of(code)[-1]
     entries: Sequence[Any] = CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(original)
-    return next((entry for entry in entries if entry.code is code), None)
+    return next((entry for entry in entries if entry.code is running), None)
+
+
+_versions: dict[int, list[CodeType]] = {}
+"""By ``id`` of each code object whose cache entry was made to run another: all that it has run, see ``versions_of``.
+
+They are kept, since a thread may be about to run any of them: torch does not hold the code that it has looked up.
+"""
+
+
+def versions_of(code: CodeType) -> Sequence[CodeType]:
+    """Return what the cache entry of ``code`` has run: Dynamo's own code first, what runs from now on last."""
+    return _versions.get(id(code), (code,))
+
+
+class CannotReplace(Exception):
+    """A cache entry cannot be made to run other code; the text says why, and nothing was changed."""
+
+
+def run_instead(code: CodeType, replacement: CodeType) -> None:
+    """Have the cache entry of ``code`` run ``replacement`` from its next call on, under the same guards. Any thread.
+
+    Both must take the same arguments and have the same cells.
+
+    Raises:
+        CannotReplace: the entry is gone, or torch keeps it in another way than is known.
+        FeatureMissing: this torch lacks something.
+    """
+    REPLACING.require()
+    entry = cache_entry_of(code)
+    original = original_of(code)
+    if entry is None or original is None:
+        raise CannotReplace("its cache entry does not exist any more: Dynamo dropped it, or its function is gone")
+    # As Dynamo does with what it generated.
+    REPLACING.resolve(_ORIGINALS)[replacement] = original
+    REPLACING.resolve(_OUTPUT_CODES).add(replacement)
+    if has_marker(replacement):
+        REPLACING.resolve(_REGISTER_MARKED)(replacement)
+    versions = _versions.get(id(code), [code])
+    slot = _slot_of_code(entry)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(replacement))
+    slot.value = id(replacement)
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(versions[-1]))
+    versions.append(replacement)
+    for version in (code, replacement):
+        _versions[id(version)] = versions
+
+
+_INSTANCE_VALUE = 2 * ctypes.sizeof(ctypes.c_void_p)
+"""Where an instance of pybind11 has the pointer to its C++ object: behind the head that every Python object has."""
+
+
+def _slot_of_code(entry: Any) -> ctypes.c_size_t:
+    """Return where in memory a cache entry has the pointer to its code, which has no setter.
+
+    ``CacheEntry`` of torch 2.13 to 2.15 begins with three Python objects, each of which can be read: they prove it.
+    """
+    begin = ctypes.c_size_t.from_address(id(entry) + _INSTANCE_VALUE).value
+    objects = (ctypes.c_size_t * 3).from_address(begin)
+    if list(objects) != [id(entry.guard_manager), id(entry.code), id(entry.compile_id)]:
+        raise CannotReplace("this version of torch keeps the code of a cache entry in a place that is not known")
+    return ctypes.c_size_t.from_address(begin + ctypes.sizeof(ctypes.c_size_t))
 
 
 def run_as_python(code: CodeType, *, wanted: bool) -> None:

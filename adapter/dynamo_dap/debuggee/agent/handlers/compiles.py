@@ -11,17 +11,21 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import CompileReader, GraphBody, InstructionEngine, NoSuchCompile, RequestError
 from dynamo_dap.debuggee.agent.handlers.stack import dap_source
 from dynamo_dap.debuggee.agent.pause import Pause
-from dynamo_dap.debuggee.agent.requests import NoArguments, handles, handles_while_held
+from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles, handles_while_held
 from dynamo_dap.protocol.contract import (
     COMPILES,
     GRAPH,
     GUARDS,
     LISTING,
     LISTING_FORMS,
+    PATCH,
+    UNPATCH,
     ErrorId,
     GraphArguments,
     GuardsArguments,
     ListingArguments,
+    PatchArguments,
+    UnpatchArguments,
 )
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody, InvalidatedEventBody
 
@@ -98,3 +102,28 @@ def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
     if (engine := agent.instruction_engine) is not None:
         engine.show_listings_as(arguments.form)
         agent.send_event("invalidated", InvalidatedEventBody(areas=["stacks"]))
+
+
+@handles(PATCH, PatchArguments)
+def patch_instruction(agent: Agent, arguments: PatchArguments) -> AndThen:
+    """Have generated code run another instruction from its next call on."""
+    return _changed(agent, _needed_instructions(agent).patch(arguments))
+
+
+@handles(UNPATCH, UnpatchArguments)
+def take_patches_back(agent: Agent, arguments: UnpatchArguments) -> AndThen:
+    """Have generated code run as Dynamo generated it."""
+    return _changed(agent, _needed_instructions(agent).take_patches_back(arguments))
+
+
+def _needed_instructions(agent: Agent) -> InstructionEngine:
+    if agent.instruction_engine is None:
+        raise RequestError(
+            "there is no generated code: the program has not imported torch._dynamo",
+            error_id=ErrorId.NOTHING_TO_DISASSEMBLE,
+        )
+    return agent.instruction_engine
+
+
+def _changed(agent: Agent, body: object) -> AndThen:
+    return AndThen(lambda: agent.send_event("invalidated", InvalidatedEventBody(areas=["stacks", "variables"])), body)
