@@ -293,11 +293,9 @@ def test_generated_code_is_patched(environment: dict[str, str]) -> None:
     store = f"fixtures/patched_code.py:{Fixture('patched_code').line('store')}"
     arguments = [
         "fixtures/patched_code.py",
-        "--mode",
-        "run-time",
+        *("--mode", "run-time"),  # the terminal sets breakpoints without a mode, which also stop in replays
         f"--break={store}",
-        "--command",
-        "listing instructions",
+        *commands("listing instructions"),
     ]
     constant = re.search(r"(\d+) +\d+ +LOAD_CONST +3 ", run(arguments, environment).stdout)
     assert constant is not None
