@@ -65,7 +65,7 @@ def test_side_effects_name_the_users_statements() -> None:
     text = listing.text()
     assert re.search(rf"╶ replay line {line('append')}: log\[:\] = \[log\[0\], 3\]$", text, re.MULTILINE)
     number = next(number for number, shown in enumerate(text.splitlines(), 1) if "replay line" in shown)
-    told = listing.told(number)
+    told = listing.explanation(number)
     assert told is not None
     assert told.purpose.title == "replay: TOTAL = 4"
 

@@ -230,8 +230,8 @@ def _code(text: str) -> str:
     """Return a text as code, fenced by more backticks than it has in a row."""
     text = " ".join(text.split())
     fence = "`" * (max(map(len, _TICKS.findall(text)), default=0) + 1)
-    room = " " if text.startswith("`") or text.endswith("`") or not text else ""
-    return f"{fence}{room}{text}{room}{fence}"
+    padding = " " if text.startswith("`") or text.endswith("`") or not text else ""
+    return f"{fence}{padding}{text}{padding}{fence}"
 
 
 def _plain(text: str) -> str:

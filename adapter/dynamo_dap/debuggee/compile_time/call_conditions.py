@@ -1,10 +1,10 @@
-"""Conditions that can be told from a call's arguments, without tracing it: ``step == 500``, ``self.training``.
+"""Conditions whose truth follows from a call's arguments, untraced: ``step == 500``, ``self.training``.
 
 Each call of one cache entry comes to the same lines, and a name means the same there: a constant, or what is reached
 from the call's arguments or from globals. A condition of comparisons of such plain values is evaluated before the call
 is traced once more; if it is false wherever its line is come to, the call needs no trace. Anything else (a tensor, a
-call in the condition, an attribute that the traced code has stored) is left to the trace. Program's threads; lives as
-long as the cache entry.
+call in the condition, an attribute that the traced code has stored) is left to the trace. Runs on the program's
+threads; a condition lives as long as the cache entry.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class CallCondition:
             tree = ast.fix_missing_locations(paths.visit(tree))
             if not all(isinstance(node, _ALLOWED) for node in ast.walk(tree)):
                 return None
-            found = {name: (_base(frame, path), path[1:]) for name, path in paths.found.items()}
-            return cls(compile(tree, "<condition>", "eval"), found)
+            values = {name: (_base(frame, path), path[1:]) for name, path in paths.found.items()}
+            return cls(compile(tree, "<condition>", "eval"), values)
         except (SyntaxError, ValueError, _Unknown):
             return None
 

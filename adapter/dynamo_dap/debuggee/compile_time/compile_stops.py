@@ -1,7 +1,7 @@
 """Stops that are not at a line: graph breaks, recompiles, failures of the backend, specializations, guards, the limit.
 
 Each is an exception filter of the client. Part of the compile-time engine; called on the compiling thread. A restarted
-analysis reports the same events again: an event that was reported before in the same compile does not stop.
+analysis reports the same events again: an event that was reported before in the same compile does not stop again.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class CompileStops(CompileObserver):
             events.add(CompileObserver.trace_failed)
             if RAISED in self._python_filters:
                 events.add(CompileObserver.exception_met)
-        if wanted and any(one.access != CHANGED for one in self._host.breakpoints.data):
+        if wanted and any(entry.access != CHANGED for entry in self._host.breakpoints.data):
             events |= set(EVENTS[GUARD])
         HOOKS.want(self, events)
         for problem in HOOKS.problems(events):
@@ -268,7 +268,7 @@ class CompileStops(CompileObserver):
         frame = running_frame(sys._getframe()) if is_wanted else None
         if compiling is None or frame is None:
             return
-        watching = [one for one in watched if one.variable.is_source(guard.readable)]
+        watching = [entry for entry in watched if entry.variable.is_source(guard.readable)]
         if watching and self._is_new(compiling, ("watched", guard.check, guard.name)):
             self._stop_trace(frame, guard_asked_for(guard), watching)
         if self._is_on(GUARD) and self._is_new(compiling, (GUARD, guard.check, guard.name)):
@@ -277,11 +277,11 @@ class CompileStops(CompileObserver):
 
     def _watched(self, compiling: FrameCompile | None) -> list[DataEntry]:
         """Return the data breakpoints on guards of variables of the function being compiled."""
-        entries = [one for one in self._host.breakpoints.data if one.access != CHANGED]
+        entries = [entry for entry in self._host.breakpoints.data if entry.access != CHANGED]
         if not entries or compiling is None:
             return []
         code = user_function_of(compiling.code)
-        return [one for one in entries if one.variable.belongs_to(code)]
+        return [entry for entry in entries if entry.variable.belongs_to(code)]
 
     # -- stopping --------------------------------------------------------------------------------------------------
 

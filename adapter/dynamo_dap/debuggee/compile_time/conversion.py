@@ -4,7 +4,7 @@ Constants are themselves; tensors are FakeTensors and symbols SymInts, or both a
 containers are copies. An object of a user's class is itself, unless the traced code changed it or something it holds:
 its methods would see the old values, so it is copied and the pending changes are applied to the copy, as are all
 objects that lead to it. What Dynamo only models (an iterator, a context manager) has a stand-in that cannot be advanced
-or entered. Tracing thread; a converter lives as long as one evaluation.
+or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
 """
 
 from __future__ import annotations
@@ -155,9 +155,9 @@ class Converter:
 
     def _copied(self, value: Any) -> Any:
         """Return a copy of a builtin container, with what it holds converted."""
-        found = self._converted.get(id(value))
-        if found is not None:
-            return found
+        known = self._converted.get(id(value))
+        if known is not None:
+            return known
         kind = type(value)
         if len(value) > _MOST_ITEMS:
             return value
@@ -231,13 +231,13 @@ class Converter:
         """Whether a changed object can be reached from ``value``: a walk over stored attributes and containers."""
         if id(value) in self._leading:
             return self._leading[id(value)]
-        found = False
+        leads = False
         seen: dict[int, Any] = {id(value): value}
         pending = [value]
-        while pending and not found:
+        while pending and not leads:
             each = pending.pop()
             if id(each) in self._changed:
-                found = True
+                leads = True
             for below in _held_by(each):
                 if id(below) not in seen and (_can_hold(below) or id(below) in self._changed):
                     seen[id(below)] = below
@@ -247,8 +247,8 @@ class Converter:
                     f"the {qualified_name_of(type(value))} is too big to be copied with the changes of the traced code"
                 )
         self._kept.append(value)
-        self._leading[id(value)] = found
-        return found
+        self._leading[id(value)] = leads
+        return leads
 
 
 class _Unavailable:

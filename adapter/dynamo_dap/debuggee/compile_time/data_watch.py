@@ -1,7 +1,7 @@
 """Data breakpoints in a trace: before each instruction the watched variables are compared with their last values.
 
 So a change stops right after the instruction that made it, whether in the variable's own function or in one that it was
-passed to. Tracing thread only; between traces only the place where a variable was seen is kept.
+passed to. Runs on the tracing thread only; between traces only the place where a variable was seen is kept.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class DataWatch:
 
     def changes(self, entries: tuple[DataEntry, ...], innermost: TracedFrame) -> list[Change]:
         """Return what has changed since this was last asked in the trace."""
-        found: list[Change] = []
+        changes: list[Change] = []
         for frame in innermost.with_callers():
             if frame.is_in_resume_prologue:
                 continue
             code = user_function_of(frame.code)
             for entry in entries:
                 if entry.access != GUARDED and entry.variable.belongs_to(code):
-                    found += self._look(entry, frame)
-        return found
+                    changes += self._look(entry, frame)
+        return changes
 
     def _look(self, entry: DataEntry, frame: TracedFrame) -> Iterator[Change]:
         name = entry.variable.name
@@ -74,8 +74,8 @@ def watched_variable(frame: TracedFrame, name: str) -> WatchedVariable | None:
 
 
 def _tracker(frame: TracedFrame, name: str) -> Any:
-    found = {**dict(frame.locals()), **{cell: frame.cell_contents(value) for cell, value in frame.cells()}}
-    return found.get(name)
+    values = {**dict(frame.locals()), **{cell: frame.cell_contents(value) for cell, value in frame.cells()}}
+    return values.get(name)
 
 
 def _state(frame: TracedFrame, name: str, before: _State | None) -> _State | None:

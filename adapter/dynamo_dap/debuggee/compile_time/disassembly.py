@@ -22,7 +22,7 @@ _BASE = 1 << 48
 """Far above the addresses of generated code, so that an address tells whose it is."""
 _CODE_SHIFT = 24
 _MIDDLE = 1 << (_CODE_SHIFT - 1)
-"""Where a code's first instruction lies in its range, with room for padding on both sides."""
+"""Where a code's first instruction lies in its range of addresses: padding precedes and follows it."""
 _UNIT = 2
 _MAXIMUM_COUNT = 10_000
 _MAXIMUM_ARGUMENT = 60

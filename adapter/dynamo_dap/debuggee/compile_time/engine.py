@@ -75,7 +75,7 @@ class CompileTimeEngine:
             host.steps.any_step or host.steps.any_pause_request or bool(host.breakpoints.functions)
         )
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
-        watched = any(one.access != GUARDED for one in host.breakpoints.data)
+        watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
         self._hooks.want(lines=lines, instructions=wanted and (host.steps.any_step or watched))
         self._compile_stops.arm()
 
@@ -128,10 +128,10 @@ class CompileTimeEngine:
             if not changes or not frame.next_index:
                 return
             point = self._point(frame, self._progress_of(frame))
-            new = [one for one in changes if self._is_new(one.entry, point)]
-            hit = self._stopping([one.entry for one in new], point)
+            new = [change for change in changes if self._is_new(change.entry, point)]
+            hit = self._stopping([change.entry for change in new], point)
             if hit:
-                text = "; ".join(one.text for one in new if one.entry.id in hit)
+                text = "; ".join(change.text for change in new if change.entry.id in hit)
                 self._stop(point, "data breakpoint", hit, raised=data_changed(text))
         except Exception:  # noqa: BLE001  (an exception of ours must never become one of the trace)
             self._tell_failure()
@@ -195,10 +195,10 @@ class CompileTimeEngine:
             return []
         candidates: list[LineBreakpoint] = []
         if reached and not point.facts.continues_statement(point.frame.depth, point.index, point.line):
-            candidates += [one for one in reached if applies_here(one.mode)]
+            candidates += [breakpoint for breakpoint in reached if applies_here(breakpoint.mode)]
         candidates += self._functions_entered(point)
         self.cached_calls.reached(point.frame, candidates)
-        return self._stopping([one for one in candidates if self._is_new(one, point)], point)
+        return self._stopping([breakpoint for breakpoint in candidates if self._is_new(breakpoint, point)], point)
 
     def _is_new(self, breakpoint: LineBreakpoint, point: TracePoint) -> bool:
         visit = (breakpoint.id, id(point.frame.code), point.index)
@@ -211,11 +211,11 @@ class CompileTimeEngine:
             return []
         module = point.frame.globals.get("__name__")
         name = qualified_name(code)
-        entered = [one for one in functions if one.matches(name, module)]
+        entered = [breakpoint for breakpoint in functions if breakpoint.matches(name, module)]
         if not entered or not point.progress.enters(point.frame):
             return []
-        for one in entered:
-            self._host.function_found(one, code.co_filename, point.line)
+        for breakpoint in entered:
+            self._host.function_found(breakpoint, code.co_filename, point.line)
         return list(entered)
 
     # -- stopping --------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ comparisons add no guard. An expression that needs a tensor's data (``loss.item(
 is computed again on the real values of this call. User functions that an expression calls really run. ``ctx`` is
 torch's ``ComptimeContext`` and ``tx`` the translator, unless the program has variables of these names; whatever they
 change in the trace is undone and reported, so ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` have no
-effect. Tracing thread; the agent limits the time.
+effect. Runs on the tracing thread; the agent limits the time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ASKED_OF_STAND_INS: dict[str, tuple[str, Callable[..., Any]]] = {
     "hasattr": ("__has_attribute__", has_attribute),
 }
 """Builtins that tell of the object itself: what an expression calls instead, under which name."""
-_CLIPBOARD_ROOM = 100_000
+_MAXIMUM_CLIPBOARD = 100_000
 """Characters that are copied at most: a clipboard takes the whole value, a pane its beginning."""
 
 
@@ -72,9 +72,9 @@ def evaluate(
     evaluation = _Evaluation(frame, scratch if scratch is not None else {}, console, tells=context == "repl")
     parsed = parse(expression, statements_allowed=context == "repl")
     if parsed.is_bare:
-        found = evaluation.paths.follow(parsed.expression)  # type: ignore[arg-type]
-        if found is not UNKNOWN:
-            return evaluation.shown(found, expression.strip(), context)
+        value = evaluation.paths.follow(parsed.expression)  # type: ignore[arg-type]
+        if value is not UNKNOWN:
+            return evaluation.shown(value, expression.strip(), context)
     result = evaluation.compute(parsed)
     if result is _NOTHING:
         return Value("")
@@ -132,11 +132,11 @@ class _Evaluation:
         self._converter = Converter(self._view)
         self.paths = Paths(frame, scratch)
 
-    def shown(self, found: Any, expression: str | None, context: str) -> Value:
+    def shown(self, value: Any, expression: str | None, context: str) -> Value:
         """Return what a path gave as it is shown."""
         if context == "clipboard":
-            return Value(self._view.text(found, _CLIPBOARD_ROOM, _CLIPBOARD_ROOM))
-        return self._view.value(found, expression)
+            return Value(self._view.text(value, _MAXIMUM_CLIPBOARD, _MAXIMUM_CLIPBOARD))
+        return self._view.value(value, expression)
 
     def shown_result(self, result: Any, expression: str | None, context: str) -> Value:
         """Return a computed value as it is shown; one that is a tracker's own opens like the tracker."""
@@ -218,9 +218,9 @@ class _Evaluation:
 
     def _name(self, name: str) -> Any:
         """Return the converted value of a name, for the running expression."""
-        found = self._frame.lookup(name)
-        if found is not MISSING:
-            return self._converter.convert(found)
+        value = self._frame.lookup(name)
+        if value is not MISSING:
+            return self._converter.convert(value)
         if name in INTERPRETER_NAMES:
             return INTERPRETER_NAMES[name](self._frame)
         if self._frame.is_declared(name):

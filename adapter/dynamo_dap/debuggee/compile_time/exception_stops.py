@@ -2,7 +2,7 @@
 
 debugpy does not see these: Dynamo models the traced code's exceptions and passes them between the traced functions.
 Whether debugpy would have stopped in ordinary Python follows from who would catch the exception: the traced functions,
-and the Python code below them. Tracing thread; nothing is kept.
+and the Python code below them. Runs on the tracing thread; nothing is kept.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ def filters_met(
         return frozenset()
     stack = [*_traced(chain), *_running(below)]
     left = len(stack)
-    for index, one in enumerate(stack):
-        if index >= len(chain) and one.catches(kind):
+    for index, running in enumerate(stack):
+        if index >= len(chain) and running.catches(kind):
             left = index
             break
     met = {RAISED, *([UNCAUGHT] if left == len(stack) else [])}
     passed = stack[:left]
     followed_by = [*stack[1:], None]
-    for one, caller in zip(passed, followed_by, strict=False):
-        if one.is_user_code and (caller is None or not caller.is_user_code):
+    for running, caller in zip(passed, followed_by, strict=False):
+        if running.is_user_code and (caller is None or not caller.is_user_code):
             met.add(USER_UNHANDLED)
     return frozenset(met)
 
 
 def is_caught_in_trace(chain: Sequence[TracedFrame], kind: type[BaseException]) -> bool:
     """Whether a traced function catches an exception of ``kind`` that the innermost has raised."""
-    return not issubclass(kind, _IGNORED) and any(one.catches(kind) for one in _traced(chain))
+    return not issubclass(kind, _IGNORED) and any(running.catches(kind) for running in _traced(chain))
 
 
 def _traced(chain: Sequence[TracedFrame]) -> Iterator[_Running]:
-    for one in chain:
-        yield _Running(one.code, one.line, (one.globals,))
+    for frame in chain:
+        yield _Running(frame.code, frame.line, (frame.globals,))
 
 
 def _running(frame: types.FrameType | None) -> Iterator[_Running]:

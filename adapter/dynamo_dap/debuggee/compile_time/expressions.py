@@ -1,7 +1,7 @@
 """Compiles a user's expression or statements: parsed, checked, with the paths in it replaced by names.
 
 Each longest path (``self.fc.weight`` in ``self.fc.weight.shape[0] * 2``) becomes a name of its own, whose value comes
-from the trackers. Any thread; the frame is accessed only through the functions given.
+from the trackers. Runs on any thread; the frame is accessed only through the functions given.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def parse(text: str, *, statements_allowed: bool) -> Parsed:
 
 def names_used(parsed: Parsed) -> set[str]:
     """Return every name that is read."""
-    found: set[str] = set()
+    names: set[str] = set()
     for tree in (*parsed.statements, *([parsed.expression] if parsed.expression is not None else ())):
-        found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    return found
+        names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return names
 
 
 def names_bound(tree: ast.AST) -> set[str]:
@@ -130,10 +130,10 @@ class _Replacer(ast.NodeTransformer):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load):
             root = _root(node)
             if root is not None and root not in self._bound:
-                found = self._follow(node)
-                if found is not self._missing:
+                value = self._follow(node)
+                if value is not self._missing:
                     name = PATH_NAME.format(len(self._paths))
-                    self._paths[name] = found
+                    self._paths[name] = value
                     return ast.copy_location(ast.Name(name, ast.Load()), node)
         return super().visit(node)
 

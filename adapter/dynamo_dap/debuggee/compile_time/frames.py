@@ -151,11 +151,11 @@ class FunctionFrame(Frame):
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
         """Arguments, cache entries, globals."""
-        found = [ScopeOfFrame("Locals", Deferred(lambda: _values(self._locals)), "locals")]
+        scopes = [ScopeOfFrame("Locals", Deferred(lambda: _values(self._locals)), "locals")]
         if self._failures:
-            found.append(ScopeOfFrame("Cache Entries", Deferred(self._entries)))
-        found.append(ScopeOfFrame("Globals", Deferred(lambda: _values(self._globals)), "globals", expensive=True))
-        return found
+            scopes.append(ScopeOfFrame("Cache Entries", Deferred(self._entries)))
+        scopes.append(ScopeOfFrame("Globals", Deferred(lambda: _values(self._globals)), "globals", expensive=True))
+        return scopes
 
     def _entries(self) -> list[Variable]:
         return [Variable(failure.compile_id, _entry(failure, entry, self._frame)) for failure, entry in self._failures]
@@ -183,16 +183,16 @@ def _entry(failure: Failure, entry: Any, frame: Any) -> Value:
         then, now = values_then_and_now(failure, frame)
         place = failure.place
         location = None if place is None else Location(place.path, place.line)
-        found = [Variable("failed guard", Value(bounded_text(failure.expression)), declaration=location)]
+        shown = [Variable("failed guard", Value(bounded_text(failure.expression)), declaration=location)]
         if then is not None:
-            found.append(Variable("value then", Value(bounded_text(then))))
+            shown.append(Variable("value then", Value(bounded_text(then))))
         if now is not None:
-            found.append(Variable("value now", Value(bounded_text(now))))
+            shown.append(Variable("value now", Value(bounded_text(now))))
         if place is not None:
-            found.append(Variable("user line", Value(f"{place.path}:{place.line}", location=location)))
+            shown.append(Variable("user line", Value(f"{place.path}:{place.line}", location=location)))
         expressions = guard_expressions(entry)
-        found.append(Variable("guards", Value(f"{len(expressions)} conditions", children=_texts(expressions))))
-        return found
+        shown.append(Variable("guards", Value(f"{len(expressions)} conditions", children=_texts(expressions))))
+        return shown
 
     return Value(bounded_text(failure.expression), "cache entry", Deferred(parts))
 

@@ -136,8 +136,8 @@ def place_variable(name: str, place: Place) -> Variable:
 
 def user_location(node: Any) -> Location | None:
     """Return the user's line that made the node."""
-    found = user_place(node)
-    return None if found is None else Location(found[0].path, found[0].line)
+    at = user_place(node)
+    return None if at is None else Location(at[0].path, at[0].line)
 
 
 def graph_text(graph: Any, name: str) -> str:
@@ -146,14 +146,14 @@ def graph_text(graph: Any, name: str) -> str:
     lines = [f"def {name}({', '.join(node.name for node in inputs)}):"]
     lines += [f"    # {node.name}: {result_text(node)}".rstrip() for node in inputs]
     operations = [(node, user_place(node)) for node in nodes_of(graph) if node.op != "placeholder"]
-    names = short_paths(found[0].path for _, found in operations if found is not None)
+    names = short_paths(at[0].path for _, at in operations if at is not None)
     last: tuple[str, int] | None = None
-    for node, found in operations:
-        here = None if found is None else (found[0].path, found[0].line)
-        if found is not None and here != last:
-            path, line = found[0].path, found[0].line
+    for node, at in operations:
+        here = None if at is None else (at[0].path, at[0].line)
+        if at is not None and here != last:
+            path, line = at[0].path, at[0].line
             code = linecache.getline(path, line).strip()
-            lines += ["", f"    # {names[path]}:{line} in {found[1]}: {code}"]
+            lines += ["", f"    # {names[path]}:{line} in {at[1]}: {code}"]
         last = here
         lines.append(_node_line(node))
     if not operations:

@@ -1,6 +1,6 @@
 """The ``Guards`` scope: every guard that the trace has asked for, as an expression, with the line that caused it.
 
-Tracing thread.
+Runs on the tracing thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def guard_children(frame: TracedFrame) -> Children:
 def _entries(frame: TracedFrame) -> list[GuardFacts | ShapeGuardFacts]:
     guards, of_sizes = frame.guards(), frame.shape_guards()
     # This one guard is all the conditions on sizes: it is told by them, and nothing where there are none.
-    return [*(one for one in guards if one.check != "SHAPE_ENV"), *of_sizes]
+    return [*(guard for guard in guards if guard.check != "SHAPE_ENV"), *of_sizes]
 
 
 def guard_texts(frame: TracedFrame) -> list[tuple[str, GuardFacts | ShapeGuardFacts]]:

@@ -1,7 +1,7 @@
 """Paths (``x``, ``d["k"].weight``, ``xs[0]``) followed over trackers and real objects, and completed as they are typed.
 
 Nothing is realized and no user code runs: where a path cannot be followed (through a property, a method's result, a
-slice), the expression is evaluated instead. Tracing thread.
+slice), the expression is evaluated instead. Runs on the tracing thread.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Paths:
     def follow(self, node: ast.AST) -> Any:
         """Return the tracker or object that an expression names; ``UNKNOWN`` when it is more than a path."""
         if isinstance(node, ast.Name):
-            found = MISSING if node.id in self._scratch else self._frame.lookup(node.id)
-            return UNKNOWN if found is MISSING else self._entered(found)
+            value = MISSING if node.id in self._scratch else self._frame.lookup(node.id)
+            return UNKNOWN if value is MISSING else self._entered(value)
         if isinstance(node, ast.Attribute):
             owner = self.follow(node.value)
             return UNKNOWN if owner is UNKNOWN else self._entered(self._attribute(owner, node.attr))
@@ -114,10 +114,10 @@ def completions(
     names, owner = scratch or {}, match["owner"]
     candidates = _names(frame, names) if owner is None else _attributes(frame, owner[:-1], names)
     start = column - 1 - len(prefix)
-    found = [(name, kind) for name, kind in candidates.items() if _fits(name, prefix)]
+    fitting = [(name, kind) for name, kind in candidates.items() if _fits(name, prefix)]
     return [
         CompletionItem(label=name, text=name, start=start, length=len(prefix), type=kind, sort_text=f"{rank:04}{name}")
-        for rank, (name, kind) in enumerate(found[:_MOST])
+        for rank, (name, kind) in enumerate(fitting[:_MOST])
     ]
 
 
@@ -154,13 +154,13 @@ def _attributes(frame: TracedFrame, path: str, scratch: dict[str, object]) -> di
     if path in INTERPRETER_NAMES and frame.lookup(path) is MISSING and path not in scratch:
         return kinds_of_members(type(INTERPRETER_NAMES[path](frame)), {})
     paths = Paths(frame, scratch)
-    found = paths.follow(node)
-    if found is UNKNOWN:
+    value = paths.follow(node)
+    if value is UNKNOWN:
         return kinds_in(scratch[path]) if path in scratch else {}
-    form = paths.form_of(found)
+    form = paths.form_of(value)
     known = instance_dictionary(form.value) if isinstance(form, Known) else {}
     # What is traced is shown by its name: what it holds may be a tracker.
-    own = {name: known.get(name) for name in paths.attribute_names(found)}
+    own = {name: known.get(name) for name in paths.attribute_names(value)}
     return kinds_of_members(form_family(form).python_class(form), own)
 
 

@@ -1,6 +1,6 @@
 """The ``Side Effects`` scope: what the traced code changed outside of it, in the user's terms, before it is applied.
 
-``d['result'] = z``, ``self.count = 4``, ``nonlocal total``, ``global counter``, hooks. Tracing thread.
+``d['result'] = z``, ``self.count = 4``, ``nonlocal total``, ``global counter``, hooks. Runs on the tracing thread.
 """
 
 from __future__ import annotations

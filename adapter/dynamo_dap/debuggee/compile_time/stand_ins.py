@@ -3,8 +3,8 @@
 A generator, a ``zip``, a storage, a context manager exist in a trace as trackers only; other objects would have to be
 copied to apply the changes of the traced code, which is impossible without running code of their class. A stand-in has
 the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity, can be put into containers and
-formatted. Whatever would advance, enter, call, read or change the value is refused. Tracing thread; a stand-in lives as
-long as the evaluation that made it.
+formatted. Whatever would advance, enter, call, read or change the value is refused. Runs on the tracing thread; a
+stand-in lives as long as the evaluation that made it.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def is_stand_in(value: object) -> bool:
 
 def form_behind(value: object) -> Form:
     """Return the form that a stand-in stands for."""
-    found: Form = _own(value, "__stood_for__")[0]
-    return found
+    form: Form = _own(value, "__stood_for__")[0]
+    return form
 
 
 def type_of(value: object) -> type:

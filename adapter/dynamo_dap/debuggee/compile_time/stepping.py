@@ -1,6 +1,6 @@
 """The rules by which a step ends while Dynamo traces, and how far each attempt of a trace has come.
 
-Tracing thread only, under Dynamo's compile lock. In short:
+Runs on the tracing thread only, under Dynamo's compile lock. In short:
 
 - over: the next line of the same function; the caller, once the function has returned; the next trace, once this one
   has ended (Dynamo traces frame by frame: a resume function, another compiled function).

@@ -1,4 +1,4 @@
-"""The texts of stops in a compile: headlines, and DAP's ``exceptionInfo``. Compiling thread."""
+"""The texts of stops in a compile: headlines, and DAP's ``exceptionInfo``. Runs on the compiling thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.protocol.types import ExceptionDetails
 
-_ROOM = 4000
+_MAXIMUM_LENGTH = 4000
 _MAXIMUM_REASON = 120
 
 
@@ -34,10 +34,10 @@ def _raised(
     links: Sequence[str | None] = (),
 ) -> RaisedException:
     """``links`` are lines with places and addresses, told where clients make links of them: as DAP's stack trace."""
-    text = bounded_text("\n".join(line for line in lines if line), _ROOM)
+    text = bounded_text("\n".join(line for line in lines if line), _MAXIMUM_LENGTH)
     name = kind.rpartition(".")[2] or None
-    trace = bounded_text("\n".join(line for line in links if line), _ROOM) or None
-    details = ExceptionDetails(bounded_text(message or text, _ROOM), name, kind or None, stack_trace=trace)
+    trace = bounded_text("\n".join(line for line in links if line), _MAXIMUM_LENGTH) or None
+    details = ExceptionDetails(bounded_text(message or text, _MAXIMUM_LENGTH), name, kind or None, stack_trace=trace)
     return RaisedException(bounded_text(headline, 200), text, details=details)
 
 
@@ -68,9 +68,11 @@ def user_error(error: UserError, wrapped: BaseException | None) -> RaisedExcepti
         lines.append("Raised while Dynamo traces; the traced code catches it.")
     elif not isinstance(wrapped, error.kind) or str(wrapped) != error.message:
         lines.append(f"Raised while Dynamo traces; the program gets {type(wrapped).__qualname__}.")
-        text = bounded_text(str(wrapped).strip(), _ROOM)
+        text = bounded_text(str(wrapped).strip(), _MAXIMUM_LENGTH)
         details.inner_exception = [ExceptionDetails(text, type(wrapped).__qualname__, _name_of(type(wrapped)))]
-    return RaisedException(kind, bounded_text("\n".join(line for line in lines if line), _ROOM), details=details)
+    return RaisedException(
+        kind, bounded_text("\n".join(line for line in lines if line), _MAXIMUM_LENGTH), details=details
+    )
 
 
 def data_changed(text: str) -> RaisedException:
@@ -92,7 +94,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
             lines.append(f"  value now: {now}")
         if failure.place is not None:
             links.append(f"guard of {failure.compile_id} at {failure.place.path}:{failure.place.line}")
-    reasons = "\n".join(one.reason for one in failures)
+    reasons = "\n".join(failure.reason for failure in failures)
     return _raised(f"Recompile: {name} [{compiling.compile_id}]", lines, message=reasons, links=links)
 
 

@@ -98,11 +98,11 @@ def _variables(named: Sequence[tuple[str, Any]], view: TracedView) -> list[Varia
 
 def _stack(stack: Sequence[Tracker], view: TracedView) -> list[Variable]:
     top = len(stack) - 1
-    found = [
+    shown = [
         Variable(f"{number} (top)" if number == top else str(number), view.value(tracker))
         for number, tracker in enumerate(stack)
     ]
-    return found or [Variable("(empty)", Value("", kind="virtual"))]
+    return shown or [Variable("(empty)", Value("", kind="virtual"))]
 
 
 def _compile_facts(frame: TracedFrame, listing_of: ListingOf) -> list[Variable]:

@@ -72,9 +72,9 @@ class TracedView(View):
     def _facts(self, tracker: Tracker, form: Form) -> list[Variable]:
         """Return what is known, on its own level for tensors and symbols, else in one group called ``Dynamo``."""
         node = form.node if isinstance(form, TensorForm | NumberForm) else None
-        found = None if node is None else user_place(node)
+        at = None if node is None else user_place(node)
         # Of a graph's value the line of the user's, not that of a library that it called.
-        place = created_at(tracker) if found is None else found[0]
+        place = created_at(tracker) if at is None else at[0]
         facts = _facts(tracker, None if place is None or place.path.startswith("<") else place)
         if isinstance(form, TensorForm | NumberForm):
             return (

@@ -37,7 +37,7 @@ from dynamo_dap.record.texts import digest_of_line
 
 MAXIMUM_NODES = 2000
 MAXIMUM_GUARDS = 2000
-_ROOM = 300
+_MAXIMUM_LENGTH = 300
 _LENGTHS = frozenset({"SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK", "SET_CONTAINS"})
 _MESSAGE = 4000
 
@@ -142,10 +142,10 @@ def _node(node: Any, texts: NodeTexts) -> Node:
     return Node(
         name=str(node.name),
         operation=str(node.op),
-        target=text_of(target_name(node), _ROOM),
+        target=text_of(target_name(node), _MAXIMUM_LENGTH),
         value=value or None,
         place=None if found is None else Place(found[0].path, found[0].line),
-        expression=text_of(expression, _ROOM),
+        expression=text_of(expression, _MAXIMUM_LENGTH),
     )
 
 
@@ -177,7 +177,7 @@ def guards(compiling: FrameCompile, built: Sequence[BuiltGuard]) -> tuple[int, l
         for expression in one.expressions:
             count += 1
             if count <= MAXIMUM_GUARDS:
-                found.append(Guard(text_of(expression, _ROOM), one.check, at, one.source, _said(expression)))
+                found.append(Guard(text_of(expression, _MAXIMUM_LENGTH), one.check, at, one.source, _said(expression)))
     remember_places(compiling.code, compiling.compile_id, places)
     return count, found
 
@@ -189,7 +189,7 @@ def guards_so_far(frame: TracedFrame, texts: GuardTexts) -> tuple[int, list[Guar
 
 
 def _guard_so_far(expression: str, known: GuardFacts | ShapeGuardFacts) -> Guard:
-    text, at = text_of(expression, _ROOM), place(known.place)
+    text, at = text_of(expression, _MAXIMUM_LENGTH), place(known.place)
     if isinstance(known, ShapeGuardFacts):
         return Guard(text, "SHAPE_ENV", at, text=_said(expression))
     source = as_the_user_wrote(known.name) if known.name else None
@@ -197,7 +197,7 @@ def _guard_so_far(expression: str, known: GuardFacts | ShapeGuardFacts) -> Guard
 
 
 def _said(expression: str) -> str | None:
-    text = text_of(guard_text(expression), _ROOM)
+    text = text_of(guard_text(expression), _MAXIMUM_LENGTH)
     return None if text == expression else text
 
 

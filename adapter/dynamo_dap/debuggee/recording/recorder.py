@@ -82,7 +82,7 @@ EVENTS = (
     CompileObserver.specialized,
     CompileObserver.limit_exceeded,
 )
-_ROOM = 2000
+_MAXIMUM_LENGTH = 2000
 _STACK = 50
 _KERNELS = 500
 _GENERATED = 8_000
@@ -277,7 +277,7 @@ class Recorder(CompileObserver):
         if (recorded := self._recorded(compiling)) is not None:
             recorded.trace.clear()
             recorded.values = None
-            text = facts.text_of(reason.strip(), _ROOM)
+            text = facts.text_of(reason.strip(), _MAXIMUM_LENGTH)
             self._take(AttemptRestarted(recorded.id, compiling.attempt, text))
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
@@ -338,7 +338,7 @@ class Recorder(CompileObserver):
         if key not in self._skipped:
             self._skipped.add(key)
             name, at = facts.function_of(code)
-            self._take(FrameSkipped(SkippedFrame(name, facts.text_of(reason, _ROOM), at)))
+            self._take(FrameSkipped(SkippedFrame(name, facts.text_of(reason, _MAXIMUM_LENGTH), at)))
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """See ``CompileObserver``."""
@@ -439,6 +439,6 @@ def _problem_text(skip_reason: str | None, problem: BaseException | None) -> str
     if problem is not None:
         error = error_behind(problem)
         if error.kind is type(problem):
-            return facts.text_of(error.text, _ROOM)
-        return facts.text_of(f"{error.text}\nThe program gets {type(problem).__name__}.", _ROOM)
-    return None if skip_reason is None else facts.text_of(str(skip_reason), _ROOM)
+            return facts.text_of(error.text, _MAXIMUM_LENGTH)
+        return facts.text_of(f"{error.text}\nThe program gets {type(problem).__name__}.", _MAXIMUM_LENGTH)
+    return None if skip_reason is None else facts.text_of(str(skip_reason), _MAXIMUM_LENGTH)

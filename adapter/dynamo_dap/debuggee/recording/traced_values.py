@@ -33,7 +33,7 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, so
 from dynamo_dap.record.model import Place, TracedFunction, TracedValue
 
 MAXIMUM_VALUES = 2000
-_ROOM = 80
+_MAXIMUM_LENGTH = 80
 _ITEMS = 4
 _DEPTH = 2
 _PLAIN = (int, float, complex, bool, str, bytes, type(None))
@@ -81,7 +81,7 @@ def _value(frame: TracedFrame, name: str, tracker: Any, place: Place, *, is_para
     text = writer.text(tracker, _DEPTH)
     written = user_expression(source_of(tracker))
     source = None if written is None else plain_name(written)
-    return TracedValue(name, text[:_ROOM], place, source, writer.has_tensor, is_parameter)
+    return TracedValue(name, text[:_MAXIMUM_LENGTH], place, source, writer.has_tensor, is_parameter)
 
 
 class _Writer:
@@ -128,7 +128,7 @@ class _Writer:
 
     def _object(self, value: Any) -> str:
         if type(value) in _PLAIN:
-            return repr(value) if len(str(value)) <= _ROOM else type(value).__name__
+            return repr(value) if len(str(value)) <= _MAXIMUM_LENGTH else type(value).__name__
         return self._tensor(value) if is_tensor(value) else f"{type(value).__name__}"
 
     def _items(self, items: Any, depth: int) -> str:

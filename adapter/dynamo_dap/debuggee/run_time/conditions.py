@@ -41,18 +41,18 @@ class Conditions:
             guard = self._threads.guard = Guard()
         elif guard.is_busy:
             return []
-        found: list[LineBreakpoint] = []
+        remaining: list[LineBreakpoint] = []
         try:
             guard.begin(self._host.options.evaluation_timeout)
             try:
                 for breakpoint in breakpoints:
                     condition = breakpoint.conditions.condition
                     if condition is None or not is_surely_false(generated, frame, offset, condition):
-                        found.append(breakpoint)
+                        remaining.append(breakpoint)
             finally:
                 guard.end()
         except Interrupted:
             # It took too long; the agent will tell, having tried it again. It may have arrived on the way out.
             guard.end()
             return list(breakpoints)
-        return found
+        return remaining

@@ -1,7 +1,7 @@
 """The DAP ``disassemble`` request over generated code.
 
 Addresses grow from one code object to the next, with a gap between. Rows beyond the ends of a code object are padding,
-since VS Code's view scrolls endlessly; padding has no instruction and is marked ``invalid``. Any thread.
+since VS Code's view scrolls endlessly; padding has no instruction and is marked ``invalid``. Runs on any thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the instructions of generated code that have side effects, and says which.
+"""Finds the instructions of generated code that have side effects, and which effects these are.
 
 They are recognised by what they call and store into: the names that Dynamo gives to compiled graphs and resume
 functions, the user's objects, lists built on the stack to pack a frame. Pure, except that it reads the user's source
@@ -47,7 +47,9 @@ class Effects:
         self._name = (original or code).co_name
         names = original if original is not None else code
         self._user_names = frozenset((*names.co_varnames, *names.co_cellvars, *names.co_freevars))
-        self._has_columns = any(one.place is not None and one.place.col_offset is not None for one in table)
+        self._has_columns = any(
+            instruction.place is not None and instruction.place.col_offset is not None for instruction in table
+        )
         recorded = record.side_effects if record is not None else ()
         self._statements = ReplayedStatements(flow, table, self._user_names, recorded)
         self.has_resume_call = self._any_resume_call()
@@ -90,7 +92,8 @@ class Effects:
 
     def _is_in_prologue(self, index: int) -> bool:
         return all(
-            one.name in _ENTERING or one.name in _CELL_INSTRUCTIONS for one in self._table.instructions[: index + 1]
+            instruction.name in _ENTERING or instruction.name in _CELL_INSTRUCTIONS
+            for instruction in self._table.instructions[: index + 1]
         )
 
     def _is_users_own(self, instruction: Instruction) -> bool:
@@ -130,7 +133,7 @@ class Effects:
             if self._is_called(instruction.index):
                 return PACKING
             return Purpose(Kind.RESUME, f"call the resume function {resume}", instruction.index)
-        if any(one.name in _PROFILER_MARKS for one in call.callee.path()):
+        if any(expression.name in _PROFILER_MARKS for expression in call.callee.path()):
             return PROFILING
         result = self._flow.results(instruction.index)[:1]
         if result and any(self._table[consumer].name == "POP_TOP" for consumer in result[0].consumers):

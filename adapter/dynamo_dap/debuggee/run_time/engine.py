@@ -26,11 +26,10 @@ from dynamo_dap.debuggee.run_time.conditions import Conditions
 from dynamo_dap.debuggee.run_time.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.run_time.disassembly import disassemble
 from dynamo_dap.debuggee.run_time.events import Sink, Source
-from dynamo_dap.debuggee.run_time.frames import GeneratedFrame, UserFrame, listing_source
+from dynamo_dap.debuggee.run_time.frames import GeneratedFrame, Moment, RunningFrame, UserFrame, listing_source
 from dynamo_dap.debuggee.run_time.generated import BadAddress, CodeGone, GeneratedCode, GeneratedCodes, parsed_address
 from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBreakpoints
 from dynamo_dap.debuggee.run_time.patches import patch, runs_next, take_all_back, take_back
-from dynamo_dap.debuggee.run_time.place import Moment, Place
 from dynamo_dap.debuggee.run_time.plans import Plans
 from dynamo_dap.debuggee.run_time.purpose import Kind
 from dynamo_dap.debuggee.run_time.raising import RaisedExceptions, raised_exception
@@ -236,7 +235,7 @@ class RunTimeEngine:
         if wants.everything:
             self._look_at_everything(generated, frame, index, wants)
         if not self._host.is_holding and not self._conditions.are_evaluated:
-            self._decide(Place(generated, frame, index), stops)
+            self._decide(RunningFrame(generated, frame, index), stops)
 
     def _look_at_everything(self, generated: GeneratedCode, frame: types.FrameType, index: int, wants: _Wants) -> None:
         if self._crash.is_on:
@@ -244,31 +243,31 @@ class RunTimeEngine:
         if wants.raises:
             self._raised.before_instruction(generated, frame, index)
 
-    def _decide(self, place: Place, stops: Sequence[LineBreakpoint] | None) -> None:
+    def _decide(self, running: RunningFrame, stops: Sequence[LineBreakpoint] | None) -> None:
         host = self._host
-        hit = host.should_stop(list(stops), lambda: GeneratedFrame(place, host.print)) if stops else []
+        hit = host.should_stop(list(stops), lambda: GeneratedFrame(running, host.print)) if stops else []
         if hit:
-            place.statement = self._statement_of(hit, place)
-            self._stop(place, "breakpoint", hit=hit, why=_why(place))
-        elif stops is not None and place.index in place.generated.markers:
-            self._stop(place, "breakpoint", why="torch._dynamo.bytecode_debugger.breakpoint()")
+            running.statement = self._statement_of(hit, running)
+            self._stop(running, "breakpoint", hit=hit, why=_why(running))
+        elif stops is not None and running.index in running.generated.markers:
+            self._stop(running, "breakpoint", why="torch._dynamo.bytecode_debugger.breakpoint()")
         elif host.steps.any_pause_request and host.steps.take_pause_request():
-            self._stop(place, "pause")
-        elif (step := host.steps.current()) is not None and ends_at(step, place.frame, place.index):
-            self._stop(place, "step")
-        elif self._wants.entries and place.index == place.generated.entry:
-            self._stop(place, "entry", why=f"entry of {place.generated.name}")
+            self._stop(running, "pause")
+        elif (step := host.steps.current()) is not None and ends_at(step, running.frame, running.index):
+            self._stop(running, "step")
+        elif self._wants.entries and running.index == running.generated.entry:
+            self._stop(running, "entry", why=f"entry of {running.generated.name}")
 
-    def _statement_of(self, hit: Sequence[int], place: Place) -> Statement | None:
+    def _statement_of(self, hit: Sequence[int], running: RunningFrame) -> Statement | None:
         """Return the user's statement that has one of the breakpoints ``hit``."""
-        for statement in place.generated.listing.group_of(place.index).purpose.statements:
+        for statement in running.generated.listing.group_of(running.index).purpose.statements:
             on_line = (self._host.breakpoints.lines_in(statement.path) or {}).get(statement.line, ())
-            if any(one.id in hit for one in on_line):
+            if any(breakpoint.id in hit for breakpoint in on_line):
                 return statement
-        for one in self._host.breakpoints.lines_of_mode(RUN_TIME):
-            if one.id in hit:
-                text = linecache.getline(one.path, one.line).strip()
-                return Statement(one.path, one.line, place.generated.function, text)
+        for breakpoint in self._host.breakpoints.lines_of_mode(RUN_TIME):
+            if breakpoint.id in hit:
+                text = linecache.getline(breakpoint.path, breakpoint.line).strip()
+                return Statement(breakpoint.path, breakpoint.line, running.generated.function, text)
         return None
 
     def on_return(self, generated: GeneratedCode, frame: types.FrameType, value: object) -> None:
@@ -296,15 +295,15 @@ class RunTimeEngine:
         if index is None or not self._raised.is_new(generated, index, exception):
             return
         operands = self._raised.operands_of(frame, index)
-        place = Place(generated, frame, index, Moment.RAISED, operands)
+        running = RunningFrame(generated, frame, index, Moment.RAISED, operands)
         condition = self._host.breakpoints.exception_filters.get(GENERATED_CODE)
-        if condition and not self._holds(condition, place):
+        if condition and not self._holds(condition, running):
             return
-        self._stop(place, "exception", exception=raised_exception(exception))
+        self._stop(running, "exception", exception=raised_exception(exception))
 
-    def _holds(self, condition: str, place: Place) -> bool:
+    def _holds(self, condition: str, running: RunningFrame) -> bool:
         try:
-            return GeneratedFrame(place, self._host.print).is_true(condition)
+            return GeneratedFrame(running, self._host.print).is_true(condition)
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             text = f"The condition {condition!r} of '{GENERATED_CODE}' failed: {text_of_raised(error)}"
             self._host.print(f"{text}\n", "important")
@@ -314,7 +313,7 @@ class RunTimeEngine:
 
     def _stop(
         self,
-        place: Place,
+        running: RunningFrame,
         reason: str,
         *,
         hit: list[int] | None = None,
@@ -325,26 +324,26 @@ class RunTimeEngine:
         step = self._host.steps.current()
         if step is not None and isinstance(step.origin, Origin):
             # What the frame of the step returned, if it did, is shown in the frame that the step comes to.
-            place.returned = step.origin.returned
+            running.returned = step.origin.returned
         self._host.hold(
             Stop(
                 engine=self.name,
                 reason=reason,
-                frames=lambda: self._stack(place, user_first=is_written_by_user),
-                description=_headline(place, exception),
-                text=f"Paused on {why or _where(place, reason)}" if exception is None else exception.description,
+                frames=lambda: self._stack(running, user_first=is_written_by_user),
+                description=_headline(running, exception),
+                text=f"Paused on {why or _where(running, reason)}" if exception is None else exception.description,
                 hit_breakpoint_ids=hit or [],
                 exception=exception,
-                origin=Origin(place.generated, place.frame, place.index),
+                origin=Origin(running.generated, running.frame, running.index),
             )
         )
 
-    def _stack(self, place: Place, *, user_first: bool) -> list[Frame]:
+    def _stack(self, running: RunningFrame, *, user_first: bool) -> list[Frame]:
         host = self._host
-        top: list[Frame] = [GeneratedFrame(place, host.print), UserFrame(place, host.print)]
+        top: list[Frame] = [GeneratedFrame(running, host.print), UserFrame(running, host.print)]
         if user_first:
             top.reverse()
-        return top + list(host.python_stack(place.frame.f_back))
+        return top + list(host.python_stack(running.frame.f_back))
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
         """Show a running frame of generated code, further down a stack; None for any other frame."""
@@ -352,7 +351,7 @@ class RunTimeEngine:
         index = generated.table.index_at(frame.f_lasti) if generated is not None else None
         if generated is None or index is None:
             return None
-        return GeneratedFrame(Place(generated, frame, index, Moment.INSIDE), self._host.print)
+        return GeneratedFrame(RunningFrame(generated, frame, index, Moment.INSIDE), self._host.print)
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
         """Stop at the user's line when generated code called ``breakpoint()``; debugpy leaves it alone."""
@@ -360,8 +359,8 @@ class RunTimeEngine:
         index = generated.table.index_at(frame.f_lasti) if generated is not None else None
         if generated is None or index is None:
             return False
-        place = Place(generated, frame, index, Moment.INSIDE)
-        self._stop(place, "breakpoint", why="breakpoint()", is_written_by_user=True)
+        running = RunningFrame(generated, frame, index, Moment.INSIDE)
+        self._stop(running, "breakpoint", why="breakpoint()", is_written_by_user=True)
         return True
 
     # -- requests: the agent's reader thread -----------------------------------------------------------------------
@@ -433,24 +432,24 @@ class RunTimeEngine:
         return None if generated is None else listing_source(generated)
 
 
-def _headline(place: Place, exception: RaisedException | None) -> str:
+def _headline(running: RunningFrame, exception: RaisedException | None) -> str:
     """Return what fits into the headline of a call stack."""
     if exception is None:
-        return f"Running {place.generated.name}"
+        return f"Running {running.generated.name}"
     return f"{exception.exception_id.rpartition('.')[2]} in generated code"
 
 
-def _why(place: Place) -> str | None:
+def _why(running: RunningFrame) -> str | None:
     """What to say of a breakpoint that stops elsewhere than on its line."""
-    purpose = place.generated.listing.group_of(place.index).purpose
-    if place.statement is None or purpose.kind is not Kind.GRAPH:
+    purpose = running.generated.listing.group_of(running.index).purpose
+    if running.statement is None or purpose.kind is not Kind.GRAPH:
         return None
-    return f"breakpoint: {purpose.title}, which computes line {place.statement.line}"
+    return f"breakpoint: {purpose.title}, which computes line {running.statement.line}"
 
 
-def _where(place: Place, reason: str) -> str:
-    name = place.generated.table[place.index].name
-    return f"{reason} in {place.generated.name} at {place.index} {name}"
+def _where(running: RunningFrame, reason: str) -> str:
+    name = running.generated.table[running.index].name
+    return f"{reason} in {running.generated.name} at {running.index} {name}"
 
 
 def _new_source(sink: Sink, codes: GeneratedCodes) -> Source:

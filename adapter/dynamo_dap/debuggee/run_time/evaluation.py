@@ -1,6 +1,7 @@
 """Expressions in frames of generated code: over locals, globals and ``__stack__``.
 
-``__stack__`` is the value stack, bottom first. Held thread only. Nothing that an expression calls is compiled.
+``__stack__`` is the value stack, bottom first. Runs on the held thread only. Nothing that an expression calls is
+compiled.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def is_true(values: FrameValues, expression: str) -> bool:
         names: Mapping[str, object] = {**values.locals(), STACK_NAME: values.stack()}
         with dynamo_off():
             return is_true_python(expression, values.frame.f_globals, dict(names))
-    found = values.frame.f_locals
-    used: dict[str, object] = {name: found[name] for name in condition.code.co_names if name in found}
+    variables = values.frame.f_locals
+    used: dict[str, object] = {name: variables[name] for name in condition.code.co_names if name in variables}
     if condition.names_stack:
         used[STACK_NAME] = values.stack()
     if not condition.calls:
@@ -91,8 +92,8 @@ def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: in
     if condition is None or condition.calls:
         return False
     try:
-        found = frame.f_locals
-        used: dict[str, object] = {name: found[name] for name in condition.code.co_names if name in found}
+        variables = frame.f_locals
+        used: dict[str, object] = {name: variables[name] for name in condition.code.co_names if name in variables}
         if condition.names_stack:
             index = generated.table.index_of_start[offset]
             used[STACK_NAME] = FrameValues(generated, frame, index, is_whole=True).stack()

@@ -1,4 +1,4 @@
-"""The interface of interpreter events about generated code, independent of the version of Python.
+"""What the interpreter reports while generated code runs, through one interface for all versions of Python.
 
 ``TraceEvents`` (``sys.settrace``) is for Python 3.11 and older, ``MonitoringEvents`` (``sys.monitoring``) for 3.12 and
 newer. All events come on the thread that runs the code.

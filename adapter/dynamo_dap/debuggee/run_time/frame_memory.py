@@ -3,7 +3,7 @@
 Nothing in Python's API writes a slot of the value stack, so it is written in memory. The layout is that of CPython 3.11
 to 3.13: ``PyFrameObject.f_frame`` points to a ``_PyInterpreterFrame``, whose ``localsplus`` array holds locals, then
 cells, then the stack, one pointer each. The layout is verified before each write: every local and every other slot must
-be exactly the object in memory that Python itself reports. Held thread only.
+be exactly the object in memory that Python itself reports. Runs on the held thread only.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def captured_cells(frame: FrameType) -> tuple[CellType, ...]:
         except LayoutUnknown:
             pass
         else:
-            found = [ctypes.cast(each, ctypes.py_object).value for each in slots[len(slots) - len(names) :] if each]
-            if len(found) == len(names) and all(
-                type(cell) is CellType and _holds(cell, shown, name) for cell, name in zip(found, names, strict=True)
+            cells = [ctypes.cast(each, ctypes.py_object).value for each in slots[len(slots) - len(names) :] if each]
+            if len(cells) == len(names) and all(
+                type(cell) is CellType and _holds(cell, shown, name) for cell, name in zip(cells, names, strict=True)
             ):
-                return tuple(found)
+                return tuple(cells)
     return tuple(CellType(shown[name]) if name in shown else CellType() for name in names)
 
 

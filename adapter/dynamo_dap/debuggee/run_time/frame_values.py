@@ -1,4 +1,4 @@
-"""The values of one frame of generated code: locals, cells, the value stack. Held thread only."""
+"""The values of one frame of generated code: locals, cells, the value stack. Runs on the held thread only."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ class FrameValues:
         depth = self._depth()
         if depth is None or VALUE_STACK.problem is not None:
             return []
-        found = value_stack(self.frame, depth)
-        return found if self.operands is None else [*found, *self.operands]
+        slots = value_stack(self.frame, depth)
+        return slots if self.operands is None else [*slots, *self.operands]
 
     def written_names(self) -> dict[str, Any]:
         """Return what the listing has other names for than the frame: values on the stack, and globals."""
         statements, held = self.generated.statements, self.frame.f_globals
-        found = {
+        named = {
             shown: held[name]
             for shown, name in statements.names_of_globals().items()
             if name in held and "." not in shown
         }
         stack = self.stack()
         names = statements.names_on_stack(self.index).items()
-        return {**found, **{name: stack[slot] for slot, name in names if slot < len(stack)}}
+        return {**named, **{name: stack[slot] for slot, name in names if slot < len(stack)}}
 
     @property
     def operands_in_use(self) -> int:

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
+from typing import Any
 
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python
 from dynamo_dap.debuggee.agent.frames import Frame, Position
@@ -17,9 +21,9 @@ from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.run_time import evaluation
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
-from dynamo_dap.debuggee.run_time.place import Moment, Place
 from dynamo_dap.debuggee.run_time.purpose import without_comment
 from dynamo_dap.debuggee.run_time.scopes import scopes_of
+from dynamo_dap.debuggee.torch_internals.compile_records import Statement
 from dynamo_dap.debuggee.torch_internals.dynamo_names import shown_names
 from dynamo_dap.debuggee.values.model import (
     EvaluationError,
@@ -36,6 +40,33 @@ from dynamo_dap.protocol.types import CompletionItem
 _OF_LISTING = re.compile(r"__listing__\[(\d+)\]")
 
 
+class Moment(Enum):
+    """Where a frame is, relative to its current instruction."""
+
+    BEFORE = "before"
+    """It is about to execute it: the stack is whole."""
+    INSIDE = "inside"
+    """It is executing it (a caller's call): the operands are in use."""
+    RAISED = "raised"
+    """It raised: the operands are gone."""
+
+
+@dataclass(slots=True)
+class RunningFrame:
+    """A frame of generated code and where it is, as its own thread found it."""
+
+    generated: GeneratedCode
+    frame: types.FrameType
+    index: int
+    moment: Moment = Moment.BEFORE
+    operands: tuple[Any, ...] | None = None
+    """What an instruction that raised had taken from the stack, if that was kept."""
+    returned: tuple[str, Any] | None = None
+    """Name and returned value of the frame that a step just came out of."""
+    statement: Statement | None = None
+    """The user's statement whose breakpoint stopped here, where one group of instructions carries out several."""
+
+
 class GeneratedFrame(Frame):
     """A frame of generated code, at its instruction in the listing."""
 
@@ -43,44 +74,44 @@ class GeneratedFrame(Frame):
     _folds_temporaries = False
     """Here a compiler's engineer looks at them."""
 
-    def __init__(self, place: Place, console: Callable[[str], None]) -> None:
+    def __init__(self, running: RunningFrame, console: Callable[[str], None]) -> None:
         """What expressions print goes to ``console``."""
         # Conditions are evaluated in such a frame at every instruction: nothing is made before it is needed.
-        self._place = place
+        self._running = running
         self._console = console
         self._scratch: dict[str, object] = {}
 
     @cached_property
     def _values(self) -> FrameValues:
-        place = self._place
-        values = FrameValues(place.generated, place.frame, place.index, is_whole=place.moment is Moment.BEFORE)
-        values.operands = place.operands
+        running = self._running
+        values = FrameValues(running.generated, running.frame, running.index, is_whole=running.moment is Moment.BEFORE)
+        values.operands = running.operands
         return values
 
     @property
     def instruction_pointer_reference(self) -> str | None:  # type: ignore[override]
         """The address of the current instruction."""
-        return self._place.generated.reference(self._place.index)
+        return self._running.generated.reference(self._running.index)
 
     @property
     def name(self) -> str:
         """``fn (generated #0)``."""
-        return self._place.generated.name
+        return self._running.generated.name
 
     @property
     def source(self) -> str | VirtualSource | None:
         """The annotated listing."""
-        return listing_source(self._place.generated)
+        return listing_source(self._running.generated)
 
     @property
     def position(self) -> Position:
         """The line of the current instruction in the listing."""
-        return Position(self._place.generated.document().line_of(self._place.index))
+        return Position(self._running.generated.document().line_of(self._running.index))
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
         """The real state."""
-        place, folds = self._place, self._folds_temporaries
-        return scopes_of(place.generated, self._values, place.returned, folds_temporaries=folds)
+        running, folds = self._running, self._folds_temporaries
+        return scopes_of(running.generated, self._values, running.returned, folds_temporaries=folds)
 
     def evaluate(self, expression: str, context: str) -> Value:
         """Evaluate over locals, globals and ``__stack__``; ``__listing__[7]`` explains a line of the listing."""
@@ -90,15 +121,19 @@ class GeneratedFrame(Frame):
         return evaluation.evaluate(self._values, self._scratch, expression, context, self._console)
 
     def _explained(self, line: int) -> Value:
-        told = self._place.generated.document().told(line)
-        if told is None:
+        explanation = self._running.generated.document().explanation(line)
+        if explanation is None:
             raise EvaluationError(f"line {line} of the listing shows no instruction")
-        below = [Variable("whole", Value(told.text))]
-        for one in told.purpose.statements:
-            where = f"{os.path.basename(one.path)}:{one.line}"
-            below.append(Variable(where, Value(without_comment(one.text), location=Location(one.path, one.line))))
-        below += [Variable(str(number), Value(text)) for number, text in enumerate(told.instructions, 1)]
-        return Value(shown_names(told.purpose.title), children=Fixed(tuple(below)), kind="virtual")
+        below = [Variable("whole", Value(explanation.text))]
+        for statement in explanation.purpose.statements:
+            where = f"{os.path.basename(statement.path)}:{statement.line}"
+            below.append(
+                Variable(
+                    where, Value(without_comment(statement.text), location=Location(statement.path, statement.line))
+                )
+            )
+        below += [Variable(str(number), Value(text)) for number, text in enumerate(explanation.instructions, 1)]
+        return Value(shown_names(explanation.purpose.title), children=Fixed(tuple(below)), kind="virtual")
 
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""
@@ -118,19 +153,19 @@ class UserFrame(GeneratedFrame):
 
     _folds_temporaries = True
 
-    def __init__(self, place: Place, console: Callable[[str], None]) -> None:
+    def __init__(self, running: RunningFrame, console: Callable[[str], None]) -> None:
         """As ``GeneratedFrame``."""
-        super().__init__(place, console)
-        self.is_user_code = is_user_file(place.generated.path)
-        statement = place.statement or place.generated.listing.statement_at(place.index)
-        self._path = statement.path if statement is not None else place.generated.path
-        line = statement.line if statement is not None else place.generated.listing.user_line(place.index)
+        super().__init__(running, console)
+        self.is_user_code = is_user_file(running.generated.path)
+        statement = running.statement or running.generated.listing.statement_at(running.index)
+        self._path = statement.path if statement is not None else running.generated.path
+        line = statement.line if statement is not None else running.generated.listing.user_line(running.index)
         self._line = line or 1
 
     @property
     def name(self) -> str:
         """The user's function."""
-        return self._place.generated.user_name
+        return self._running.generated.user_name
 
     @property
     def source(self) -> str | VirtualSource | None:

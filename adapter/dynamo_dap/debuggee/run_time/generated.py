@@ -1,7 +1,7 @@
 """The code objects that Dynamo generated, as far as this session has seen them.
 
 A ``GeneratedCode`` is made when its code first runs (or is first looked up) and lives as long as the code object, which
-it does not keep alive. Expensive facts are computed when first needed. Any thread.
+it does not keep alive. Expensive facts are computed when first needed. Runs on any thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
 from dynamo_dap.debuggee.code_analysis.line_table import prologue_end, qualified_name
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
-from dynamo_dap.debuggee.run_time.listing import Listing, Told
+from dynamo_dap.debuggee.run_time.listing import Explanation, Listing
 from dynamo_dap.debuggee.run_time.statements import StatementListing
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, CompileRecorder, lines_computed
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
@@ -34,7 +34,7 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
 from dynamo_dap.protocol.contract import STATEMENTS
 
 ADDRESS_SHIFT = 24
-"""An address is ``(number + 1) << ADDRESS_SHIFT | offset``: room for 16 MB of code before the next begins."""
+"""An address is ``(number + 1) << ADDRESS_SHIFT | offset``: each code object has 16 MB of addresses."""
 
 
 class Document(Protocol):
@@ -52,8 +52,8 @@ class Document(Protocol):
     def is_same_statement(self, one: int, other: int) -> bool:
         """Whether a step by statement goes over both instructions at once."""
 
-    def told(self, line: int) -> Told | None:
-        """Return what there is no room for in a line; None where there is nothing to tell."""
+    def explanation(self, line: int) -> Explanation | None:
+        """Return what a line stands for, in full; None where it stands for nothing."""
 
 
 class CodeGone(Exception):
@@ -133,7 +133,11 @@ class GeneratedCode:
         if self.unpatched is self:
             return {}
         table, before = self.table, self.unpatched.table
-        return {one.index: str(one) for one in before if table.as_told(one.index) != before.as_told(one.index)}
+        return {
+            instruction.index: str(instruction)
+            for instruction in before
+            if table.as_told(instruction.index) != before.as_told(instruction.index)
+        }
 
     @cached_property
     def table(self) -> InstructionTable:
@@ -202,7 +206,9 @@ class GeneratedCode:
     @cached_property
     def markers(self) -> frozenset[int]:
         """Indices of torch's breakpoint markers."""
-        return frozenset(one.index for one in self.table if self.has_marker and is_marker(one.value))
+        return frozenset(
+            instruction.index for instruction in self.table if self.has_marker and is_marker(instruction.value)
+        )
 
     @property
     def base_address(self) -> int:
@@ -237,25 +243,25 @@ class GeneratedCodes:
 
     def meet(self, code: CodeType) -> GeneratedCode:
         """Return what is known of ``code``, which Dynamo generated."""
-        found = self._by_id.get(id(code))
-        if found is not None:
-            return found
+        known = self._by_id.get(id(code))
+        if known is not None:
+            return known
         with self._lock:
-            found = self._by_id.get(id(code))
-            if found is None:
-                found = GeneratedCode(self._count, code, self)
+            known = self._by_id.get(id(code))
+            if known is None:
+                known = GeneratedCode(self._count, code, self)
                 self._count += 1
-                key, number = id(code), found.number
+                key, number = id(code), known.number
                 self._references[key] = weakref.ref(code, lambda _: self._forget(key, number))
-                self._by_id[key] = found
-                self._by_number[number] = found
-            return found
+                self._by_id[key] = known
+                self._by_number[number] = known
+            return known
 
     def recognise(self, code: CodeType) -> GeneratedCode | None:
         """Return what is known of ``code``, met or not; None when Dynamo did not generate it."""
-        found = self._by_id.get(id(code))
-        if found is not None:
-            return found
+        known = self._by_id.get(id(code))
+        if known is not None:
+            return known
         return self.meet(code) if original_of(code) is not None else None
 
     def versions(self, generated: GeneratedCode) -> list[GeneratedCode]:
@@ -270,12 +276,12 @@ class GeneratedCodes:
             CodeGone: there was one.
         """
         number = (address >> ADDRESS_SHIFT) - 1
-        found = self._by_number.get(number)
-        if found is None and 0 <= number < self.count:
+        generated = self._by_number.get(number)
+        if generated is None and 0 <= number < self.count:
             raise CodeGone(
                 f"generated code #{number} does not exist any more: Dynamo dropped it, or its function is gone"
             )
-        return found
+        return generated
 
     def instruction_at(self, address: int) -> tuple[GeneratedCode, int]:
         """Return the code that has an instruction at ``address``, and the instruction.

@@ -44,13 +44,13 @@ class InstructionBreakpoints:
 
     def of(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
         """Return the breakpoints of ``generated`` by instruction index: patched code keeps those that it had before."""
-        found: dict[int, tuple[LineBreakpoint, ...]] = {}
-        for number in {one.number for one in self._codes.versions(generated)}:
+        at: dict[int, tuple[LineBreakpoint, ...]] = {}
+        for number in {version.number for version in self._codes.versions(generated)}:
             of_forms = [self._by_listing.get((number, form), {}) for form in LISTING_FORMS]
             for by_index in (self._by_address.get(number, {}), *of_forms):
                 for index, breakpoints in by_index.items():
-                    found[index] = (*found.get(index, ()), *breakpoints)
-        return found
+                    at[index] = (*at.get(index, ()), *breakpoints)
+        return at
 
     def clear(self) -> None:
         """Forget all: the client is gone."""
@@ -63,8 +63,8 @@ class InstructionBreakpoints:
         answers: list[Breakpoint] = []
         by_number: dict[int, dict[int, tuple[LineBreakpoint, ...]]] = {}
         with self._lock:
-            for one in requested:
-                answer = self._set_address(one, by_number)
+            for request in requested:
+                answer = self._set_address(request, by_number)
                 answers.append(answer)
             self._by_address = dict(by_number)
             self._changed()
@@ -102,16 +102,16 @@ class InstructionBreakpoints:
         by_index: dict[int, tuple[LineBreakpoint, ...]] = {}
         document, key = generated.document(form), (generated.number, form)
         with self._lock:
-            for one in requested:
-                entry = document.entry_of(one.line) if one.line > 0 else None
-                conditions = Conditions.parse(one.condition, one.hit_condition, one.log_message)
+            for request in requested:
+                entry = document.entry_of(request.line) if request.line > 0 else None
+                conditions = Conditions.parse(request.condition, request.hit_condition, request.log_message)
                 if entry is None:
                     message = f"the listing of {generated.name} has {len(document.text().splitlines())} lines"
-                    answers.append(Breakpoint(verified=False, message=message, line=one.line, reason="failed"))
+                    answers.append(Breakpoint(verified=False, message=message, line=request.line, reason="failed"))
                     continue
                 index = max(entry, generated.entry)
                 line = document.line_of(index)
-                identity = ("listing", *key, index, one.condition, one.hit_condition, one.log_message)
+                identity = ("listing", *key, index, request.condition, request.hit_condition, request.log_message)
                 breakpoint = self._breakpoint(identity, line, conditions)
                 problem = conditions.problem
                 if problem is None:
@@ -143,10 +143,10 @@ class InstructionBreakpoints:
 
     def _changed(self) -> None:
         in_use = {
-            id(one)
+            id(breakpoint)
             for group in (*self._by_address.values(), *self._by_listing.values())
             for breakpoints in group.values()
-            for one in breakpoints
+            for breakpoint in breakpoints
         }
-        self._kept = {identity: one for identity, one in self._kept.items() if id(one) in in_use}
+        self._kept = {identity: breakpoint for identity, breakpoint in self._kept.items() if id(breakpoint) in in_use}
         self.version += 1

@@ -38,8 +38,8 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What there is no room for in a line of a listing."""
+class Explanation:
+    """What a line of a listing stands for, in full."""
 
     text: str
     """The statement as a whole, or the instruction."""
@@ -152,25 +152,26 @@ class Listing:
         if not purpose.statements or purpose.kind in (Kind.USER, Kind.USER_OPERANDS):
             return shown_names(purpose.title)
         verb, _, what = purpose.title.partition(": ")
-        lines = ", ".join(str(one.line) for one in purpose.statements)
+        lines = ", ".join(str(statement.line) for statement in purpose.statements)
         return f"{verb} line{'s' if len(purpose.statements) > 1 else ''} {lines}: {shown_names(what)}"
 
     def users_lines(self, group: Group) -> str:
         """Return the user's statements that a group carries out, with their lines."""
         return "; ".join(
-            f"{self._file(one.path)}{one.line}: {without_comment(one.text)}" for one in group.purpose.statements
+            f"{self._file(statement.path)}{statement.line}: {without_comment(statement.text)}"
+            for statement in group.purpose.statements
         )
 
     def _file(self, path: str) -> str:
         return "line " if path == self._path else f"{os.path.basename(path)}:"
 
-    def told(self, line: int) -> Told | None:
-        """Return what there is no room for in a line."""
+    def explanation(self, line: int) -> Explanation | None:
+        """Return what a line stands for, in full."""
         index = self.entry_of(line)
         if index is None:
             return None
         purpose = self.group_of(index).purpose
-        return Told(str(self._table[index]), purpose)
+        return Explanation(str(self._table[index]), purpose)
 
     def output(self, number: int) -> str:
         """Return the name of an output of the compiled graph; nothing where it is not known."""

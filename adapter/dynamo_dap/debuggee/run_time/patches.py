@@ -1,7 +1,7 @@
 """Patches of generated code: other instructions in its place, which run from the next call on.
 
 A patch is code of its own that the same cache entry runs, under the same guards; a frame that runs already ends as it
-began. Any thread. Patches are taken back by the user or at the end of the session.
+began. Runs on any thread. Patches are taken back by the user or at the end of the session.
 """
 
 from __future__ import annotations

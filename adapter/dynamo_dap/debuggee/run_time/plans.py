@@ -58,12 +58,16 @@ class Plans:
         if self._lines.any_line(RUN_TIME):
             for (path, line), indices in generated.listing.entries_of_lines().items():
                 on_line = (self._lines.lines_in(path) or {}).get(line, ())
-                reached = [one for one in on_line if one.mode == RUN_TIME or (any_mode and one.mode is None)]
+                reached = [
+                    breakpoint
+                    for breakpoint in on_line
+                    if breakpoint.mode == RUN_TIME or (any_mode and breakpoint.mode is None)
+                ]
                 for index in indices if reached else ():
                     stops[index] = (*stops.get(index, ()), *reached)
-            for one in self._lines.lines_of_mode(RUN_TIME):
-                for group in groups_for_line(generated, normalized_path(one.path), one.line):
-                    stops[group.first] = (*stops.get(group.first, ()), one)
+            for breakpoint in self._lines.lines_of_mode(RUN_TIME):
+                for group in groups_for_line(generated, normalized_path(breakpoint.path), breakpoint.line):
+                    stops[group.first] = (*stops.get(group.first, ()), breakpoint)
             entered = self._functions_entered(generated)
             if entered and any_mode:
                 stops[generated.entry] = (*stops.get(generated.entry, ()), *entered)
@@ -74,4 +78,6 @@ class Plans:
     def _functions_entered(self, generated: GeneratedCode) -> list[LineBreakpoint]:
         if generated.is_resume_function or not self._lines.functions:
             return []
-        return [one for one in self._lines.functions if one.matches(generated.qualified_name, None)]
+        return [
+            breakpoint for breakpoint in self._lines.functions if breakpoint.matches(generated.qualified_name, None)
+        ]

@@ -2,7 +2,7 @@
 
 An instruction that raises has consumed its operands by the time the exception is reported. While the exception filter
 is on they are kept from just before the instruction to just before the next: as long as the instruction itself holds
-them. Held thread, or the thread that runs the code.
+them. Runs on the held thread, or the thread that runs the code.
 """
 
 from __future__ import annotations

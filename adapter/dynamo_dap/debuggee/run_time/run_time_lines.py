@@ -1,4 +1,4 @@
-"""Breakpoints of mode ``run-time``: which instructions of the generated code they bind to, or why none.
+"""Breakpoints of mode ``run-time``: which instructions of generated code they stop before, or why they never stop.
 
 A line of the user's code is executed by instructions of the generated code or by the compiled graph that it calls; a
 line whose result Dynamo computed while tracing is not executed at all. Computed again whenever code was generated or
@@ -69,19 +69,19 @@ class RunTimeLines:
         if state == self._state:
             return []
         self._state = state
-        return [one for one in self._breakpoints.lines_of_mode(RUN_TIME) if self._has_changed(one)]
+        return [breakpoint for breakpoint in self._breakpoints.lines_of_mode(RUN_TIME) if self._has_changed(breakpoint)]
 
     def _has_changed(self, breakpoint: LineBreakpoint) -> bool:
         before = breakpoint.note, breakpoint.never_run
         path, line = normalized_path(breakpoint.path), breakpoint.line
         relevant = self._codes_of_function(path, line)
-        found = [said for generated in relevant for said in _places(generated, path, line)]
-        breakpoint.note = None if not found or "" in found else found[0]
+        notes = [said for generated in relevant for said in _places(generated, path, line)]
+        breakpoint.note = None if not notes or "" in notes else notes[0]
         is_known = bool(relevant) and not self._may_be_elsewhere(relevant)
         breakpoint.never_run = (
             f"no graph and no instruction of the generated code computes line {line}: "
             "Dynamo worked it out while it traced"
-            if is_known and not found
+            if is_known and not notes
             else None
         )
         return before != (breakpoint.note, breakpoint.never_run)
@@ -92,15 +92,23 @@ class RunTimeLines:
         except LineTableError:
             return []
         functions = {(path, function.first_line) for function in running}
-        return [one for one in self._codes if one.code_if_alive is not None and functions & one.functions]
+        return [
+            generated
+            for generated in self._codes
+            if generated.code_if_alive is not None and functions & generated.functions
+        ]
 
     def _may_be_elsewhere(self, relevant: Iterable[GeneratedCode]) -> bool:
         """Whether the line may lie in what has yet to be compiled, or was compiled before anybody looked."""
-        owners = {(one.path, one.first_line) for one in relevant}
-        family = [one for one in self._codes if one.code_if_alive is not None and (one.path, one.first_line) in owners]
-        called = {group.purpose.title for one in family for group in one.listing.groups_of(Kind.RESUME)}
-        resumed = {id(one.original) for one in family if one.is_resume_function}
-        return len(called) > len(resumed) or any(one.record is None for one in family)
+        owners = {(generated.path, generated.first_line) for generated in relevant}
+        family = [
+            generated
+            for generated in self._codes
+            if generated.code_if_alive is not None and (generated.path, generated.first_line) in owners
+        ]
+        called = {group.purpose.title for generated in family for group in generated.listing.groups_of(Kind.RESUME)}
+        resumed = {id(generated.original) for generated in family if generated.is_resume_function}
+        return len(called) > len(resumed) or any(generated.record is None for generated in family)
 
 
 def _places(generated: GeneratedCode, path: str, line: int) -> Iterator[str]:

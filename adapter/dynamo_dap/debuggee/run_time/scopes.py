@@ -73,11 +73,11 @@ class _Named(Children):
         raise NotImplementedError
 
     def _present(self, names: Iterable[str], missing: Callable[[str], Variable | None]) -> Iterable[Variable]:
-        found = self._values.locals()
+        held = self._values.locals()
         for name in names:
-            if name in found:
+            if name in held:
                 path = name if name.isidentifier() else None
-                yield Variable(name, present(found[name], path), path)
+                yield Variable(name, present(held[name], path), path)
             elif (shown := missing(name)) is not None:
                 yield shown
 

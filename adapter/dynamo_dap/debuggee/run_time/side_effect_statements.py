@@ -83,7 +83,7 @@ def _is_source(side_effect: SideEffect, wanted: str | None, target: Expression) 
 def _about_attribute(statements: tuple[Statement, ...], attribute: str | None) -> tuple[Statement, ...]:
     if attribute is None:
         return statements
-    naming = tuple(one for one in statements if re.search(rf"\b{re.escape(attribute)}\b", one.text))
+    naming = tuple(statement for statement in statements if re.search(rf"\b{re.escape(attribute)}\b", statement.text))
     return naming or statements
 
 

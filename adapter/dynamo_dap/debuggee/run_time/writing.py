@@ -1,4 +1,4 @@
-"""Writes a frame's local variables, and the slots of its value stack that may be changed. Held thread only.
+"""Writes a frame's local variables, and the slots of its value stack that may be changed. Runs on the held thread only.
 
 The interpreter does not check the types of some slots: the list that ``LIST_EXTEND`` extends must be a list, the
 iterator of a loop an iterator, an empty slot empty. A slot may be changed to anything if the instruction that consumes

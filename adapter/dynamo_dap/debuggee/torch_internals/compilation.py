@@ -1,6 +1,6 @@
-"""Facts of compiles: backend, options and time of the current one; cache entries, resume functions, phases of others.
+"""Facts about compiles: backend, options and time of the current one; cache entries, resume functions, phases of all.
 
-Compiling thread.
+Runs on the compiling thread.
 """
 
 from __future__ import annotations
@@ -131,8 +131,12 @@ def is_disabled(function: types.FunctionType) -> bool:
 def resume_codes(code: types.CodeType | None, f_globals: dict[str, Any]) -> list[types.CodeType]:
     """Return the resume functions that generated code calls."""
     names = () if code is None else code.co_names
-    found = [getattr(f_globals.get(name), "__code__", None) for name in dict.fromkeys(names) if name in f_globals]
-    return [one for one in found if isinstance(one, types.CodeType) and "torch_dynamo_resume_in" in one.co_name]
+    codes = [getattr(f_globals.get(name), "__code__", None) for name in dict.fromkeys(names) if name in f_globals]
+    return [
+        resumed
+        for resumed in codes
+        if isinstance(resumed, types.CodeType) and "torch_dynamo_resume_in" in resumed.co_name
+    ]
 
 
 def output_files() -> list[str]:

@@ -155,7 +155,7 @@ class CompileHooks:
         """Tell ``observer`` of exactly ``events`` from now on. Any thread."""
         with self._lock:
             for event in {event for hook in _HOOKS.values() for event in hook.tells}:
-                wanted = {one: told for one, told in self._wanted.get(event, {}).items() if one is not observer}
+                wanted = {other: told for other, told in self._wanted.get(event, {}).items() if other is not observer}
                 if event in events:
                     wanted[observer] = getattr(observer, event.__name__)
                 self._wanted[event] = wanted
@@ -304,11 +304,11 @@ def _in_order(cache_entries: Any) -> list[Any]:
     """Return cache entries as a list; earlier versions of torch hand on the first of a chain."""
     if isinstance(cache_entries, list | tuple):
         return list(cache_entries)
-    found: list[Any] = []
+    entries: list[Any] = []
     while cache_entries is not None:
-        found.append(cache_entries)
+        entries.append(cache_entries)
         cache_entries = getattr(cache_entries, "next", None)
-    return found
+    return entries
 
 
 def _wrap_reasons_of_stance(hooks: CompileHooks, original: Any) -> Any:
@@ -400,7 +400,7 @@ def _wrap_build_guards(hooks: CompileHooks, original: Any) -> Any:
         output = getattr(getattr(self, "tracer_output", None), "output_graph", None)
         if output is not None and hooks.is_told(CompileObserver.guards_made):
             checks = getattr(getattr(built, "guard_manager", None), "code_parts", None) or ()
-            made = list(built_guards(output, [str(one) for one in checks]))
+            made = list(built_guards(output, [str(check) for check in checks]))
             hooks.tell(CompileObserver.guards_made, hooks.current, made, symbols_of_environment(output.shape_env))
         return built
 
@@ -423,9 +423,9 @@ def _wrap_replacement(hooks: CompileHooks, original: Any) -> Any:
         answer = original(self, a, tgt, msg)
         now = self.replacements.get(a)
         if now is not None and now is not before:
-            found = specialization_of(self, a, now)
-            if found is not None:
-                hooks.tell(CompileObserver.specialized, found, msg)
+            specialization = specialization_of(self, a, now)
+            if specialization is not None:
+                hooks.tell(CompileObserver.specialized, specialization, msg)
         return answer
 
     return _set_replacement

@@ -1,4 +1,4 @@
-"""Keeps what Dynamo forgets after it generated code: the graph, and which user statements are replayed.
+"""Keeps what Dynamo forgets once it has generated code: the graph, and which statements of the user's are replayed.
 
 It is saved by a hook that torch calls with each new code object, at the end of its compile. Runs on the compiling
 thread. A record lives as long as the function it is about.
@@ -109,9 +109,9 @@ class CompileRecorder:
 
         What is compiled runs at once: this tells the call that was compiled from those that the cache serves.
         """
-        found: str | None = getattr(self._compiled, "last", None)
+        compile_id: str | None = getattr(self._compiled, "last", None)
         self._compiled.last = None
-        return found
+        return compile_id
 
     def forget_compiled(self) -> None:
         """Forget for all threads what was compiled last: it has run since, unnoticed. Any thread."""
@@ -154,9 +154,9 @@ def _output_graph(frame: FrameType | None) -> Any:
     for _ in range(_FRAMES_SEARCHED):
         if frame is None:
             return None
-        found = next((value for value in frame.f_locals.values() if type(value) is kind), None)
-        if found is not None:
-            return found
+        output = next((value for value in frame.f_locals.values() if type(value) is kind), None)
+        if output is not None:
+            return output
         frame = frame.f_back
     return None
 
@@ -169,10 +169,10 @@ def _traced(original: CodeType, output: Any) -> Iterator[CodeType]:
 
 def lines_of(codes: Iterable[CodeType]) -> dict[str, frozenset[int]]:
     """Return the lines of code objects by file."""
-    found: dict[str, set[int]] = {}
+    by_path: dict[str, set[int]] = {}
     for code in codes:
-        found.setdefault(code.co_filename, set()).update(line for _, _, line in code.co_lines() if line)
-    return {path: frozenset(lines) for path, lines in found.items()}
+        by_path.setdefault(code.co_filename, set()).update(line for _, _, line in code.co_lines() if line)
+    return {path: frozenset(lines) for path, lines in by_path.items()}
 
 
 def _side_effects(side_effects: Any) -> Iterator[SideEffect]:
@@ -210,13 +210,13 @@ def _statement(stack: Any) -> Statement:
 
 def placeholders_of(graph: Any) -> list[tuple[str, str | None, Any]]:
     """Return name, source and fake value of every input of a graph, in the order of the call."""
-    found = []
+    inputs = []
     for node in graph.nodes:
         if node.op == "placeholder":
-            found.append(
+            inputs.append(
                 (str(node.target), _source_name(getattr(node, "_dynamo_source", None)), node.meta.get("example_value"))
             )
-    return found
+    return inputs
 
 
 def outputs_of(graph: Any) -> list[tuple[str, Any]]:

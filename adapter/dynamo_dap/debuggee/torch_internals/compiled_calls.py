@@ -1,4 +1,4 @@
-"""What the program's calls of compiled functions returned, for a run in which an edit is tried. Any thread.
+"""What the program's calls of compiled functions returned, for a run in which an edit is tried. Runs on any thread.
 
 Only calls from ordinary Python are reported. Whether a call inside a compiled function happens at all depends on where
 its graphs break.

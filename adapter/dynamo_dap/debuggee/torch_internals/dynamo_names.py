@@ -106,10 +106,10 @@ def dynamos_locals(code: CodeType, original: CodeType | None = None) -> Callable
     return lambda name: name not in names
 
 
-def parted(found: Iterable[T], is_dynamos: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+def parted(variables: Iterable[T], is_dynamos: Callable[[T], bool]) -> tuple[list[T], list[T]]:
     """Return the user's and Dynamo's among ``found``, in their order."""
     users: list[T] = []
     dynamos: list[T] = []
-    for one in found:
-        (dynamos if is_dynamos(one) else users).append(one)
+    for variable in variables:
+        (dynamos if is_dynamos(variable) else users).append(variable)
     return users, dynamos

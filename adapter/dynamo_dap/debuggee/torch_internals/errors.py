@@ -1,6 +1,6 @@
-"""Exceptions that come out of a compile: the user's error in one, the step of the backend that failed.
+"""Exceptions that end a compile: the user's error behind one, the stage of the backend that failed.
 
-Compiling thread; nothing is realized.
+Runs on the compiling thread; nothing is realized.
 
 When an operation fails while Dynamo computes the shape of its result, Dynamo raises a ``TorchRuntimeError`` that wraps
 a graph break that wraps the operation's own error. An exception that the traced code raises is an ``ObservedException``
@@ -38,17 +38,17 @@ class UserError:
 
 def error_behind(exception: BaseException) -> UserError:
     """Return the error that torch's exception was made of; its own when there is none, and for graph breaks."""
-    found = exception
+    innermost = exception
     for _ in range(0 if is_graph_break(exception) else _STEPS):
-        earlier = found.__cause__
-        if earlier is None and _is_of_dynamo(found):
-            earlier = found.__context__
+        earlier = innermost.__cause__
+        if earlier is None and _is_of_dynamo(innermost):
+            earlier = innermost.__context__
         if earlier is None:
             break
-        found = earlier
-    if _is_of_dynamo(found):
-        found = exception
-    return UserError(type(found), str(found).strip())
+        innermost = earlier
+    if _is_of_dynamo(innermost):
+        innermost = exception
+    return UserError(type(innermost), str(innermost).strip())
 
 
 def _is_of_dynamo(exception: BaseException) -> bool:
@@ -79,16 +79,16 @@ def error_being_raised(frame: TracedFrame) -> UserError | None:
     kind = _field(tracker, "exc_type")
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
         return None
-    arguments = [_constant(one) for one in _field(tracker, "args") or ()]
+    arguments = [_constant(argument) for argument in _field(tracker, "args") or ()]
     return UserError(kind, arguments[0] if len(arguments) == 1 else ", ".join(arguments))
 
 
 def _field(tracker: Any, name: str) -> Any:
     # An exception of a class of the user's holds the tracker of the built-in part.
     for holder in (tracker, getattr(tracker, "exc_vt", None)):
-        found = getattr(holder, "__dict__", {}).get(name)
-        if found is not None:
-            return found
+        value = getattr(holder, "__dict__", {}).get(name)
+        if value is not None:
+            return value
     return None
 
 

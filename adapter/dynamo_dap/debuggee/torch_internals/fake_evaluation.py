@@ -3,7 +3,7 @@
 Inside ``evaluating``: nothing is compiled; tensor calls run under the trace's FakeTensorMode; comparisons of symbols
 use the values of this call and add no guard; what would need a tensor's data raises instead of making a new symbol;
 real tensors are converted apart from the trace's own conversions; the program's tensors cannot be changed in place;
-random states and global switches are restored. Tracing thread.
+random states and global switches are restored. Runs on the tracing thread.
 """
 
 from __future__ import annotations

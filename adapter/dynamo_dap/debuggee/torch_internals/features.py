@@ -69,10 +69,10 @@ def problems() -> list[str]:
 
 def _lookup(need: str) -> Any:
     module_name, _, path = need.partition(":")
-    found: Any = importlib.import_module(module_name)
+    value: Any = importlib.import_module(module_name)
     for part in filter(None, path.split(".")):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _torch_version() -> str:

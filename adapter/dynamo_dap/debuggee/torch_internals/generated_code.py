@@ -175,8 +175,8 @@ def original_of(code: CodeType) -> CodeType | None:
     """
     if ORIGINALS.problem is not None:
         return None
-    found: CodeType | None = ORIGINALS.resolve(_ORIGINALS).get(code)
-    return found
+    original: CodeType | None = ORIGINALS.resolve(_ORIGINALS).get(code)
+    return original
 
 
 def user_function_of(original: CodeType) -> CodeType:

@@ -60,10 +60,10 @@ def user_places(node: Any) -> Iterator[tuple[Place, str]]:
 
 def user_place(node: Any) -> tuple[Place, str] | None:
     """Return the innermost frame of the user's code that made the node."""
-    found = None
-    for found in user_places(node):  # noqa: B007  (the last one is wanted)
+    innermost = None
+    for innermost in user_places(node):  # noqa: B007  (the last one is wanted)
         pass
-    return found
+    return innermost
 
 
 def operands_of(node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

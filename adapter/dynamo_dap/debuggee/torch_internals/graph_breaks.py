@@ -1,4 +1,4 @@
-"""Parses what torch reports about a graph break, and tells what happens to the function. Compiling thread.
+"""Parses what torch reports about a graph break, and tells what happens to the function. Runs on the compiling thread.
 
 The text is made by ``torch._dynamo.exc.format_graph_break_message``: the kind of break, then ``Explanation:``,
 ``Hint:`` and ``Developer debug context:``, then a link that holds the id in torch's registry of graph breaks. A break
@@ -110,11 +110,11 @@ def frame_of_break(exception: BaseException) -> TracedFrame | None:
 
     A break that another one led to, or an exception that the traced code raised, has that one as its context.
     """
-    found = translator_of_traceback(exception.__traceback__)
+    translator = translator_of_traceback(exception.__traceback__)
     while (earlier := _led_to(exception)) is not None:
         exception = earlier
-        found = translator_of_traceback(exception.__traceback__) or found
-    return None if found is None else TracedFrame(found)
+        translator = translator_of_traceback(exception.__traceback__) or translator
+    return None if translator is None else TracedFrame(translator)
 
 
 def _led_to(exception: BaseException) -> BaseException | None:

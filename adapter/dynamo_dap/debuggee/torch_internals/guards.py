@@ -2,7 +2,7 @@
 
 A ``Guard`` names a check of ``GuardBuilder`` and the source it is about; its expression is made only when tracing is
 over. Here it is derived from the check's name and the real object, if that can be read without running user code. The
-guards of a finished compile have torch's own expressions. Compiling thread.
+guards of a finished compile have torch's own expressions. Runs on the compiling thread.
 """
 
 from __future__ import annotations
@@ -88,8 +88,12 @@ def shape_guards_of(tx: Any) -> list[ShapeGuardFacts]:
 
 def places_of_conditions(output: Any) -> list[tuple[frozenset[str], Place]]:
     """Return what the traced code compared: the inputs of each condition on sizes, as guards write them; the line."""
-    found = _compared(output, _symbol_names(output.shape_env))
-    return [(inputs_in(one.expression), one.place) for one in found if one.place is not None]
+    comparisons = _compared(output, _symbol_names(output.shape_env))
+    return [
+        (inputs_in(comparison.expression), comparison.place)
+        for comparison in comparisons
+        if comparison.place is not None
+    ]
 
 
 def inputs_in(expression: str) -> frozenset[str]:
@@ -104,8 +108,8 @@ def _compared(output: Any, names: dict[str, str]) -> list[ShapeGuardFacts]:
     """Return what comparisons caused: conditions, then symbols that became equal to others, or to numbers."""
     shape_env = output.shape_env
     files: set[str] = set()
-    found = [_shape_guard(guard, names, files, output) for guard in list(getattr(shape_env, "guards", ()))]
-    return [*found, *_replacements(shape_env, names, files, output)]
+    shape_guards = [_shape_guard(guard, names, files, output) for guard in list(getattr(shape_env, "guards", ()))]
+    return [*shape_guards, *_replacements(shape_env, names, files, output)]
 
 
 def _symbol_names(shape_env: Any) -> dict[str, str]:
@@ -142,8 +146,8 @@ def _parsed_place(sloc: Any, files: set[str], output: Any) -> Place | None:
         files.update(str(frame.filename) for stack in stacks for frame in stack)
         code = getattr(getattr(output, "root_tx", None), "f_code", None)
         files.update([code.co_filename] if code is not None else [])
-    found = [path for path in files if path.endswith(match["path"])]
-    return Place(min(found, key=len), int(match["line"]), 1) if found else None
+    matching = [path for path in files if path.endswith(match["path"])]
+    return Place(min(matching, key=len), int(match["line"]), 1) if matching else None
 
 
 def _replacements(shape_env: Any, names: dict[str, str], files: set[str], output: Any) -> Iterator[ShapeGuardFacts]:
@@ -213,7 +217,7 @@ def built_guards(output: Any, checks: Sequence[str]) -> Iterator[BuiltGuard]:
         check = str(getattr(function, "__name__", function))
         name = source_name(guard.originating_source) or ""
         stack = getattr(guard, "user_stack", None)
-        expressions = [str(one) for one in guard.code_list or ()]
+        expressions = [str(text) for text in guard.code_list or ()]
         if check == "SHAPE_ENV" and expressions:
             yield from _conditions_on_sizes(output, expressions)
             continue

@@ -2,7 +2,7 @@
 
 A message of ``torch._dynamo.guards.get_guard_fail_reason`` has ``0/0: `` and the part of the guard that failed, then
 perhaps the user stack that installed it. Torch does not always report the line that asked for the guard, so the
-recorder remembers those of earlier compiles here. Compiling threads, under Dynamo's compile lock.
+recorder remembers those of earlier compiles here. Runs on compiling threads, under Dynamo's compile lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHORT_LOCATION = re.compile(r"(?P<path>[^\s:,(]+\.py):(?P<line>\d+) in ")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why one cache entry does not serve."""
+    """The guard of one cache entry that a call did not meet."""
 
     compile_id: str
     expression: str
@@ -126,14 +126,14 @@ def _remembered(code: types.CodeType, compile_id: str, sentence: str) -> Place |
 
 
 def _place(stack: str) -> Place | None:
-    found = _LOCATION.findall(stack)
-    return Place(found[-1][0], int(found[-1][1]), 1) if found else None
+    locations = _LOCATION.findall(stack)
+    return Place(locations[-1][0], int(locations[-1][1]), 1) if locations else None
 
 
 def _user_place(comment: re.Match[str] | None) -> Place | None:
-    found = _SHORT_LOCATION.search(comment["comment"]) if comment else None
-    path = _full_path(found["path"]) if found else None
-    return Place(path, int(found["line"]), 1) if found and path else None
+    match = _SHORT_LOCATION.search(comment["comment"]) if comment else None
+    path = _full_path(match["path"]) if match else None
+    return Place(path, int(match["line"]), 1) if match and path else None
 
 
 def _full_path(short: str) -> str | None:

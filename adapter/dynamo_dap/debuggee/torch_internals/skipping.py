@@ -2,7 +2,7 @@
 
 Hooks run on the program's threads while Dynamo is active there: it would take every Python function that a hook calls
 for the program's, and count, trace and compile it. A function marked here runs as plain Python, as does all that it
-calls. Any thread.
+calls. Runs on any thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def never_compile(function: Callable[..., Any] | CodeType) -> None:
 def never_compile_below(*folders: str) -> None:
     """Let Dynamo trace no function of the modules in ``folders``, as far as they are imported, nor what they call."""
     inside = tuple(os.path.join(folder, "") for folder in folders)
-    modules = [one for one in list(sys.modules.values()) if (getattr(one, "__file__", None) or "").startswith(inside)]
+    modules = [
+        module for module in list(sys.modules.values()) if (getattr(module, "__file__", None) or "").startswith(inside)
+    ]
     _skip(code for module in modules for code in _codes_of(module))
 
 

@@ -1,7 +1,7 @@
 """Where Dynamo got a value: the ``Source`` chain, as an expression of the user's, and as steps back to the real object.
 
 Guards have ``L['self']._modules['linear']._parameters['weight']`` where the user wrote ``self.linear.weight``. No code
-of the program runs here. Tracing thread.
+of the program runs here. Runs on the tracing thread.
 """
 
 from __future__ import annotations

@@ -111,14 +111,14 @@ def symbols_of_environment(shape_env: Any) -> list[SymbolFacts]:
         # As earlier versions call it.
         values = getattr(shape_env, "var_to_val", {})
     ranges, replaced = getattr(shape_env, "var_to_range", {}), getattr(shape_env, "replacements", {})
-    found = []
+    facts = []
     for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
         names = [as_the_user_wrote(name) for name in map(source_name, sources) if name]
         if names and symbol not in replaced:
             value, bounds = values.get(symbol), ranges.get(symbol)
             told = None if bounds is None else range_text(bounds)
-            found.append(SymbolFacts(str(symbol), ", ".join(names), None if value is None else str(value), told))
-    return found
+            facts.append(SymbolFacts(str(symbol), ", ".join(names), None if value is None else str(value), told))
+    return facts
 
 
 def symbols_of(value: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 ``TraceState`` copies the state that Dynamo keeps about the trace (containers two levels deep) before an expression runs
 that can reach the interpreter itself (``ctx``, ``tx``). ``changes`` describes the differences for the user; ``restore``
-undoes them. Tracing thread; lives as long as one evaluation.
+undoes them. Runs on the tracing thread; lives as long as one evaluation.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``TracedFrame`` is one function as its symbolic interpreter (``torch._dynamo.symbolic_convert``) has it now: where it
 stands, what its names and its value stack hold, and the graph, guards and side effects of the compile that it belongs
 to. It holds nothing but the interpreter, and is made anew wherever one is needed. The values in it are Dynamo's
-VariableTrackers, which are opaque to the other rooms: they ask for a tracker's form. Tracing thread.
+VariableTrackers, which are opaque to the other rooms: they ask for a tracker's form. Runs on the tracing thread.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ class TracedFrame:
     @property
     def globals(self) -> dict[str, Any]:
         """The globals of its module, as they were: without what the traced code stored."""
-        found: dict[str, Any] = self.translator.f_globals
-        return found
+        names: dict[str, Any] = self.translator.f_globals
+        return names
 
     @property
     def cell_names(self) -> tuple[str, ...]:
@@ -230,8 +230,8 @@ class TracedFrame:
         tx = self.translator
         registered = getattr(tx, "symbolic_cellvars", {})  # torch 2.15: a cell may share its name with a plain local
         kept = tx.post_prune_cell_and_freevars or {}
-        found = [(name, registered.get(name, tx.symbolic_locals.get(name, kept.get(name)))) for name in self.cell_names]
-        return [(name, tracker) for name, tracker in found if tracker is not None and _has_value(tracker)]
+        cells = [(name, registered.get(name, tx.symbolic_locals.get(name, kept.get(name)))) for name in self.cell_names]
+        return [(name, tracker) for name, tracker in cells if tracker is not None and _has_value(tracker)]
 
     def _untouched_inputs(self) -> dict[str, Any]:
         """Return the real values of inputs that the code never reads: torch 2.15 keeps no tracker for them."""
@@ -320,8 +320,8 @@ class TracedFrame:
 
     def globals_of_function(self, tracker: Tracker | None) -> dict[str, Any]:
         """Return the globals of a function that the traced code made."""
-        found: dict[str, Any] = self.globals if tracker is None else field(tracker, "f_globals", self.globals)
-        return found
+        names: dict[str, Any] = self.globals if tracker is None else field(tracker, "f_globals", self.globals)
+        return names
 
     # -- the compile that it belongs to ----------------------------------------------------------------------------
 
@@ -416,8 +416,8 @@ class TracedFrame:
 
 def running_frame(top: types.FrameType) -> TracedFrame | None:
     """Return the innermost function that is traced above the Python frame ``top``; None when none is."""
-    found = next(running_translators(top), None)
-    return None if found is None else TracedFrame(found)
+    translator = next(running_translators(top), None)
+    return None if translator is None else TracedFrame(translator)
 
 
 def frame_at_comptime_breakpoint(frame: types.FrameType) -> TracedFrame | None:
@@ -434,8 +434,8 @@ def frame_at_comptime_breakpoint(frame: types.FrameType) -> TracedFrame | None:
     if COMPTIME_CALLS.problem is not None:
         return None
     call = COMPTIME_CALLS.resolve(_COMPTIME_CALL).__code__
-    found = next((each.f_locals.get("tx") for each in frames_of_trace(frame) if each.f_code is call), None)
-    return None if found is None else TracedFrame(found)
+    translator = next((each.f_locals.get("tx") for each in frames_of_trace(frame) if each.f_code is call), None)
+    return None if translator is None else TracedFrame(translator)
 
 
 def _has_value(tracker: Any) -> bool:

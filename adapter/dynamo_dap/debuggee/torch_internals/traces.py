@@ -1,8 +1,8 @@
 """Notes the lines that Dynamo traces and the values that names are assigned, for the record.
 
 A wrapper of ``starts_line`` notes lines; wrappers in the interpreter's table of instructions note what is stored in
-local variables. Both only keep references; texts are made when the compile ends. Compiling threads, under Dynamo's
-compile lock. One ``TraceNotes`` per process.
+local variables. Both only keep references; texts are made when the compile ends. Runs on compiling threads, under
+Dynamo's compile lock. One ``TraceNotes`` per process.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Trace:
         column = (getattr(positions, "col_offset", None) or 0) + 1
         place = Place(traced.code.co_filename, int(translator.lineno), column)
         values = traced.stored.setdefault((str(name), place), [])
-        if tracker is not None and len(values) < MAXIMUM_VALUES and not any(tracker is one for one in values):
+        if tracker is not None and len(values) < MAXIMUM_VALUES and not any(tracker is value for value in values):
             values.append(tracker)
 
     @property
@@ -163,4 +163,4 @@ class TraceNotes:
 
 def _with_subclasses(kind: Any) -> list[Any]:
     children: list[Any] = kind.__subclasses__()
-    return [kind, *(found for child in children for found in _with_subclasses(child))]
+    return [kind, *(subclass for child in children for subclass in _with_subclasses(child))]

@@ -50,8 +50,8 @@ class LineHooks:
             else:
                 self._hooks[owner] = hook
             wrapper = self._original
-            for one in self._hooks.values():
-                wrapper = _with_hook(wrapper, one)
+            for each in self._hooks.values():
+                wrapper = _with_hook(wrapper, each)
             base.starts_line = wrapper
             if not self._hooks:
                 self._original = None

@@ -1,7 +1,7 @@
 """Dynamo's symbolic interpreters on the Python stack: which one runs, who called it, its compile and attempt.
 
-torch/_dynamo/symbolic_convert.py: an ``InstructionTranslatorBase`` interprets one function; ``run`` is its loop.
-Tracing thread.
+torch/_dynamo/symbolic_convert.py: an ``InstructionTranslatorBase`` interprets one function; ``run`` is its loop. Runs
+on the tracing thread.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def running_translators(top: types.FrameType) -> Iterator[Translator]:
 
 def translator_of_traceback(traceback: types.TracebackType | None) -> Translator | None:
     """Return the innermost translator that an exception has passed; None when it passed none."""
-    found = None
+    innermost = None
     run = RUNNING.resolve(_RUN).__code__ if RUNNING.problem is None else None
     while traceback is not None:
         if traceback.tb_frame.f_code is run:
-            found = traceback.tb_frame.f_locals["self"]
+            innermost = traceback.tb_frame.f_locals["self"]
         traceback = traceback.tb_next
-    return found
+    return innermost
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,10 +158,10 @@ def class_of(tracker: Any) -> type | None:
     base: Any = sys.modules["torch._dynamo.variables.base"].VariableTracker
     asked: Any = getattr(type(tracker), "python_type", None)
     try:
-        found = _class_by_name(tracker) if asked is base.python_type else asked(tracker)
+        kind = _class_by_name(tracker) if asked is base.python_type else asked(tracker)
     except (AttributeError, KeyError, NotImplementedError, TypeError):
         return None
-    return found if isinstance(found, type) else None
+    return kind if isinstance(kind, type) else None
 
 
 def _class_by_name(tracker: Any) -> object:
@@ -218,8 +218,8 @@ def original_pairs(tracker: Any) -> list[tuple[Any, Any]]:
 
 def pending_attributes(tx: Any, tracker: Any) -> dict[str, Any]:
     """Return what the traced code stored on ``tracker``: name to tracker, a ``DeletedVariable`` for ``del``."""
-    found: dict[str, Any] = tx.output.side_effects.store_attr_mutations.get(unwrapped(tracker), {})
-    return found
+    stored: dict[str, Any] = tx.output.side_effects.store_attr_mutations.get(unwrapped(tracker), {})
+    return stored
 
 
 def is_deleted(tracker: Any) -> bool:

@@ -1,4 +1,7 @@
-"""Functions, methods, generators, modules: values that are code, with their place in the source. Held thread only."""
+"""Functions, methods, generators, modules: values that are code, with their place in the source.
+
+Runs on the held thread only.
+"""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def fields_text(name: str, fields: list[tuple[str, Any]], width: int, depth: int
     parts: list[str] = []
     left = width - len(name) - 2
     for field, value in fields:
-        if left < len(field) + _LEAST_ROOM:
+        if left < len(field) + _LEAST_WIDTH:
             parts.append("…")
             break
         part = f"{field}={view.text(value, left - len(field) - 1, depth - 1)}"
@@ -133,7 +133,7 @@ def fields_text(name: str, fields: list[tuple[str, Any]], width: int, depth: int
     return f"{name}({', '.join(parts)})"
 
 
-_LEAST_ROOM = 12
+_LEAST_WIDTH = 12
 """Characters below which another item is not begun."""
 
 

@@ -491,8 +491,8 @@ def _builtin_iterator(code: types.CodeType) -> type | None:
     polyfills: Any = sys.modules.get("torch._dynamo.polyfills")
     if polyfills is None or not code.co_filename.startswith(tuple(polyfills.__path__)):
         return None
-    found = getattr(builtins, code.co_name, None) or getattr(itertools, code.co_name, None)
-    return found if isinstance(found, type) else None
+    builtin = getattr(builtins, code.co_name, None) or getattr(itertools, code.co_name, None)
+    return builtin if isinstance(builtin, type) else None
 
 
 @_reads("ListIteratorVariable")
