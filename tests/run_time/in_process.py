@@ -41,12 +41,12 @@ class SeenStop:
     @property
     def generated(self) -> Any:
         """What is known of the generated code on top."""
-        return self.frame._place.generated
+        return self.frame._running.generated
 
     @property
     def index(self) -> int:
         """Index of the current instruction."""
-        index: int = self.frame._place.index
+        index: int = self.frame._running.index
         return index
 
     @property
