@@ -105,7 +105,7 @@ def test_the_truth_about_depths(name: str) -> None:
     function = compiled(make())
 
     def look(stop: SeenStop) -> tuple[int, int | None]:
-        everything = value_stack(stop.frame._place.frame, 10_000)
+        everything = value_stack(stop.frame._running.frame, 10_000)
         return len(everything), stop.generated.depths.before(stop.index)
 
     record = Recorder("in instruction", look=look)

@@ -137,7 +137,7 @@ def test_a_caller_in_the_middle_of_a_call_shows_what_is_its_own() -> None:
         names = [frame.name for frame in stop.frames]
         caller = next(frame for frame in stop.frames[1:] if frame.name == "broken (generated #0)")
         stack = next(scope for scope in caller.scopes() if scope.name == "Value Stack").children
-        place = caller._place
+        place = caller._running
         return names, place.generated.table[place.index].name, {one.name: one.value.text for one in stack.named()}
 
     (names, instruction, shown), _ = _at(lambda stop: "resumed" in stop.name, look, function, torch.ones(3), {})
@@ -332,7 +332,7 @@ def test_reference_counts_are_right_after_a_slot_was_written() -> None:
     wanted = lambda stop: stop.instruction == "RETURN_VALUE"  # noqa: E731  (the shape that _at takes)
 
     def look(stop: SeenStop) -> Any:
-        names = stop.frame._place.frame.f_globals
+        names = stop.frame._running.frame.f_globals
         old = stop.stack[-1]
         names["marker"] = marker
         before, before_old = sys.getrefcount(marker), sys.getrefcount(old)

@@ -61,6 +61,26 @@ test("generated code is stepped as statements, as instructions, and in the Disas
     await picture("disassembly");
 });
 
+test("an instruction of generated code is patched from the next call on, and taken back", async ({ vscode, workspace }) => {
+    const { debug, editor, page } = vscode;
+    await workspace.write(".vscode/launch.json", launchJson({ stopOnGeneratedCode: true, listing: "instructions", internalConsoleOptions: "neverOpen" }));
+    await vscode.openFile("patched_code.py");
+    await vscode.startDebugging();
+    await debug.waitForStop(/^record \(generated #0\) /);
+    await vscode.quickInput.goToLine(34);
+    const constant = (await editor.lineWith("LOAD_CONST         3")) - 1;
+    await vscode.command("Patch This Instruction of Generated Code");
+    await vscode.quickInput.answer(`${constant}: LOAD_CONST 30`);
+    await expect(page.locator(".notification-toast")).toContainText("From the next call on: LOAD_CONST 30. Dynamo generated LOAD_CONST 3.");
+    await page.keyboard.press("F5");
+    await debug.waitForStop(/^record \(generated #1: #0 patched\) /);
+    await expect.poll(() => editor.text()).toContain("[patched, was LOAD_CONST 3]");
+    await vscode.command("Take All Patches of Generated Code Back");
+    await expect(page.locator(".notification-toast").first()).toContainText("Patched instructions that were taken back: 1.");
+    await page.keyboard.press("F5");
+    await debug.waitForStop(/^record \(generated #0\) /);
+});
+
 test("the mode of a breakpoint is chosen in its box; a restart stops where it says", async ({ vscode, workspace, picture }) => {
     const { debug, editor, page } = vscode;
     const line = await workspace.line(FILE, "append");

@@ -28,6 +28,14 @@ export class QuickInput {
         await row.click();
     }
 
+    /** Answers what a command asks for. */
+    async answer(text: string): Promise<void> {
+        await expect(this.input, "the quick input asks").toBeVisible();
+        await this.input.fill(text);
+        await this.input.press("Enter");
+        await expect(this.input).toBeHidden();
+    }
+
     /**
      * Types a text, waits until the first entry contains `offered`, and accepts it. All of it is tried again: a key that
      * is pressed while the focus moves is lost, and a late move of the focus closes the box.
