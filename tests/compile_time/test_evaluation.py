@@ -16,7 +16,8 @@ from torch import nn
 
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
 from dynamo_dap.debuggee.compile_time.paths import completions
-from dynamo_dap.debuggee.torch_internals.real_values import Limits, limit_real_values
+from dynamo_dap.debuggee.torch_internals.graph_runs import Limits
+from dynamo_dap.debuggee.torch_internals.real_values import limit_real_values
 from dynamo_dap.debuggee.torch_internals.variable_trackers import unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
 from dynamo_dap.debuggee.values.python_values import present

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.torch_internals.real_values import Limits, NoRealValue, limit_real_values
+from dynamo_dap.debuggee.torch_internals.graph_runs import Limits, NoRealValue
+from dynamo_dap.debuggee.torch_internals.real_values import limit_real_values
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, TensorForm
 from tests.compile_time import programs
@@ -94,7 +95,7 @@ def test_values_are_those_of_an_eager_run(program: Program) -> None:
     different = [(key, value) for key, value in seen if not any(_is_same(value, each) for each in eager[key])]
     assert not different, different[:3]
     assert seen or program is programs.transforms
-    reasons = ("body of a higher-order operator", "inside a transform")
+    reasons = ("made by a higher-order operator", "inside a transform")
     assert all(any(reason in text for reason in reasons) for text in missing), missing
 
 
@@ -189,6 +190,55 @@ def test_random_numbers_are_those_the_call_draws() -> None:
     drawn += [torch.nn.functional.dropout(torch.ones(3), 0.5), torch.rand(3)]
     assert torch.equal(values["first"], drawn[0])
     assert torch.equal(values["second"], drawn[1])
+
+
+def body(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    dropped = torch.nn.functional.dropout(x * scale, 0.5)
+    return dropped + 1
+
+
+def test_values_in_the_body_of_a_higher_order_operator() -> None:
+    """Through what the body captured; with the random numbers that are next when the operator runs."""
+
+    def fn(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        noise = torch.rand(64)
+        made = torch.utils.checkpoint.checkpoint(body, x + noise, scale, use_reentrant=False)
+        return torch.cond(made.sum() > 0, lambda made: made + 1, lambda made: made - 1, (made,))
+
+    found: dict[str, Any] = {}
+
+    def look(frame: TracedFrame) -> None:
+        at_end = frame.code is body.__code__ and frame.line == body.__code__.co_firstlineno + 2
+        if at_end or frame.code.co_name == "<lambda>":
+            found.update((name, frame.real_value(node)) for name, node in tensors_of(frame))
+
+    observe(lambda compiled: [compiled(fn)(torch.ones(64), torch.full((64,), 3.0))], watch=look)
+    torch.manual_seed(0)
+    x = torch.ones(64) + torch.rand(64)
+    assert torch.equal(found["x"], x)
+    dropped = torch.nn.functional.dropout(x * 3, 0.5)
+    assert torch.equal(found["dropped"], dropped)
+    assert torch.equal(found["made"], dropped + 1)
+
+
+def test_what_an_operator_hands_to_its_body_has_no_value() -> None:
+    """The gradient has the FakeTensor of the output, whose value is another."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return programs.Square.apply(x, 2).sum()  # type: ignore[no-any-return]
+
+    told: set[str] = set()
+
+    def look(frame: TracedFrame) -> None:
+        if frame.code.co_name == "backward":
+            for name, node in tensors_of(frame):
+                if name == "grad":
+                    with pytest.raises(NoRealValue, match="made by a higher-order operator") as problem:
+                        frame.real_value(node)
+                    told.add(str(problem.value))
+
+    observe(lambda compiled: [compiled(fn)(torch.full((3,), 3.0, requires_grad=True))], watch=look)
+    assert told
 
 
 def test_an_operation_that_fails_is_told_at_its_value_alone() -> None:

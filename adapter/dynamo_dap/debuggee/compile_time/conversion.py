@@ -18,7 +18,7 @@ from typing import Any
 from dynamo_dap.debuggee.compile_time.forms import form_family, instance_attributes
 from dynamo_dap.debuggee.compile_time.stand_ins import stand_in
 from dynamo_dap.debuggee.compile_time.traced_view import TracedView
-from dynamo_dap.debuggee.torch_internals.real_values import NoRealValue
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.symbols import hint_of
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm, NumberForm, TensorForm
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Tracker, mutation_state

@@ -34,7 +34,8 @@ from dynamo_dap.debuggee.compile_time.stepping import (
 )
 from dynamo_dap.debuggee.compile_time.stop_texts import data_changed, explain, headline
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
-from dynamo_dap.debuggee.torch_internals.real_values import Limits, limit_real_values
+from dynamo_dap.debuggee.torch_internals.graph_runs import Limits
+from dynamo_dap.debuggee.torch_internals.real_values import limit_real_values
 from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, frame_at_comptime_breakpoint
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINES, TranslatorHooks

@@ -35,7 +35,7 @@ from dynamo_dap.debuggee.compile_time.stand_ins import has_attribute, type_of
 from dynamo_dap.debuggee.compile_time.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import WouldChangeTensor, data_dependent_reason, is_of_dynamo
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
-from dynamo_dap.debuggee.torch_internals.real_values import evaluating_on_real_values
+from dynamo_dap.debuggee.torch_internals.graph_runs import evaluating_on_real_values
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_internals.trace_state import Undo
 from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame

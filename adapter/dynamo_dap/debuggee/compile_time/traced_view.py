@@ -15,7 +15,7 @@ from dynamo_dap.debuggee.compile_time.graph_view import node_text, place_variabl
 from dynamo_dap.debuggee.compile_time.stand_ins import form_behind, is_stand_in
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.graph import user_place
-from dynamo_dap.debuggee.torch_internals.real_values import NoRealValue
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor, kind_of

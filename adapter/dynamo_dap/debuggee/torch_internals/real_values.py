@@ -1,59 +1,16 @@
 """Real values of what a paused trace has put into its graph: the nodes so far are run on the call's own inputs.
 
-The program does not notice. What a node writes in place is a copy, and what aliased it aliases the copy; random numbers
-are drawn from the state that the call began with, and the program's state is put back; modes, transforms and switches
-of torch are those of the graph while it runs, and the program's afterwards; no gradient is recorded. Collectives are
-not run: another process would wait for its part.
-
 A ``RealValues`` lives as long as the trace it belongs to, and holds the results of its nodes. Tracing thread, while
 the program is held.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from dynamo_dap.debuggee.torch_internals.fake_evaluation import (
-    flattened,
-    guarding_mode,
-    preserved_global_state,
-    random_states,
-    storage_of,
-    written_arguments,
-)
-from dynamo_dap.debuggee.torch_internals.features import Feature
-from dynamo_dap.debuggee.torch_internals.graph import target_name
-from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off
-from dynamo_dap.debuggee.torch_internals.symbols import hint_of
-
-_MODES = "torch.utils._python_dispatch:_disable_current_modes"
-_DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
-_TRACING = "torch._guards:tracing"
-_TRANSFORMS = "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack"
-_DEPTH = "torch._C._functorch:get_dynamic_layer_stack_depth"
-_UNDO = "torch._C._functorch:pop_dynamic_layer_stack_and_undo_to_depth"
-_MAP = "torch.fx.node:map_arg"
-
-REAL_VALUES = Feature(
-    "real values of a paused trace", _MODES, _DISPATCH_MODE, _TRACING, _TRANSFORMS, _DEPTH, _UNDO, _MAP
-)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What computing real values may cost."""
-
-    seconds: float = 10.0
-    """For one look; what was computed by then is kept, and the next look goes on from there."""
-    bytes: int = 4 * 2**30
-    """Of results held for a trace; above it only what is asked for is kept."""
+from dynamo_dap.debuggee.torch_internals.graph_runs import REAL_VALUES, GraphRun, GraphRunner, Limits, NoRealValue
 
 
 def limit_real_values(limits: Limits | None) -> None:
@@ -65,25 +22,17 @@ def limit_real_values(limits: Limits | None) -> None:
 _limits: Limits | None = Limits()
 
 
-class NoRealValue(Exception):
-    """A node has no real value; the text says why, for a person."""
+def limits_of_real_values() -> Limits:
+    """Return what computing real values may cost.
 
-
-class _WritesProgramsMemory(Exception):
-    """A node is about to write to memory of the program, which is to be copied first."""
-
-    def __init__(self, storage: object) -> None:
-        super().__init__()
-        self.storage = storage
-
-
-@dataclass(frozen=True)
-class _Failed:
-    reason: str
-
-
-class _OverLimit(Exception):
-    """More bytes would be held than may be."""
+    Raises:
+        NoRealValue: they are turned off.
+        FeatureMissing: this torch lacks what it takes.
+    """
+    REAL_VALUES.require()
+    if _limits is None:
+        raise NoRealValue('real values are turned off ("realValues": "off")')
+    return _limits
 
 
 def real_values_of(output: Any) -> RealValues:
@@ -93,41 +42,15 @@ def real_values_of(output: Any) -> RealValues:
         NoRealValue: they are turned off.
         FeatureMissing: this torch lacks what it takes.
     """
-    REAL_VALUES.require()
-    if _limits is None:
-        raise NoRealValue('real values are turned off ("realValues": "off")')
+    limits = limits_of_real_values()
     values = _of_traces.get(output.root_tracer)
     if values is None:
         values = _of_traces[output.root_tracer] = RealValues(output)
-    values.limits = _limits
+    values.limits = limits
     return values
 
 
 _of_traces: WeakKeyDictionary[Any, RealValues] = WeakKeyDictionary()
-
-
-@contextlib.contextmanager
-def apart_from_the_program() -> Iterator[None]:
-    """Compute with real tensors where the program does not notice: without its modes, transforms and gradients.
-
-    What the code inside does to random states and global switches is put back.
-    """
-    torch: Any = sys.modules["torch"]
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(preserved_global_state())
-        stack.enter_context(dynamo_off())
-        stack.enter_context(REAL_VALUES.resolve(_TRANSFORMS)())
-        stack.enter_context(REAL_VALUES.resolve(_MODES)())
-        stack.enter_context(REAL_VALUES.resolve(_TRACING)(None))
-        stack.enter_context(torch.no_grad())
-        yield
-
-
-@contextlib.contextmanager
-def evaluating_on_real_values() -> Iterator[None]:
-    """Evaluate an expression over real values; what the expression did not make itself cannot be written to."""
-    with apart_from_the_program(), guarding_mode():
-        yield
 
 
 class RealValues:
@@ -136,9 +59,7 @@ class RealValues:
     def __init__(self, output: Any) -> None:
         self._trace = ref(output)  # not kept alive by what is held for it
         self.limits = Limits()
-        self._copied: set[object] = set()
-        """Storages of the program (by identity) that nodes write to."""
-        self._run: _Run | None = None
+        self._runners: WeakKeyDictionary[Any, GraphRunner] = WeakKeyDictionary()
 
     def value_of(self, node: Any) -> object:
         """Return what ``node`` (``torch.fx.Node``) gives in this call: a tensor, a number, a tuple of them.
@@ -146,234 +67,63 @@ class RealValues:
         Raises:
             NoRealValue: there is none; the text says why.
         """
-        output = self._trace()
-        node = _in_root_graph(output, node)
+        output: Any = self._trace()
+        tracer = next((each for each in output.tracers if each.graph is node.graph), None)
+        if tracer is None:
+            raise NoRealValue("it was computed in the body of a higher-order operator, whose trace is over")
+        return self._runner_of(output, tracer).value_of(list(tracer.graph.nodes), node, self.limits)
+
+    def _runner_of(self, output: Any, tracer: Any) -> GraphRunner:
+        runner = self._runners.get(tracer)
+        if runner is None:
+            graph = _TracedGraph(output, tracer, self)
+            around = getattr(tracer, "parent", None)
+            before = None if around is None else functools.partial(self._run_of, ref(output), ref(around))
+            runner = self._runners[tracer] = GraphRunner(graph, before=before)
+        return runner
+
+    def _run_of(self, output: ref[Any], tracer: ref[Any]) -> GraphRun:
+        around: Any = tracer()
+        return self._runner_of(output(), around).run_of(list(around.graph.nodes), self.limits)
+
+
+class _TracedGraph:
+    """The graph of a trace, or of the body of a higher-order operator: see ``RunnableGraph``."""
+
+    def __init__(self, output: Any, tracer: Any, values: RealValues) -> None:
+        self._trace = ref(output)
+        self._tracer = ref(tracer)
+        self._values = ref(values)
+
+    def input_of(self, node: Any) -> object:
+        tracer, values = self._tracer(), self._values()
+        if tracer is not None and values is not None and getattr(tracer, "parent", None) is not None:
+            return values.value_of(_operand(tracer, node))
         try:
-            result = self._computed(output, node, keep=None)
-        except _OverLimit:
-            self._run = None
-            try:
-                result = self._computed(output, node, keep=node)
-            except _OverLimit:
-                limit = self.limits.bytes / 2**20
-                raise NoRealValue(f"computing it takes more than {limit:.0f} MiB (realValues.memoryLimit)") from None
-            finally:
-                self._run = None
-        if isinstance(result, _Failed):
-            raise NoRealValue(result.reason)
-        return result
-
-    def _computed(self, output: Any, node: Any, keep: Any) -> Any:
-        deadline = time.monotonic() + self.limits.seconds
-        while True:
-            if self._run is None or not self._run.can_go_on():
-                self._run = _Run(self._copied, keep, self.limits.bytes)
-            try:
-                return self._run.result_of(output, node, deadline)
-            except _WritesProgramsMemory as problem:
-                self._copied.add(problem.storage)
-                self._run = None
-
-
-def _in_root_graph(output: Any, node: Any) -> Any:
-    """Follow what a higher-order operator's body took from around it to the node of the outermost graph."""
-    tracers = {id(tracer.graph): tracer for tracer in output.tracers}
-    while node.graph is not output.root_tracer.graph:
-        tracer = tracers.get(id(node.graph))
-        lifted = getattr(tracer, "lifted_freevars", {})
-        node = next((outer.node for outer, inner in lifted.items() if inner.node is node), None)
-        if node is None:
-            raise NoRealValue("it is computed in the body of a higher-order operator, which has not been called yet")
-    return node
-
-
-class _Run:
-    """The nodes run one after another, as far as the trace has got; goes on when it has got further."""
-
-    def __init__(self, copied: set[object], keep: Any, limit: int) -> None:
-        self._copied = copied
-        self._keep = keep
-        self._limit = limit
-        self._results: dict[Any, Any] = {}
-        self._copies: dict[object, Any] = {}
-        self._of_program: dict[object, Any] = {}
-        self._held: dict[object, int] = {}
-        self._random: list[Callable[[], None]] = []
-        self._entered: list[Any] = []
-        self._transformed: set[Any] = set()
-        self._ends_open = False
-
-    def can_go_on(self) -> bool:
-        """Whether what was run is a beginning of the graph as it is now, and no mode or transform was left open."""
-        return not self._ends_open and not any(node._erased for node in self._results)
-
-    def result_of(self, output: Any, node: Any, deadline: float) -> Any:
-        """Run what the trace has put into the graph since, and return the node's result as it is then."""
-        depth = REAL_VALUES.resolve(_DEPTH)
-        with self._where_the_graph_left_off():
-            for each in list(output.root_tracer.graph.nodes):
-                if each in self._results or each.op == "output":
-                    continue
-                if time.monotonic() > deadline:
-                    done, count = len(self._results), len(output.root_tracer.graph.nodes)
-                    raise NoRealValue(
-                        f"{done} of {count} operations were run in the time allowed; look again to go on "
-                        "(realValues.timeLimit)"
-                    )
-                self._results[each] = self._result(output, each)
-                if depth() > 0:
-                    self._transformed.add(each)
-                else:
-                    self._hold(each)
-        if node in self._transformed:
-            raise NoRealValue("it is computed inside a transform (torch.func), where a value stands for many")
-        return self._results[node]
-
-    @contextlib.contextmanager
-    def _where_the_graph_left_off(self) -> Iterator[None]:
-        torch: Any = sys.modules["torch"]
-        depth = REAL_VALUES.resolve(_DEPTH)
-        with apart_from_the_program():
-            for put_back in self._random:
-                put_back()
-            try:
-                yield
-            finally:
-                self._random = random_states()
-                self._ends_open = bool(self._entered) or depth() > 0
-                REAL_VALUES.resolve(_UNDO)(0)
-                for entered in reversed(self._entered):
-                    torch.amp.autocast_mode._exit_autocast(entered)
-
-    def _result(self, output: Any, node: Any) -> Any:
-        try:
-            if node.op == "placeholder":
-                return self._input(node)
-            return self._called(output, node)
-        except _WritesProgramsMemory:
-            raise
-        except NoRealValue as problem:
-            return _Failed(str(problem))
-        except Exception as problem:  # noqa: BLE001  (whatever an operation raises is told at its value)
-            reason = (str(problem).splitlines() or [""])[0]
-            return _Failed(f"{target_name(node)} fails with these values: {type(problem).__name__}: {reason}")
-
-    def _input(self, node: Any) -> Any:
-        argument = node.meta.get("grapharg")
-        try:
-            example = argument.example
-        except (AttributeError, AssertionError):
+            return node.meta["grapharg"].example
+        except (AttributeError, AssertionError, KeyError):
             raise NoRealValue(f"the input '{node.name}' of the graph is not there any more") from None
-        torch: Any = sys.modules["torch"]
-        if isinstance(example, torch.SymInt | torch.SymFloat | torch.SymBool):
-            return hint_of(example)
-        if not isinstance(example, torch.Tensor):
-            return example
-        storage = storage_of(example)
-        if storage not in self._copied:
-            self._of_program[storage] = example
-            return example
-        if storage not in self._copies:
-            self._copies[storage] = example.untyped_storage().clone()
-        memory = self._copies[storage]
-        copy = torch.empty(0, dtype=example.dtype, device=example.device)
-        return copy.set_(memory, example.storage_offset(), example.size(), example.stride())
 
-    def _called(self, output: Any, node: Any) -> Any:
-        name = target_name(node)
-        if any(part in name for part in _COLLECTIVES):
-            raise NoRealValue(
-                f"{name} is a collective: it is not run again, since other processes would have to as well"
-            )
-        if any(part in name for part in _LEFT_OUT):
-            return None
-        if node.op == "get_attr":
-            return _attribute(output, node.target)
-        args, kwargs = self._operands(node)
-        if name.endswith("register_hook"):  # it acts in the backward pass, which is not run
-            return args[0]
-        if node.op == "call_module":
-            module = _attribute(output, node.target)
-            self._of_program.update((storage_of(each), each) for each in (*module.parameters(), *module.buffers()))
-            result = self._watched(module, args, kwargs)
-        elif node.op == "call_method":
-            result = self._watched(getattr(args[0], node.target), args[1:], kwargs)
-        else:
-            result = self._watched(node.target, args, kwargs)
-        if name.endswith("._enter_autocast"):
-            self._entered.append(result)
-        elif name.endswith("._exit_autocast"):
-            self._entered.remove(args[0])
-        return result
-
-    def _operands(self, node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        def real(operand: Any) -> Any:
-            result = self._results[operand]
-            if isinstance(result, _Failed):
-                raise NoRealValue(result.reason)
-            return result
-
-        map_arg = REAL_VALUES.resolve(_MAP)
-        return map_arg(node.args, real), map_arg(node.kwargs, real)
-
-    def _watched(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Call ``function``, unless it would write to memory of the program."""
-        torch: Any = sys.modules["torch"]
-        if not isinstance(function, torch._ops.HigherOrderOperator):
-            with _watching()(self._check_written):
-                return function(*args, **kwargs)
-        if "triton_kernel_wrapper" in str(function):  # whatever a kernel is given it may write to
-            for each in kwargs.get("kwargs", {}).values():
-                self._check_written(each)
-        return function(*args, **kwargs)  # modes do not see the inside of such an operator
-
-    def _check_written(self, value: Any) -> None:
-        storage = storage_of(value)
-        if storage not in self._of_program:
-            return
-        if storage in self._copied:
-            raise NoRealValue("it writes to memory of the program that cannot be replaced by a copy")
-        raise _WritesProgramsMemory(storage)
-
-    def _hold(self, node: Any) -> None:
-        """Count what the results hold; when only one node is asked for, let go of what no later node takes."""
-        if self._keep is not None:
-            for operand in node.all_input_nodes:
-                if operand is not self._keep and all(user in self._results for user in operand.users):
-                    self._results[operand] = None
-            self._held = self._storages(result for result in self._results.values())
-        else:
-            self._held |= self._storages([self._results[node]])
-        if sum(self._held.values()) > self._limit:
-            raise _OverLimit
-
-    def _storages(self, results: Any) -> dict[object, int]:
-        """Return how many bytes the tensors among ``results`` hold, by storage, those of the program left out."""
-        torch: Any = sys.modules["torch"]
-        return {
-            storage: each.untyped_storage().nbytes()
-            for result in results
-            for each in flattened(result)
-            if type(each) in (torch.Tensor, torch.nn.Parameter)
-            and each.layout == torch.strided
-            and (storage := storage_of(each)) not in self._of_program
-        }
+    def attribute(self, target: str) -> Any:
+        return attribute_of_graph(self._trace(), target)
 
 
-_COLLECTIVES = ("_c10d_functional", "c10d", "torch.distributed")
-_LEFT_OUT = (
-    "_set_grad_enabled",
-    "_inference_mode",
-    "record_function",
-    "_saved_tensors_hooks",
-    "._print",
-)
-"""Parts of the names of what has no result and acts on more than the values."""
-_WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
-"""Operators that write to arguments although their schema does not say so: which ones, by position."""
+def _operand(tracer: Any, placeholder: Any) -> Any:
+    """Return the node around a higher-order operator's body that the body captured as ``placeholder``.
+
+    What the operator hands to its body has none: a slice, a carried value, a gradient. That its FakeTensor is one of
+    around the body says nothing: torch takes an output's for that of its gradient.
+    """
+    lifted = getattr(tracer, "lifted_freevars", {})
+    outer = next((outer.node for outer, inner in lifted.items() if inner.node is placeholder), None)
+    if outer is None:
+        raise NoRealValue(
+            f"'{placeholder.name}' is made by a higher-order operator, which runs its body when the graph runs"
+        )
+    return outer
 
 
-def _attribute(output: Any, target: str) -> Any:
+def attribute_of_graph(output: Any, target: str) -> Any:
     """Return the module, subgraph or tensor that a node's ``target`` names."""
     if target in output.nn_modules:
         return output.nn_modules[target]
@@ -382,25 +132,3 @@ def _attribute(output: Any, target: str) -> Any:
     for name in rest:
         found = getattr(found, name)
     return found
-
-
-@functools.cache
-def _watching() -> Any:
-    """Return a dispatch mode that tells each tensor that is about to be written to."""
-    base: Any = REAL_VALUES.resolve(_DISPATCH_MODE)
-
-    class Watching(base):  # type: ignore[misc]
-        def __init__(self, check: Callable[[Any], None]) -> None:
-            super().__init__()
-            self._check = check
-
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            for _, value in written_arguments(function, args, kwargs):
-                self._check(value)
-            for position in _WRITES_UNSAID.get(function.__name__.partition(".")[0], ()):
-                if args[position] is not None:
-                    self._check(args[position])
-            return function(*args, **kwargs)
-
-    return Watching

@@ -1,0 +1,407 @@
+"""Runs the nodes of a graph that Dynamo wrote, one after another, on the real inputs of a call.
+
+The program does not notice. What a node writes in place is a copy, and what aliased it aliases the copy; random numbers
+are drawn from the state that the call began with, and the program's state is put back; modes, transforms and switches
+of torch are those of the graph while it runs, and the program's afterwards; no gradient is recorded. Collectives are
+not run: another process would wait for its part.
+
+A ``GraphRun`` holds the results of its nodes. Thread of the program that makes the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import (
+    flattened,
+    guarding_mode,
+    preserved_global_state,
+    random_states,
+    storage_of,
+    written_arguments,
+)
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.graph import target_name
+from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off
+from dynamo_dap.debuggee.torch_internals.symbols import hint_of
+
+_MODES = "torch.utils._python_dispatch:_disable_current_modes"
+_DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
+_TRACING = "torch._guards:tracing"
+_TRANSFORMS = "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack"
+_DEPTH = "torch._C._functorch:get_dynamic_layer_stack_depth"
+_UNDO = "torch._C._functorch:pop_dynamic_layer_stack_and_undo_to_depth"
+_MAP = "torch.fx.node:map_arg"
+
+REAL_VALUES = Feature(
+    "real values of a paused trace", _MODES, _DISPATCH_MODE, _TRACING, _TRANSFORMS, _DEPTH, _UNDO, _MAP
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What computing real values may cost."""
+
+    seconds: float = 10.0
+    """For one look; what was computed by then is kept, and the next look goes on from there."""
+    bytes: int = 4 * 2**30
+    """Of results held for a call; above it only what is asked for is kept."""
+
+
+class NoRealValue(Exception):
+    """A node has no real value; the text says why, for a person."""
+
+
+class _WritesProgramsMemory(Exception):
+    """A node is about to write to memory of the program, which is to be copied first."""
+
+    def __init__(self, storage: object) -> None:
+        super().__init__()
+        self.storage = storage
+
+
+@dataclass(frozen=True)
+class _Failed:
+    reason: str
+
+
+class _OverLimit(Exception):
+    """More bytes would be held than may be."""
+
+
+class RunnableGraph(Protocol):
+    """Where the nodes of a graph get what is not in the graph."""
+
+    def input_of(self, node: Any) -> object:
+        """Return what the call gives to the placeholder ``node``.
+
+        Raises:
+            NoRealValue: it is not known; the text says why.
+        """
+
+    def attribute(self, target: str) -> Any:
+        """Return the module, subgraph or tensor that a node's ``target`` names.
+
+        Raises:
+            NoRealValue: it is gone.
+        """
+
+
+@contextlib.contextmanager
+def apart_from_the_program() -> Iterator[None]:
+    """Compute with real tensors where the program does not notice: without its modes, transforms and gradients.
+
+    What the code inside does to random states and global switches is put back.
+    """
+    torch: Any = sys.modules["torch"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(preserved_global_state())
+        stack.enter_context(dynamo_off())
+        stack.enter_context(REAL_VALUES.resolve(_TRANSFORMS)())
+        stack.enter_context(REAL_VALUES.resolve(_MODES)())
+        stack.enter_context(REAL_VALUES.resolve(_TRACING)(None))
+        stack.enter_context(torch.no_grad())
+        yield
+
+
+@contextlib.contextmanager
+def evaluating_on_real_values() -> Iterator[None]:
+    """Evaluate an expression over real values; what the expression did not make itself cannot be written to."""
+    with apart_from_the_program(), guarding_mode():
+        yield
+
+
+class GraphRunner:
+    """Computes values of one graph in one call, running its nodes again where a copy is found to be needed."""
+
+    def __init__(
+        self,
+        graph: RunnableGraph,
+        watched: set[Any] | None = None,
+        before: Callable[[], GraphRun] | None = None,
+    ) -> None:
+        """``watched``: nodes that are known to write to nothing but copies; those that are found to are added.
+
+        ``before`` is what has run when the graph's first node does, if anything has.
+        """
+        self._graph = graph
+        self._before = before
+        self.copied: set[object] = set()
+        """Storages of the program (by identity) that nodes write to."""
+        self._watched = set() if watched is None else watched
+        self._run: GraphRun | None = None
+
+    def value_of(self, nodes: Sequence[Any], node: Any, limits: Limits, keep: frozenset[Any] | None = None) -> object:
+        """Return what ``node`` gives once ``nodes`` have run, which go on where those of the last call ended.
+
+        Results of nodes that are not in ``keep`` are let go when no node takes them any more; None keeps all that the
+        memory limit has room for.
+
+        Raises:
+            NoRealValue: there is none; the text says why.
+        """
+        try:
+            result = self._computed(nodes, node, limits, keep)
+        except _OverLimit:
+            self._run = None
+            try:
+                result = self._computed(nodes, node, limits, frozenset([node]))
+            except _OverLimit:
+                limit = limits.bytes / 2**20
+                raise NoRealValue(f"computing it takes more than {limit:.0f} MiB (realValues.memoryLimit)") from None
+            finally:
+                self._run = None
+        if isinstance(result, _Failed):
+            raise NoRealValue(result.reason)
+        return result
+
+    def run_of(self, nodes: Sequence[Any], limits: Limits) -> GraphRun:
+        """Return the run of ``nodes``, all of which have run then."""
+        self._computed(nodes, nodes[-1], limits, None)
+        assert self._run is not None, "it was made to compute"
+        return self._run
+
+    def _computed(self, nodes: Sequence[Any], node: Any, limits: Limits, keep: frozenset[Any] | None) -> Any:
+        deadline = time.monotonic() + limits.seconds
+        while True:
+            if self._run is None or not self._run.can_go_on():
+                self._run = GraphRun(self._graph, self.copied, self._watched, keep, limits.bytes)
+                if self._before is not None:
+                    self._run.go_on_from(self._before())
+            try:
+                return self._run.result_of(nodes, node, deadline)
+            except _WritesProgramsMemory as problem:
+                self.copied.add(problem.storage)
+                self._run = None
+
+
+class GraphRun:
+    """The nodes run one after another, as far as they were asked for; goes on from there."""
+
+    def __init__(
+        self,
+        graph: RunnableGraph,
+        copied: set[object],
+        watched: set[Any],
+        keep: frozenset[Any] | None,
+        limit: int,
+    ) -> None:
+        self._graph = graph
+        self._copied = copied
+        self._watched = watched
+        self._keep = keep
+        self._limit = limit
+        self._results: dict[Any, Any] = {}
+        self._copies: dict[object, Any] = {}
+        self._of_program: dict[object, Any] = {}
+        self._held: dict[object, int] = {}
+        self._random: list[Callable[[], None]] = []
+        self._entered: list[Any] = []
+        self._transformed: set[Any] = set()
+        self._ends_open = False
+
+    def can_go_on(self) -> bool:
+        """Whether what was run is a beginning of the graph as it is now, and no mode or transform was left open."""
+        return not self._ends_open and not any(node._erased for node in self._results)
+
+    def go_on_from(self, before: GraphRun) -> None:
+        """Begin where ``before`` ended: with its random numbers, in its modes.
+
+        Raises:
+            NoRealValue: modes or transforms are open there, which cannot be entered again.
+        """
+        if before._ends_open:
+            raise NoRealValue("it is computed in a higher-order operator inside a mode or a transform")
+        self._random = before._random
+
+    def result_of(self, nodes: Sequence[Any], node: Any, deadline: float) -> Any:
+        """Run those of ``nodes`` that have not run yet, and return the result of ``node`` as it is then."""
+        depth = REAL_VALUES.resolve(_DEPTH)
+        left = [each for each in nodes if each not in self._results]
+        with self._where_the_graph_left_off() if left else contextlib.nullcontext():
+            for each in left:
+                if time.monotonic() > deadline:
+                    raise NoRealValue(
+                        f"{len(self._results)} of {len(nodes)} operations were run in the time allowed; look again to "
+                        "go on (realValues.timeLimit)"
+                    )
+                self._results[each] = self._result(each)
+                self._watched.add(each)
+                if depth() > 0:
+                    self._transformed.add(each)
+                else:
+                    self._hold(each)
+        if node in self._transformed:
+            raise NoRealValue("it is computed inside a transform (torch.func), where a value stands for many")
+        return self._results[node]
+
+    @contextlib.contextmanager
+    def _where_the_graph_left_off(self) -> Iterator[None]:
+        torch: Any = sys.modules["torch"]
+        depth = REAL_VALUES.resolve(_DEPTH)
+        with apart_from_the_program():
+            for put_back in self._random:
+                put_back()
+            try:
+                yield
+            finally:
+                self._random = random_states()
+                self._ends_open = bool(self._entered) or depth() > 0
+                REAL_VALUES.resolve(_UNDO)(0)
+                for entered in reversed(self._entered):
+                    torch.amp.autocast_mode._exit_autocast(entered)
+
+    def _result(self, node: Any) -> Any:
+        try:
+            if node.op == "placeholder":
+                return self._input(node)
+            return self._called(node)
+        except _WritesProgramsMemory:
+            raise
+        except NoRealValue as problem:
+            return _Failed(str(problem))
+        except Exception as problem:  # noqa: BLE001  (whatever an operation raises is told at its value)
+            reason = (str(problem).splitlines() or [""])[0]
+            return _Failed(f"{target_name(node)} fails with these values: {type(problem).__name__}: {reason}")
+
+    def _input(self, node: Any) -> Any:
+        torch: Any = sys.modules["torch"]
+        example: Any = self._graph.input_of(node)
+        if isinstance(example, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return hint_of(example)
+        if not isinstance(example, torch.Tensor):
+            return example
+        storage = storage_of(example)
+        if storage not in self._copied:
+            self._of_program[storage] = example
+            return example
+        if storage not in self._copies:
+            self._copies[storage] = example.untyped_storage().clone()
+        memory = self._copies[storage]
+        copy = torch.empty(0, dtype=example.dtype, device=example.device)
+        return copy.set_(memory, example.storage_offset(), example.size(), example.stride())
+
+    def _called(self, node: Any) -> Any:
+        if node.op == "output":
+            return self._operands(node)[0][0]
+        name = target_name(node)
+        if any(part in name for part in _COLLECTIVES):
+            raise NoRealValue(
+                f"{name} is a collective: it is not run again, since other processes would have to as well"
+            )
+        if any(part in name for part in _LEFT_OUT):
+            return None
+        if node.op == "get_attr":
+            return self._graph.attribute(node.target)
+        args, kwargs = self._operands(node)
+        if name.endswith("register_hook"):  # it acts in the backward pass, which is not run
+            return args[0]
+        if node.op == "call_module":
+            module = self._graph.attribute(node.target)
+            self._of_program.update((storage_of(each), each) for each in (*module.parameters(), *module.buffers()))
+            result = self._ran(node, module, args, kwargs)
+        elif node.op == "call_method":
+            result = self._ran(node, getattr(args[0], node.target), args[1:], kwargs)
+        else:
+            result = self._ran(node, node.target, args, kwargs)
+        if name.endswith("._enter_autocast"):
+            self._entered.append(result)
+        elif name.endswith("._exit_autocast"):
+            self._entered.remove(args[0])
+        return result
+
+    def _operands(self, node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def real(operand: Any) -> Any:
+            result = self._results[operand]
+            if isinstance(result, _Failed):
+                raise NoRealValue(result.reason)
+            return result
+
+        map_arg = REAL_VALUES.resolve(_MAP)
+        return map_arg(node.args, real), map_arg(node.kwargs, real)
+
+    def _ran(self, node: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call ``function``, unless it would write to memory of the program."""
+        if node in self._watched:
+            return function(*args, **kwargs)
+        torch: Any = sys.modules["torch"]
+        if not isinstance(function, torch._ops.HigherOrderOperator):
+            with _watching()(self._check_written):
+                return function(*args, **kwargs)
+        if "triton_kernel_wrapper" in str(function):  # whatever a kernel is given it may write to
+            for each in kwargs.get("kwargs", {}).values():
+                self._check_written(each)
+        return function(*args, **kwargs)  # modes do not see the inside of such an operator
+
+    def _check_written(self, value: Any) -> None:
+        storage = storage_of(value)
+        if storage not in self._of_program:
+            return
+        if storage in self._copied:
+            raise NoRealValue("it writes to memory of the program that cannot be replaced by a copy")
+        raise _WritesProgramsMemory(storage)
+
+    def _hold(self, node: Any) -> None:
+        """Count what the results hold; when only one node is asked for, let go of what no later node takes."""
+        if self._keep is not None:
+            for operand in node.all_input_nodes:
+                if operand not in self._keep and all(user in self._results for user in operand.users):
+                    self._results[operand] = None
+            self._held = self._storages(result for result in self._results.values())
+        else:
+            self._held |= self._storages([self._results[node]])
+        if sum(self._held.values()) > self._limit:
+            raise _OverLimit
+
+    def _storages(self, results: Any) -> dict[object, int]:
+        """Return how many bytes the tensors among ``results`` hold, by storage, those of the program left out."""
+        torch: Any = sys.modules["torch"]
+        return {
+            storage: each.untyped_storage().nbytes()
+            for result in results
+            for each in flattened(result)
+            if type(each) in (torch.Tensor, torch.nn.Parameter)
+            and each.layout == torch.strided
+            and (storage := storage_of(each)) not in self._of_program
+        }
+
+
+_COLLECTIVES = ("_c10d_functional", "c10d", "torch.distributed")
+_LEFT_OUT = (
+    "_set_grad_enabled",
+    "_inference_mode",
+    "record_function",
+    "_saved_tensors_hooks",
+    "._print",
+)
+"""Parts of the names of what has no result and acts on more than the values."""
+_WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
+"""Operators that write to arguments although their schema does not say so: which ones, by position."""
+
+
+@functools.cache
+def _watching() -> Any:
+    """Return a dispatch mode that tells each tensor that is about to be written to."""
+    base: Any = REAL_VALUES.resolve(_DISPATCH_MODE)
+
+    class Watching(base):  # type: ignore[misc]
+        def __init__(self, check: Callable[[Any], None]) -> None:
+            super().__init__()
+            self._check = check
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            for _, value in written_arguments(function, args, kwargs):
+                self._check(value)
+            for position in _WRITES_UNSAID.get(function.__name__.partition(".")[0], ()):
+                if args[position] is not None:
+                    self._check(args[position])
+            return function(*args, **kwargs)
+
+    return Watching
