@@ -29,10 +29,15 @@ from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
+from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
+from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Known, TensorForm
+from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.test_cached_calls import every_cached_call
+from tests.run_time.in_process import ScriptedHost
 
 LIBRARIES = ("/transformers/", "/torch_geometric/")
 SIZES = (6, 6, 9, 9, 9)
@@ -118,6 +123,8 @@ class Comparison:
     """Seconds of tracing the cached call once more."""
     eager: float = 0.0
     """Seconds of an eager call that nobody traces."""
+    condition: float = 0.0
+    """A cached call with a condition on data that is false, to an eager call."""
 
 
 def _is_of_library(path: str) -> bool:
@@ -223,6 +230,7 @@ def measure(name: str) -> list[Comparison]:
             one = compared(visits, eager_visits(model, arguments(size)))
             one.first_trace = first_trace
             found.append(one)
+    found[-1].condition = _cost_of_false_condition(compiled, model, arguments(SIZES[-1]))
     with torch.no_grad(), every_cached_call():
         # Apart, since noting the values costs more than the trace.
         compiled(**arguments(SIZES[-1]))
@@ -231,6 +239,45 @@ def measure(name: str) -> list[Comparison]:
         model(**arguments(SIZES[-1]))
         found[-1].eager = time.perf_counter() - started
     return found
+
+
+def _cost_of_false_condition(compiled: Any, model: Any, call: Call) -> float:
+    """Return how long a cached call takes, to an eager one, that comes to a condition on the data of its last tensor.
+
+    The condition is at the last line of the library's that has one, so that the whole graph is run for it.
+    """
+    with torch.no_grad():
+        places = [
+            (place, name)
+            for place, visits in eager_visits(model, call).items()
+            for name, value in visits[-1].items()
+            if len(visits) == 1 and isinstance(value, torch.Tensor) and value.is_floating_point()
+        ]
+        (path, line), name = places[-1]
+        stops: list[Any] = []
+        host: Any = ScriptedHost(stops.append, mode="both")
+        host.eager_debugger = NoEagerDebugger()
+        tracing = CompileTimeEngine(host)
+        host.engine = RunTimeEngine(host, None, tracing.cached_calls)
+        condition = f"{name}.isnan().sum() > 1e9"
+        host.breakpoints.set_lines(path, [SourceBreakpoint(line=line, condition=condition)], host.options)
+        tracing.arm()
+        host.engine.arm()
+        try:
+            compiled(**call)
+            compiled(**call)
+            watched = min(_seconds(compiled, call) for _ in range(10))
+        finally:
+            host.engine.close()
+            tracing.close()
+        assert not stops, "the condition is false"
+        return watched / min(_seconds(model, call) for _ in range(10))
+
+
+def _seconds(function: Any, call: Call) -> float:
+    started = time.perf_counter()
+    function(**call)
+    return time.perf_counter() - started
 
 
 def _timed_call(compiled: Any, arguments: Call) -> tuple[float, bool]:
@@ -244,9 +291,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="those to measure; all if none is named")
-    table = Table(
-        "cached calls of", "lines hit / of an eager call", "values equal", "different", "to the compile", "to eager"
-    )
+    columns = "lines hit / of an eager call", "values equal", "different", "retrace / compile", "retrace / eager"
+    table = Table("cached calls of", *columns, "false condition / eager")
     for name in parser.parse_args().models or MODELS:
         try:
             found = measure(name)
@@ -261,6 +307,7 @@ def main() -> None:
             ", ".join(dict.fromkeys(text for one in found for text in one.different)) or "0",
             f"{last.retraced / last.first_trace:.2f}",
             f"{last.retraced / last.eager:.0f}",
+            f"{last.condition:.1f}",
         )
     Console().print(table)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -16,10 +17,14 @@ from dynamo_dap.debuggee.compile_time import cached_calls
 from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls
 from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
 from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph, KeptGraphInCall
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
-from tests.compile_time.programs import PROGRAMS, contexts
+from tests.compile_time.programs import PROGRAMS, contexts, transforms
+from tests.compile_time.test_real_values import tensors_of
 from tests.compile_time.watching import EachLine, Looker
 from tests.run_time.in_process import ScriptedHost
 
@@ -47,11 +52,14 @@ class EveryCall(ReplayedCalls):
         raise AssertionError(f"{call.code.co_name} could not be traced again") from problem
 
 
+Kind = TypeVar("Kind", bound=EveryCall)
+
+
 @contextmanager
-def every_cached_call() -> Iterator[EveryCall]:
+def every_cached_call(kind: type[Kind] = EveryCall) -> Iterator[Kind]:  # type: ignore[assignment]
     """Have every call that the cache serves traced once more."""
     host: Any = ScriptedHost(lambda stop: None, mode="both")
-    calls = EveryCall(host)
+    calls = kind(host)
     engine = host.engine = RunTimeEngine(host, None, calls)
     engine.arm()
     try:
@@ -98,6 +106,76 @@ class Scaler(torch.nn.Module):
         return y + step  # line 2
 
 
+class Foretelling(EveryCall):
+    """Computes the tensors at every line of each cached call from the graph that the first one's trace has left."""
+
+    def __init__(self, host: Any) -> None:
+        super().__init__(host)
+        self.compared = 0
+        self._kept: dict[tuple[int, str], tuple[KeptGraph, list[Any]]] = {}
+        self._attempt: object = None
+        self._foretold: list[Any] = []
+
+    def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
+        key = id(call.code), call.compile_id
+        self._foretold = []
+        if key in self._kept:
+            graph, visits = self._kept[key]
+            in_call = KeptGraphInCall(graph, call)
+            for node, count in visits:
+                self._foretold.append(_value(lambda node=node, count=count: in_call.value_of(node, count)))
+            # What comes next keeps and compares anew.
+        self._visits: list[Any] = []
+        self._graph, self._at = KeptGraph(), 0
+        try:
+            return super().stop_in(call, known)
+        finally:
+            self._graph.close()
+            self._kept[key] = self._graph, self._visits
+            self._attempt = None
+
+    def look(self, frame: TracedFrame) -> None:
+        """Keep, and compare, what the locals of ``frame`` are."""
+        if self._attempt is not frame.attempt:  # the first, or the trace begins again
+            self._graph.close()
+            self._attempt, self._graph, self._visits, self._at = frame.attempt, KeptGraph(), [], 0
+        count = frame.keep_graph(self._graph)
+        for _, node in tensors_of(frame):
+            try:
+                copy = self._graph.wanted_copy(node)
+            except NoRealValue:  # of the body of a higher-order operator
+                continue
+            self._visits.append((copy, count))
+            if self._foretold:
+                foretold, traced = self._foretold[self._at], _value(lambda node=node: frame.real_value(node))
+                self._at += 1
+                assert type(foretold) is type(traced), (foretold, traced)
+                same = torch.equal(foretold, traced) if isinstance(traced, torch.Tensor) else foretold == traced
+                assert same or "NaN" in str(traced).replace("nan", "NaN"), (frame.line, foretold, traced)
+                self.compared += 1
+
+
+def _value(get: Any) -> Any:
+    try:
+        value = get()
+    except NoRealValue as problem:
+        return problem.args[0]
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+@pytest.mark.parametrize("program", SERVED, ids=lambda program: program.__name__)
+def test_later_calls_are_foretold_by_the_graph_of_the_first(program: Any) -> None:
+    """In-place writes, random numbers and sizes included; and computing them changes nothing."""
+    observe(program, runs=4)
+    alone = parts(observe(program, runs=4))
+    with every_cached_call(Foretelling) as calls:
+        seen = EachLine(lambda frame: calls.look(frame) if retraced_call() is not None else None)
+        watched = parts(observe(program, watch=seen, runs=4))
+    assert calls.compared or program is transforms, "nothing was foretold"
+    for name, value in alone.items():
+        assert watched[name] == value, name
+
+
 @pytest.mark.parametrize(
     ("line", "condition", "traces"),
     [
@@ -105,45 +183,89 @@ class Scaler(torch.nn.Module):
         ("line 1", "step > 3 and self.factor == 3.0", 1),
         ("line 1", "self.training is False or step < 0", 1),
         ("line 1", "NUMBER == 1", 1),
-        ("line 1", "x.sum() > 1e9", 5),
+        ("line 1", "x.sum() > 1e9", 1),
+        ("line 1", "x.isnan().any() or x[:2].mean().item() == 77", 1),
+        ("line 1", "torch.isinf(x).any().item()", 1),
+        ("line 1", "x.shape[0] == 7 and x.dtype == torch.float64", 1),
+        ("line 1", "x.shape[0] == 7 and x.dim() == 2", 1),
+        ("line 2", "y.max() > 1e9 and (y / 0).isinf().all()", 1),
+        ("line 2", "self.factor > 5 and y.sum() > 1e9", 5),
+        ("line 1", "x.requires_grad", 5),
         ("line 1", "len(str(step)) == 5", 5),
         ("line 1", "getattr(self, 'factor') == 3.0", 5),
         ("line 2", "step == 100", 1),
         ("line 2", "self.factor == 3.0", 5),
     ],
 )
-def test_a_false_condition_on_plain_values_needs_no_trace(
-    line: str, condition: str, traces: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of 5 cached calls the first is traced; those on data, with a call, or after a store are left to the trace."""
-    traced: list[CachedCall] = []
+def test_a_false_condition_needs_no_trace(line: str, condition: str, traces: int, scaler: Calls) -> None:
+    """Of 5 cached calls the first is traced; what calls the program's functions or was changed is left to the trace."""
+    scaler.run(SourceBreakpoint(line=scaler.line(line), condition=condition))
+    assert scaler.traced == traces
+    assert not scaler.stops
+
+
+def test_hits_are_counted_without_a_trace(scaler: Calls) -> None:
+    """The first cached call is traced, and the one that stops: the compile was hit 1, it is hit 5."""
+    scaler.run(SourceBreakpoint(line=scaler.line("line 1"), condition="y is None or x.sum() > 0", hit_condition="5"))
+    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), condition="y.sum() > 13", hit_condition="2"))
+    assert scaler.traced == 2
+    assert scaler.stops == ["Call 5 of Scaler.forward [0/0]", "Call 3 of Scaler.forward [0/0]"]
+
+
+def test_messages_are_logged_without_a_trace(scaler: Calls) -> None:
+    message = "{step}: {y.sum().item()} of {self.last} {y.tolist()[0]}"
+    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message=message))
+    assert scaler.traced == 1
+    logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
+    assert logged[1:] == [f"{step}: {step * 6.0} of 2.0 {step * 2.0}" for step in range(3, 8)]
+
+
+@dataclass
+class Calls:
+    """Runs ``Scaler`` six times, compiled, with breakpoints in it."""
+
+    host: Any
+    traced: int = 0
+    stops: list[str] = field(default_factory=list)
+
+    def line(self, marker: str) -> int:
+        """Return the number of the line that ends with a comment."""
+        lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+        return next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {marker}"))
+
+    def run(self, *breakpoints: SourceBreakpoint) -> None:
+        """Call it with steps 2 to 7, and tensors of that value; the first call is compiled."""
+        self.traced = 0
+        host = self.host
+        tracing = CompileTimeEngine(host)
+        host.engine = RunTimeEngine(host, None, tracing.cached_calls)
+        host.breakpoints.set_lines(__file__, breakpoints, host.options)
+        tracing.arm()
+        host.engine.arm()
+        try:
+            torch._dynamo.reset()
+            compiled = torch.compile(Scaler(), backend="eager", dynamic=True)
+            for step in range(2, 8):
+                compiled(torch.full((3,), float(step)), step)
+        finally:
+            host.engine.close()
+            tracing.close()
+        assert host.failure is None
+
+
+@pytest.fixture
+def scaler(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    host: Any = ScriptedHost(lambda stop: calls.stops.append(stop.stop.description), mode="both")
+    host.eager_debugger = NoEagerDebugger()
+    calls = Calls(host)
     original = cached_calls.trace_again
 
     def trace_again(call: CachedCall) -> None:
-        traced.append(call)
+        calls.traced += 1
         original(call)
 
     monkeypatch.setattr(cached_calls, "trace_again", trace_again)
-    stops: list[Any] = []
-    host: Any = ScriptedHost(stops.append, mode="both")
-    host.eager_debugger = NoEagerDebugger()
-    tracing = CompileTimeEngine(host)
-    host.engine = RunTimeEngine(host, None, tracing.cached_calls)
-    number = next(i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.endswith(f"# {line}"))
-    host.breakpoints.set_lines(__file__, [SourceBreakpoint(line=number, condition=condition)], host.options)
-    tracing.arm()
-    host.engine.arm()
-    try:
-        torch._dynamo.reset()
-        compiled = torch.compile(Scaler(), backend="eager", dynamic=True)
-        for step in range(2, 8):
-            compiled(torch.ones(3), step)
-    finally:
-        host.engine.close()
-        tracing.close()
-    assert len(traced) == traces
-    assert not stops
-    assert host.failure is None
+    return calls
 
 
 NUMBER = 0

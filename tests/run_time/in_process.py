@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
-from dynamo_dap.debuggee.agent.deciding import Decider
+from dynamo_dap.debuggee.agent.deciding import Decider, Reached
 from dynamo_dap.debuggee.agent.frames import EagerFrame, Frame, walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind, Steps, Stop
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
@@ -147,11 +147,20 @@ class ScriptedHost:
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
         if self.is_holding:
             return []
-        self.is_holding = True
-        try:
+        with self.holding():
             return self._decider.should_stop(breakpoints, frame)
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        was, self.is_holding = self.is_holding, True
+        try:
+            yield
         finally:
-            self.is_holding = False
+            self.is_holding = was
+
+    def passes(self, reached: Iterable[Reached]) -> bool:
+        with self.holding():
+            return self._decider.passes(reached)
 
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:
         return [

@@ -10,12 +10,12 @@ import contextlib
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from dynamo_dap.debuggee.agent import tracing as _tracing  # noqa: F401  (takes what debugpy is about to replace)
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
-from dynamo_dap.debuggee.agent.deciding import Decider
+from dynamo_dap.debuggee.agent.deciding import Decider, Reached
 from dynamo_dap.debuggee.agent.engine import (
     CompileReader,
     EagerDebugger,
@@ -225,6 +225,13 @@ class Agent:
             return []
         with self.holding():
             return self._decider.should_stop(breakpoints, frame)
+
+    def passes(self, reached: Iterable[Reached]) -> bool:
+        """Whether a call stops at none of the breakpoints that it comes to; see ``Host.passes``."""
+        if self.client is None or self.is_holding:
+            return True
+        with self.holding():
+            return self._decider.passes(reached)
 
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:
         """Return the frames of running Python code from ``top`` down; see ``Host.python_stack``."""

@@ -5,7 +5,7 @@ Runs on the thread that reached them. It counts as held meanwhile, so that funct
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -27,6 +27,18 @@ class Told(Protocol):
 
     def print(self, text: str, category: str = "console") -> None:
         """Send ``text`` to the user as an ``output`` event."""
+
+
+class Reached(Protocol):
+    """A breakpoint that a call is known to come to, before it does."""
+
+    breakpoint: LineBreakpoint
+
+    def holds(self) -> bool:
+        """Whether its condition holds."""
+
+    def text_of(self, expression: str) -> str:
+        """Return the text of an expression in its log message."""
 
 
 class Decider:
@@ -58,10 +70,37 @@ class Decider:
         if conditions.log_message is None:
             return True
         text = conditions.log_message.format(lambda expression: self._text_of(expression, breakpoint, frame))
+        self._log(breakpoint, text)
+        return False
+
+    def passes(self, reached: Iterable[Reached]) -> bool:
+        """Whether a call that comes to ``reached``, in this order, stops at none of them.
+
+        Then hits are counted and messages logged as if it had come to them, else nothing is done. What the methods of
+        ``Reached`` raise is raised here.
+        """
+        hits: dict[LineBreakpoint, int] = {}
+        messages: list[tuple[LineBreakpoint, str]] = []
+        for each in reached:
+            breakpoint, conditions = each.breakpoint, each.breakpoint.conditions
+            if not each.holds():
+                continue
+            hits[breakpoint] = hits.get(breakpoint, breakpoint.hits) + 1
+            if conditions.hit_condition is not None and not conditions.hit_condition.is_met(hits[breakpoint]):
+                continue
+            if conditions.log_message is None:
+                return False
+            messages.append((breakpoint, conditions.log_message.format(each.text_of)))
+        for breakpoint, number in hits.items():
+            breakpoint.hits = number
+        for breakpoint, text in messages:
+            self._log(breakpoint, text)
+        return True
+
+    def _log(self, breakpoint: LineBreakpoint, text: str) -> None:
         source = Source(path=breakpoint.path) if breakpoint.path else None
         body = OutputEventBody(output=text + "\n", category="console", source=source, line=breakpoint.line)
         self._told.send_event("output", body)
-        return False
 
     def _holds(self, breakpoint: LineBreakpoint, condition: str, frame: Callable[[], Frame]) -> bool:
         try:

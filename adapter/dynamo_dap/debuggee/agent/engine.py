@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
+from dynamo_dap.debuggee.agent.deciding import Reached
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import Step, Steps, Stop
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
@@ -309,6 +310,9 @@ class Host(Protocol):
         ``frame`` makes the frame in which conditions and log messages are evaluated; called only when there are any.
         Returns the ids of those that stop, empty for none.
         """
+
+    def passes(self, reached: Iterable[Reached]) -> bool:
+        """Whether a call that comes to these breakpoints stops at none; then hits are counted and messages logged."""
 
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:
         """Return the frames of running Python code from ``top`` down: ordinary ones, and those an engine presents."""

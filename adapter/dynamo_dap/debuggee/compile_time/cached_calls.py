@@ -15,11 +15,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import CallFacts, Host
+from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Step
-from dynamo_dap.debuggee.compile_time.call_conditions import CallCondition
+from dynamo_dap.debuggee.compile_time.frames import TracedFunction
+from dynamo_dap.debuggee.compile_time.later_calls import NotForetold, Visit, reached_in
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import AS_PYTHON_CALLS, run_as_python
+from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, retraced_call, trace_again
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
@@ -89,24 +92,34 @@ class ReplayedCalls:
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         """See ``CachedCalls``."""
         version = self._host.breakpoints.version
-        if isinstance(known, TracedCall) and known.version == version and self._is_surely_passed(call, known):
-            return known
-        outer, self._thread.traced = getattr(self._thread, "traced", None), TracedCall(version)
+        told = known if isinstance(known, TracedCall) and known.version == version else None
+        if told is not None and self._passes(call, told):
+            return told
+        # What a trace of this entry has told holds for this call as well: it is not noted again.
+        traced = TracedCall(version, call) if told is None else None
+        outer, self._thread.traced = getattr(self._thread, "traced", None), traced
         try:
             trace_again(call)
-            traced: TracedCall = self._thread.traced
-            return traced
+            return traced or told
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
             self._tell_failure(call, problem)
             return None
         finally:
             self._thread.traced = outer
+            if traced is not None:
+                traced.is_over()
 
-    def _is_surely_passed(self, call: CachedCall, known: TracedCall) -> bool:
+    def _passes(self, call: CachedCall, told: TracedCall) -> bool:
+        """Whether ``call`` is known to stop nowhere; then its breakpoints have counted and logged it."""
         host = self._host
         if host.steps.current() is not None or host.steps.any_pause_request or host.breakpoints.data:
             return False
-        return all(condition is not None and condition.is_false(call) for condition in known.conditions)
+        if told.must_be_traced:
+            return False
+        try:
+            return host.passes(reached_in(told.visits, call))
+        except NotForetold:
+            return False
 
     def _tell_failure(self, call: CachedCall, problem: Exception) -> None:
         name = user_function_name(call.code)
@@ -130,27 +143,49 @@ class ReplayedCalls:
     def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint]) -> None:
         """Note what breakpoints depend on where ``frame`` stands, if its trace is one of a cached call."""
         traced: TracedCall | None = getattr(self._thread, "traced", None)
-        if traced is not None:
-            for one in breakpoints:
-                condition = one.conditions.condition
-                traced.conditions.append(None if not condition else CallCondition.at(frame, condition))
+        if traced is not None and breakpoints:
+            with self._host.holding():
+                traced.reached(frame, breakpoints, TracedFunction(frame, 0, {}, self._host))
 
 
 class TracedCall:
     """What the trace of a cached call has told: see ``agent.engine.CallFacts``."""
 
-    def __init__(self, version: int) -> None:
-        """``version`` is that of the breakpoints."""
+    def __init__(self, version: int, call: CachedCall) -> None:
+        """``version`` is that of the breakpoints; ``call`` is about to be traced."""
         self.version = version
         self.lines: dict[str, frozenset[int]] = {}
-        self.conditions: list[CallCondition | None] = []
-        """One for each breakpoint at each visit; None for those of which the trace alone can tell whether they hold."""
+        self.visits: list[Visit] = []
+        """The breakpoints that each call comes to, in this order."""
+        self.must_be_traced = False
+        """Whether the trace alone can tell what some breakpoint does."""
+        self._call: CachedCall | None = call
+        self._attempt: object = None
+        self._graph = KeptGraph()
 
     def came_to(self, path: str, line: int) -> None:
         """Note a line."""
         known = self.lines.get(path, frozenset())
         if line not in known:
             self.lines[path] = known | {line}
+
+    def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint], shown: Frame) -> None:
+        """Note what ``breakpoints``, which ``frame`` has come to, do in later calls; ``shown`` evaluates in it."""
+        if self._attempt is not frame.attempt:
+            self._graph.close()
+            self._attempt, self._graph = frame.attempt, KeptGraph()
+        assert self._call is not None, "it is being traced"
+        for breakpoint in breakpoints:
+            visit = Visit.foretold(breakpoint, frame, shown, self._graph, self._call)
+            if visit is None:
+                self.must_be_traced = True
+            else:
+                self.visits.append(visit)
+
+    def is_over(self) -> None:
+        """Forget the call, and its trace's own objects."""
+        self._call = self._attempt = None
+        self._graph.close()
 
 
 def _bare(name: str) -> str:

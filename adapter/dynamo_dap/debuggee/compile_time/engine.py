@@ -198,8 +198,9 @@ class CompileTimeEngine:
         if reached and not point.facts.continues_statement(point.frame.depth, point.index, point.line):
             candidates += [breakpoint for breakpoint in reached if applies_here(breakpoint.mode)]
         candidates += self._functions_entered(point)
-        self.cached_calls.reached(point.frame, candidates)
-        return self._stopping([breakpoint for breakpoint in candidates if self._is_new(breakpoint, point)], point)
+        new = [breakpoint for breakpoint in candidates if self._is_new(breakpoint, point)]
+        self.cached_calls.reached(point.frame, new)
+        return self._stopping(new, point)
 
     def _is_new(self, breakpoint: LineBreakpoint, point: TracePoint) -> bool:
         visit = (breakpoint.id, id(point.frame.code), point.index)

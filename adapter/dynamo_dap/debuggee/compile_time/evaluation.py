@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT
 from dynamo_dap.debuggee.compile_time.conversion import Converter
 from dynamo_dap.debuggee.compile_time.expressions import (
     Parsed,
@@ -36,10 +37,14 @@ from dynamo_dap.debuggee.compile_time.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import WouldChangeTensor, data_dependent_reason, is_of_dynamo
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.graph_runs import evaluating_on_real_values
+from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
+from dynamo_dap.debuggee.torch_internals.symbols import hint_of
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_internals.trace_state import Undo
 from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_internals.trackers.forms import NumberForm
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
+from dynamo_dap.debuggee.values.python_values import present
 
 _NOTHING = object()
 _NATIVE_FRAMES = "\nException raised from "
@@ -136,6 +141,10 @@ class _Evaluation:
         """Return what a path gave as it is shown."""
         if context == "clipboard":
             return Value(self._view.text(value, _MAXIMUM_CLIPBOARD, _MAXIMUM_CLIPBOARD))
+        if context == LOG_CONTEXT and retraced_call() is not None:
+            form = self.paths.form_of(value)
+            if isinstance(form, NumberForm) and (number := hint_of(form.number)) is not None:
+                return present(number)  # of a cached call one line is read after another: symbols are the same in all
         return self._view.value(value, expression)
 
     def shown_result(self, result: Any, expression: str | None, context: str) -> Value:

@@ -117,16 +117,25 @@ def evaluating_on_real_values() -> Iterator[None]:
         yield
 
 
+def is_operation(function: object, name: str) -> bool:
+    """Whether ``function`` is torch's function ``name``, which computes a result and does nothing else."""
+    torch: Any = sys.modules["torch"]
+    functions = getattr(torch._C, "_VariableFunctions", None)
+    return not name.endswith("_") and function is getattr(functions, name, name)
+
+
 class GraphRunner:
     """Computes values of one graph in one call, running its nodes again where a copy is found to be needed."""
 
     def __init__(
         self,
         graph: RunnableGraph,
-        watched: set[Any] | None = None,
+        watched: dict[Any, bool] | None = None,
         before: Callable[[], GraphRun] | None = None,
     ) -> None:
-        """``watched``: nodes that are known to write to nothing but copies; those that are found to are added.
+        """``watched``: nodes that are known to write to nothing but copies, and whether they need no other care.
+
+        Those that are found to are added.
 
         ``before`` is what has run when the graph's first node does, if anything has.
         """
@@ -134,7 +143,7 @@ class GraphRunner:
         self._before = before
         self.copied: set[object] = set()
         """Storages of the program (by identity) that nodes write to."""
-        self._watched = set() if watched is None else watched
+        self._watched = {} if watched is None else watched
         self._run: GraphRun | None = None
 
     def value_of(self, nodes: Sequence[Any], node: Any, limits: Limits, keep: frozenset[Any] | None = None) -> object:
@@ -188,7 +197,7 @@ class GraphRun:
         self,
         graph: RunnableGraph,
         copied: set[object],
-        watched: set[Any],
+        watched: dict[Any, bool],
         keep: frozenset[Any] | None,
         limit: int,
     ) -> None:
@@ -200,7 +209,9 @@ class GraphRun:
         self._results: dict[Any, Any] = {}
         self._copies: dict[object, Any] = {}
         self._of_program: dict[object, Any] = {}
-        self._held: dict[object, int] = {}
+        self._holders: dict[object, int] = {}
+        """How many results hold a storage that is not the program's."""
+        self._bytes = 0
         self._random: list[Callable[[], None]] = []
         self._entered: list[Any] = []
         self._transformed: set[Any] = set()
@@ -231,8 +242,9 @@ class GraphRun:
                         f"{len(self._results)} of {len(nodes)} operations were run in the time allowed; look again to "
                         "go on (realValues.timeLimit)"
                     )
-                self._results[each] = self._result(each)
-                self._watched.add(each)
+                result = self._results[each] = self._result(each)
+                if each not in self._watched and not isinstance(result, _Failed):
+                    self._watched[each] = _is_ordinary(each)
                 if depth() > 0:
                     self._transformed.add(each)
                 else:
@@ -261,6 +273,11 @@ class GraphRun:
         try:
             if node.op == "placeholder":
                 return self._input(node)
+            if self._watched.get(node):
+                args, kwargs = self._operands(node)
+                if node.op == "call_function":
+                    return node.target(*args, **kwargs)
+                return getattr(args[0], node.target)(*args[1:], **kwargs)
             return self._called(node)
         except _WritesProgramsMemory:
             raise
@@ -324,7 +341,7 @@ class GraphRun:
             return result
 
         map_arg = REAL_VALUES.resolve(_MAP)
-        return map_arg(node.args, real), map_arg(node.kwargs, real)
+        return map_arg(node.args, real), map_arg(node.kwargs, real) if node.kwargs else {}
 
     def _ran(self, node: Any, function: Any, args: Any, kwargs: Any) -> Any:
         """Call ``function``, unless it would write to memory of the program."""
@@ -348,28 +365,30 @@ class GraphRun:
         raise _WritesProgramsMemory(storage)
 
     def _hold(self, node: Any) -> None:
-        """Count what the results hold; when only one node is asked for, let go of what no later node takes."""
+        """Count what the results hold, and let go of what no later node takes, if not all is to be kept."""
+        self._count(self._results[node], 1)
         if self._keep is not None:
             for operand in node.all_input_nodes:
                 if operand not in self._keep and all(user in self._results for user in operand.users):
+                    self._count(self._results[operand], -1)
                     self._results[operand] = None
-            self._held = self._storages(result for result in self._results.values())
-        else:
-            self._held |= self._storages([self._results[node]])
-        if sum(self._held.values()) > self._limit:
+        if self._bytes > self._limit:
             raise _OverLimit
 
-    def _storages(self, results: Any) -> dict[object, int]:
-        """Return how many bytes the tensors among ``results`` hold, by storage, those of the program left out."""
+    def _count(self, result: Any, change: int) -> None:
+        """Count how many results hold each storage, those of the program left out."""
         torch: Any = sys.modules["torch"]
-        return {
-            storage: each.untyped_storage().nbytes()
-            for result in results
-            for each in flattened(result)
-            if type(each) in (torch.Tensor, torch.nn.Parameter)
-            and each.layout == torch.strided
-            and (storage := storage_of(each)) not in self._of_program
-        }
+        for each in flattened(result):
+            if type(each) not in (torch.Tensor, torch.nn.Parameter) or each.layout != torch.strided:
+                continue
+            storage = storage_of(each)
+            if storage in self._of_program:
+                continue
+            holders = self._holders[storage] = self._holders.get(storage, 0) + change
+            if holders == 0 or holders == change == 1:
+                self._bytes += change * each.untyped_storage().nbytes()
+            if holders == 0:
+                del self._holders[storage]
 
 
 _COLLECTIVES = ("_c10d_functional", "c10d", "torch.distributed")
@@ -381,8 +400,14 @@ _LEFT_OUT = (
     "._print",
 )
 """Parts of the names of what has no result and acts on more than the values."""
+_CARE = (*_COLLECTIVES, *_LEFT_OUT, "register_hook", "_enter_autocast", "_exit_autocast")
 _WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
 """Operators that write to arguments although their schema does not say so: which ones, by position."""
+
+
+def _is_ordinary(node: Any) -> bool:
+    """Whether a node is an operation on its operands and nothing else."""
+    return node.op in ("call_function", "call_method") and not any(part in target_name(node) for part in _CARE)
 
 
 @functools.cache

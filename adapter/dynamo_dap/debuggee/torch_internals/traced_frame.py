@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.torch_internals import compilation, graph, guards
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import evaluating
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
+from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_internals.real_values import real_values_of
 from dynamo_dap.debuggee.torch_internals.trace_state import TraceState, Undo
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm, Unrealized
@@ -396,6 +397,10 @@ class TracedFrame:
             FeatureMissing: this version of torch lacks what it takes.
         """
         return real_values_of(self.translator.output).value_of(node)
+
+    def keep_graph(self, graph: KeptGraph) -> int:
+        """Copy what this trace has put into its outermost graph to ``graph``; return how many nodes that has then."""
+        return graph.take(self.translator.output)
 
     def undo(self, *, whole_trace: bool) -> Undo:
         """Return what takes back what an evaluation changes from now on."""
