@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph, KeptGraphInCall
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
 from tests.compile_time.programs import PROGRAMS, contexts, transforms
@@ -104,6 +105,31 @@ class Scaler(torch.nn.Module):
         y = x * self.factor  # line 1
         self.last = self.factor
         return y + step  # line 2
+
+
+@pytest.mark.parametrize("program", SERVED, ids=lambda program: program.__name__)
+def test_nothing_changes_when_traces_end_early(program: Any) -> None:
+    """Each a line later than the one before, so that they end in bodies, inlined functions and transforms too."""
+    observe(program, runs=6)
+    alone = parts(observe(program, runs=6))
+    count = ended = limit = 0
+
+    def look(frame: TracedFrame) -> None:
+        nonlocal count, ended, limit
+        if retraced_call() is None:
+            return
+        if calls.count > limit:
+            count, limit = 0, calls.count
+        count += 1
+        if count == limit:
+            ended += 1
+            frame.end_trace()
+
+    with every_cached_call() as calls:
+        watched = parts(observe(program, watch=EachLine(look), runs=6))
+    assert ended >= 3
+    for name, value in alone.items():
+        assert watched[name] == value, name
 
 
 class Foretelling(EveryCall):
@@ -220,7 +246,26 @@ def test_messages_are_logged_without_a_trace(scaler: Calls) -> None:
     assert logged[1:] == [f"{step}: {step * 6.0} of 2.0 {step * 2.0}" for step in range(3, 8)]
 
 
-@dataclass
+def test_a_call_is_traced_no_further_than_its_last_breakpoint(scaler: Calls) -> None:
+    """But for the first cached call, whose trace tells where that is."""
+    lines: list[list[int]] = []
+
+    def note(translator: Any) -> None:
+        if retraced_call() is not None and translator.f_code.co_name == "forward":
+            lines[-1].append(translator.lineno)
+
+    first, last = scaler.line("line 1"), scaler.line("line 2")
+    LINE_HOOKS.want(scaler, note)
+    try:
+        scaler.run(SourceBreakpoint(line=first), on_call=lambda: lines.append([]))
+    finally:
+        LINE_HOOKS.want(scaler, None)
+    assert len(scaler.stops) == 6
+    assert [last in each for each in lines] == [False, True, False, False, False, False]
+    assert all(first in each for each in lines[1:])
+
+
+@dataclass(eq=False)
 class Calls:
     """Runs ``Scaler`` six times, compiled, with breakpoints in it."""
 
@@ -233,7 +278,7 @@ class Calls:
         lines = Path(__file__).read_text(encoding="utf-8").splitlines()
         return next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {marker}"))
 
-    def run(self, *breakpoints: SourceBreakpoint) -> None:
+    def run(self, *breakpoints: SourceBreakpoint, on_call: Callable[[], None] = lambda: None) -> None:
         """Call it with steps 2 to 7, and tensors of that value; the first call is compiled."""
         self.traced = 0
         host = self.host
@@ -246,6 +291,7 @@ class Calls:
             torch._dynamo.reset()
             compiled = torch.compile(Scaler(), backend="eager", dynamic=True)
             for step in range(2, 8):
+                on_call()
                 compiled(torch.full((3,), float(step)), step)
         finally:
             host.engine.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import types
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import CallFacts, Host
@@ -97,7 +98,8 @@ class ReplayedCalls:
             return told
         # What a trace of this entry has told holds for this call as well: it is not noted again.
         traced = TracedCall(version, call) if told is None else None
-        outer, self._thread.traced = getattr(self._thread, "traced", None), traced
+        outer = getattr(self._thread, "traced", None), getattr(self._thread, "rest", None)
+        self._thread.traced, self._thread.rest = traced, None if told is None else _Rest(version, told.visited)
         try:
             trace_again(call)
             return traced or told
@@ -105,7 +107,7 @@ class ReplayedCalls:
             self._tell_failure(call, problem)
             return None
         finally:
-            self._thread.traced = outer
+            self._thread.traced, self._thread.rest = outer
             if traced is not None:
                 traced.is_over()
 
@@ -146,6 +148,27 @@ class ReplayedCalls:
         if traced is not None and breakpoints:
             with self._host.holding():
                 traced.reached(frame, breakpoints, TracedFunction(frame, 0, {}, self._host))
+        rest: _Rest | None = getattr(self._thread, "rest", None)
+        if rest is not None:
+            rest.count -= len(breakpoints)
+
+    def is_over(self) -> bool:
+        """Whether this thread's trace is one of a cached call that is known to come to no other breakpoint."""
+        rest: _Rest | None = getattr(self._thread, "rest", None)
+        if rest is None or rest.count != 0:
+            return False
+        host = self._host
+        is_stepping = host.steps.current() is not None or host.steps.any_pause_request
+        return not is_stepping and not host.breakpoints.data and host.breakpoints.version == rest.version
+
+
+@dataclass
+class _Rest:
+    """How many breakpoints a trace is still to come to."""
+
+    version: int
+    """That of the breakpoints."""
+    count: int
 
 
 class TracedCall:
@@ -156,7 +179,9 @@ class TracedCall:
         self.version = version
         self.lines: dict[str, frozenset[int]] = {}
         self.visits: list[Visit] = []
-        """The breakpoints that each call comes to, in this order."""
+        """What the breakpoints that each call comes to do there, in this order."""
+        self.visited = 0
+        """How many breakpoints each call comes to."""
         self.must_be_traced = False
         """Whether the trace alone can tell what some breakpoint does."""
         self._call: CachedCall | None = call
@@ -175,6 +200,7 @@ class TracedCall:
             self._graph.close()
             self._attempt, self._graph = frame.attempt, KeptGraph()
         assert self._call is not None, "it is being traced"
+        self.visited += len(breakpoints)
         for breakpoint in breakpoints:
             visit = Visit.foretold(breakpoint, frame, shown, self._graph, self._call)
             if visit is None:

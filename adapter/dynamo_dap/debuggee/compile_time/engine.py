@@ -99,6 +99,8 @@ class CompileTimeEngine:
                 self._visit(frame, progress, () if lines is None else lines.get(line, ()))
         except Exception:  # noqa: BLE001  (an exception of ours must never become one of the trace)
             self._tell_failure()
+        if self.cached_calls.is_over():
+            frame.end_trace()
 
     def _on_instruction(self, frame: TracedFrame) -> None:
         """Instructions without a line are seen only here; they matter to steps by instruction alone."""

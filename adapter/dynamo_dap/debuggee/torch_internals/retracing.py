@@ -16,6 +16,7 @@ import itertools
 import logging
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -88,8 +89,19 @@ def retraced_call() -> CachedCall | None:
     return call
 
 
+class TraceIsOver(BaseException):
+    """Raised by who hooks Dynamo's interpreter: nothing more of this trace is wanted."""
+
+    def __init__(self, output: Any) -> None:
+        """``output`` is the trace's (torch's ``OutputGraph``)."""
+        super().__init__()
+        self.output = output
+
+
 def trace_again(call: CachedCall) -> None:
     """Trace ``call`` from its arguments. Whoever hooks Dynamo's interpreter sees the trace as any other.
+
+    It may be ended early: see ``TraceIsOver``.
 
     Raises:
         FeatureMissing: this torch lacks what it takes.
@@ -110,18 +122,27 @@ def trace_again(call: CachedCall) -> None:
                 restart_reasons=set(),
                 frame_state={},
             )
+        except TraceIsOver as end:
+            _let_go(end.output)
+            end.output = None
+            # Frames that an exception passed live in circles with it, and so would the program's objects.
+            traceback.clear_frames(end.__traceback__)
         except Exception as problem:
-            _let_go(getattr(problem, "_torch_dynamo_tracer_output", None))
+            _let_go(_output_of(getattr(problem, "_torch_dynamo_tracer_output", None)))
             raise
-        _let_go(getattr(made, "tracer_output", None))
+        else:
+            _let_go(_output_of(getattr(made, "tracer_output", None)))
 
 
-def _let_go(traced: Any) -> None:
+def _output_of(traced: Any) -> Any:
+    return getattr(traced, "output_graph_for_cleanup", None) or getattr(traced, "output_graph", None)
+
+
+def _let_go(output: Any) -> None:
     """Drop what refers to the program's objects, as torch does at the end of a compile.
 
     It would live until some later garbage collection, and weak references to a tensor keep it from being swapped.
     """
-    output = getattr(traced, "output_graph_for_cleanup", None) or getattr(traced, "output_graph", None)
     context = getattr(output, "tracing_context", None)
     if context is None:
         return

@@ -11,7 +11,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from dynamo_dap.debuggee.torch_internals import compilation, graph, guards
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import evaluating
@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_internals.real_values import real_values_of
+from dynamo_dap.debuggee.torch_internals.retracing import TraceIsOver
 from dynamo_dap.debuggee.torch_internals.trace_state import TraceState, Undo
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm, Unrealized
 from dynamo_dap.debuggee.torch_internals.trackers.readers import form_of
@@ -384,6 +385,14 @@ class TracedFrame:
         return users_frame(stacks[-1])[0] if stacks and stacks[-1] else None
 
     # -- expressions -----------------------------------------------------------------------------------------------
+
+    def end_trace(self) -> NoReturn:
+        """End the trace of a cached call: nothing more of it is wanted. To be called in a hook of the interpreter.
+
+        Raises:
+            TraceIsOver: always.
+        """
+        raise TraceIsOver(self.translator.output)
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Compute with the values of the trace so that it does not notice."""
