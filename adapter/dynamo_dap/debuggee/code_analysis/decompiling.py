@@ -9,12 +9,60 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from dynamo_dap.debuggee.code_analysis.control_flow import ControlFlow, is_block_setup
 from dynamo_dap.debuggee.code_analysis.data_flow import NO_CONSTANT, DataFlow, Expression
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
 from dynamo_dap.debuggee.code_analysis.symbolic_execution import Machine, Said, State, Vocabulary
 from dynamo_dap.debuggee.code_analysis.written_values import Form
+
+_BY_EXCEPTION = -1
+
+
+class ControlFlow:
+    """The jumps of one code object, by indices of instructions."""
+
+    def __init__(self, depths: StackDepths) -> None:
+        self._table = depths.table
+        self._sources: dict[int, set[int]] = {}
+        for one in self._table:
+            if one.target is not None:
+                source = _BY_EXCEPTION if one.sets_up_block else one.index
+                self._sources.setdefault(self.index_at(one.target), set()).add(source)
+        for protected in depths.table.protected:
+            self._sources.setdefault(self.index_at(protected.handler), set()).add(_BY_EXCEPTION)
+
+    def index_at(self, offset: int) -> int:
+        """Return the index of the instruction at ``offset``; one behind the last for an offset behind all."""
+        index = self._table.index_at(offset)
+        return len(self._table) if index is None else index
+
+    def is_entered(self, index: int) -> bool:
+        """Whether an instruction is come to otherwise than from the one before it."""
+        return bool(self._sources.get(index))
+
+    def is_only_entered_from(self, index: int, source: int) -> bool:
+        """Whether the one jump to ``index`` is that of ``source``."""
+        return self._sources.get(index) == {source}
+
+    def understood(self, *targets: int) -> None:
+        """Take out the jumps to ``targets``."""
+        for target in targets:
+            self._sources.pop(target, None)
+
+    def is_for_exceptions(self, inside: range) -> bool:
+        """Whether nothing but an exception leads to these instructions."""
+        return self._entries(inside) <= {_BY_EXCEPTION, *inside}
+
+    def is_closed(self, inside: range) -> bool:
+        """Whether these instructions are entered at the first, and left behind the last, alone."""
+        return self._entries(inside) <= set(inside) and self._exits(inside) <= set(inside)
+
+    def _entries(self, inside: range) -> set[int]:
+        return {source for one in inside for source in self._sources.get(one, ())}
+
+    def _exits(self, inside: range) -> set[int]:
+        jumps: list[Instruction] = [self._table[one] for one in inside]
+        return {self.index_at(jump.target) for jump in jumps if jump.target is not None}
 
 
 def decompiled(depths: StackDepths, flow: DataFlow, vocabulary: Vocabulary) -> tuple[list[Said], dict[int, str]]:
@@ -96,7 +144,7 @@ class _Walk:
         is_loop = instruction.name == "FOR_ITER"
         if index != start and self._control.is_entered(index) and not is_loop:
             return None
-        if instruction.target is None or is_block_setup(instruction):
+        if instruction.target is None or instruction.sets_up_block:
             self._machine.execute(instruction, depth)
             return index + 1 if instruction.falls_through else None
         target = self._control.index_at(instruction.target)

@@ -76,6 +76,11 @@ class Instruction(Struct, frozen=True):
         return self.name not in _NEVER_FALL_THROUGH
 
     @property
+    def sets_up_block(self) -> bool:
+        """Whether its target is a handler of exceptions rather than a place that it jumps to (Python 3.10)."""
+        return self.name in ("SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH")
+
+    @property
     def is_return(self) -> bool:
         """Whether it ends the frame with a value."""
         return self.name in ("RETURN_VALUE", "RETURN_CONST")

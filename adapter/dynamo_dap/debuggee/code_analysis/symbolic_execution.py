@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.code_analysis import written_values
-from dynamo_dap.debuggee.code_analysis.control_flow import is_block_setup
 from dynamo_dap.debuggee.code_analysis.data_flow import DataFlow, Expression, is_move, is_subscript
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction, InstructionTable
 from dynamo_dap.debuggee.code_analysis.written_values import (
@@ -226,7 +225,7 @@ class Machine:
         index = instruction.index
         if is_move(instruction):
             return
-        if instruction.name in _SILENT or is_block_setup(instruction):
+        if instruction.name in _SILENT or instruction.sets_up_block:
             self.absorb(index)
             return
         operands = [self.value(one) for one in self._flow.operands(index)]

@@ -25,7 +25,6 @@ from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace
-from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import (
     Children,
     Deferred,
@@ -37,7 +36,7 @@ from dynamo_dap.debuggee.values.model import (
     bounded_text,
 )
 from dynamo_dap.debuggee.values.paging import in_pages
-from dynamo_dap.debuggee.values.python_values import present
+from dynamo_dap.debuggee.values.python_values import present, values_then_and_now
 from dynamo_dap.protocol.types import CompletionItem
 
 

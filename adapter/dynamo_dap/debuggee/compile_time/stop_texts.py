@@ -17,8 +17,8 @@ from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_c
 from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, restart_reasons
-from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text
+from dynamo_dap.debuggee.values.python_values import values_then_and_now
 from dynamo_dap.protocol.types import ExceptionDetails
 
 _MAXIMUM_LENGTH = 4000

@@ -30,8 +30,8 @@ from dynamo_dap.debuggee.torch_internals.recompiles import Failure, remember_pla
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
-from dynamo_dap.debuggee.values.guard_values import values_then_and_now
 from dynamo_dap.debuggee.values.model import bounded_text
+from dynamo_dap.debuggee.values.python_values import values_then_and_now
 from dynamo_dap.record.model import Graph, GraphBreak, Guard, GuardFailure, Node, Place, StackLine
 from dynamo_dap.record.texts import digest_of_line
 

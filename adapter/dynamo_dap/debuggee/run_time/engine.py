@@ -21,19 +21,17 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.code_analysis.patching import PatchRefused
+from dynamo_dap.debuggee.run_time.breakpoints import InstructionBreakpoints, Plans, RunTimeLines
 from dynamo_dap.debuggee.run_time.cached_calls import CallEntries
-from dynamo_dap.debuggee.run_time.conditions import Conditions
 from dynamo_dap.debuggee.run_time.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.run_time.disassembly import disassemble
+from dynamo_dap.debuggee.run_time.evaluation import ConditionFilter
 from dynamo_dap.debuggee.run_time.events import Sink, Source
 from dynamo_dap.debuggee.run_time.frames import GeneratedFrame, Moment, RunningFrame, UserFrame, listing_source
 from dynamo_dap.debuggee.run_time.generated import BadAddress, CodeGone, GeneratedCode, GeneratedCodes, parsed_address
-from dynamo_dap.debuggee.run_time.instruction_breakpoints import InstructionBreakpoints
 from dynamo_dap.debuggee.run_time.patches import patch, runs_next, take_all_back, take_back
-from dynamo_dap.debuggee.run_time.plans import Plans
 from dynamo_dap.debuggee.run_time.purpose import Kind
 from dynamo_dap.debuggee.run_time.raising import RaisedExceptions, raised_exception
-from dynamo_dap.debuggee.run_time.run_time_lines import RunTimeLines
 from dynamo_dap.debuggee.run_time.stepping import Origin, ends_at, is_on_stack
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecorder, Statement
 from dynamo_dap.debuggee.torch_internals.generated_code import (
@@ -102,7 +100,7 @@ class RunTimeEngine:
         self._plans = Plans(host.breakpoints, self._instruction_breakpoints)
         self._wants = _Wants()
         self._raised = RaisedExceptions()
-        self._conditions = Conditions(host)
+        self._conditions = ConditionFilter(host)
         self._crash = CrashRecorder(crash_folder)
         for problem in (NOTIFICATION.problem, MARKERS.problem):
             if problem is not None:

@@ -1,19 +1,25 @@
 """Expressions in frames of generated code: over locals, globals and ``__stack__``.
 
-``__stack__`` is the value stack, bottom first. Runs on the held thread only. Nothing that an expression calls is
-compiled.
+``__stack__`` is the value stack, bottom first. Nothing that an expression calls is compiled. Runs on the held thread
+only, but for ``ConditionFilter``, which runs where the code does: a fast check that skips breakpoints whose condition
+is plainly false, since the agent's own decision takes several times as long as most conditions do.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import threading
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true_python
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.interruption import Guard
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.run_time.writing import write_local, write_slot
@@ -204,3 +210,43 @@ def _assign_inside(values: FrameValues, target: str, expression: str) -> Value:
     except BaseException as error:  # noqa: BLE001  (whatever the assignment raises)
         raise WriteRefused(text_of_raised(error)) from None
     return present(value, target.strip())
+
+
+class ConditionFilter:
+    """Quick answers, bounded in time like all evaluations."""
+
+    def __init__(self, host: Host) -> None:
+        """``host`` has the options, with the time that an evaluation may take."""
+        self._host = host
+        self._threads = threading.local()
+
+    @property
+    def are_evaluated(self) -> bool:
+        """Whether this thread is evaluating a condition: what that runs must not stop."""
+        guard: Guard | None = getattr(self._threads, "guard", None)
+        return guard is not None and guard.is_busy
+
+    def not_surely_false(
+        self, breakpoints: Sequence[LineBreakpoint], generated: GeneratedCode, frame: FrameType, offset: int
+    ) -> list[LineBreakpoint]:
+        """Return those of ``breakpoints`` that may have to stop before the instruction at ``offset``."""
+        guard: Guard | None = getattr(self._threads, "guard", None)
+        if guard is None:
+            guard = self._threads.guard = Guard()
+        elif guard.is_busy:
+            return []
+        remaining: list[LineBreakpoint] = []
+        try:
+            guard.begin(self._host.options.evaluation_timeout)
+            try:
+                for breakpoint in breakpoints:
+                    condition = breakpoint.conditions.condition
+                    if condition is None or not is_surely_false(generated, frame, offset, condition):
+                        remaining.append(breakpoint)
+            finally:
+                guard.end()
+        except Interrupted:
+            # It took too long; the agent will tell, having tried it again. It may have arrived on the way out.
+            guard.end()
+            return list(breakpoints)
+        return remaining

@@ -13,7 +13,7 @@ import sys
 from types import CellType, FrameType
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.frame_value_stack import is_null
+from dynamo_dap.debuggee.torch_internals.generated_code import is_null
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _FRAME_POINTER = 3 * _WORD

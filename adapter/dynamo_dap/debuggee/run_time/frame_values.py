@@ -6,7 +6,7 @@ import types
 from typing import Any
 
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
-from dynamo_dap.debuggee.torch_internals.frame_value_stack import VALUE_STACK, value_stack
+from dynamo_dap.debuggee.torch_internals.generated_code import VALUE_STACK, value_stack
 
 
 class FrameValues:

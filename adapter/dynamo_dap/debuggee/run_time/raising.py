@@ -14,7 +14,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
-from dynamo_dap.debuggee.torch_internals.frame_value_stack import VALUE_STACK, value_stack
+from dynamo_dap.debuggee.torch_internals.generated_code import VALUE_STACK, value_stack
 from dynamo_dap.protocol.types import ExceptionDetails
 
 _LOOP_INSTRUCTIONS = frozenset({"FOR_ITER", "SEND", "YIELD_FROM"})

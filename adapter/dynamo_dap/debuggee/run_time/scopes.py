@@ -18,8 +18,7 @@ from dynamo_dap.debuggee.torch_internals.compile_records import (
     readable_graph,
 )
 from dynamo_dap.debuggee.torch_internals.dynamo_names import GROUP, dynamos_locals, parted
-from dynamo_dap.debuggee.torch_internals.frame_value_stack import is_null
-from dynamo_dap.debuggee.torch_internals.generated_code import guards_of
+from dynamo_dap.debuggee.torch_internals.generated_code import guards_of, is_null
 from dynamo_dap.debuggee.values.model import (
     Children,
     Deferred,

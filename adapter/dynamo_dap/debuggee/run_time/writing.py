@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.code_analysis.instructions import Instruction
 from dynamo_dap.debuggee.code_analysis.patching import TAKES_ANY_OBJECT
 from dynamo_dap.debuggee.run_time.frame_memory import LayoutUnknown, write_slot_in_memory
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
-from dynamo_dap.debuggee.torch_internals.frame_value_stack import is_null
+from dynamo_dap.debuggee.torch_internals.generated_code import is_null
 from dynamo_dap.debuggee.values.model import WriteRefused
 
 

@@ -1,8 +1,10 @@
-"""Code that Dynamo generated: when it is about to run, which function it was made from, the cache entry it belongs to.
+"""Code that Dynamo generated: when it is about to run, what it was made from, its cache entry, its value stack.
 
 ``Notifier`` is called by torch just before generated code runs, on the thread that runs it. The lookups read torch's
 own tables and may be called on any thread. Code objects are compared by identity: generated ones can be unhashable, and
-``==`` compares them by value.
+``==`` compares them by value. The value stack of a frame is read on the frame's own thread: torch's function reads as
+many slots as it is told to, and with too large a depth dangling pointers. ``code_analysis.stack_depth`` computes the
+depth.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
@@ -282,3 +284,27 @@ def guards_of(code: CodeType) -> list[str] | None:
     if entry is None:
         return None
     return [str(part) for part in getattr(entry.guard_manager, "code_parts", ())]
+
+
+_READ = "torch._C._dynamo.eval_frame:_get_frame_value_stack_with_depth"
+_NULL = "torch._C._dynamo.eval_frame:NULL_STACK_VALUE"
+
+VALUE_STACK = Feature("the value stack of generated code", _READ, _NULL)
+
+
+def value_stack(frame: FrameType, depth: int) -> list[Any]:
+    """Return the ``depth`` bottom slots of the value stack of ``frame``, bottom first, empty slots as ``null()``.
+
+    Fewer come back when the frame itself knows that there are fewer.
+
+    Raises:
+        FeatureMissing: this torch cannot read value stacks.
+    """
+    read = VALUE_STACK.resolve(_READ)
+    stack: list[Any] = read(frame, depth)
+    return stack
+
+
+def is_null(value: object) -> bool:
+    """Whether ``value`` stands for an empty slot."""
+    return VALUE_STACK.problem is None and value is VALUE_STACK.resolve(_NULL)

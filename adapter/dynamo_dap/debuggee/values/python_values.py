@@ -6,6 +6,9 @@ Importing this module registers every family. Runs on the held thread; the value
 
 from __future__ import annotations
 
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.recompiles import NOT_KNOWN, Failure, then_and_now
 from dynamo_dap.debuggee.values import callables, containers, objects, scalars, tensors
 from dynamo_dap.debuggee.values.eager_frames import globals_of, locals_of
 from dynamo_dap.debuggee.values.families import PLAIN, Family, View, family_for, family_of, present, preview
@@ -25,3 +28,15 @@ __all__ = [
     "present",
     "preview",
 ]
+
+
+_MAXIMUM_LENGTH = 120
+
+
+def values_then_and_now(failure: Failure, frame: Any) -> tuple[str | None, str | None]:
+    """Return both; None where it cannot be told. ``frame`` is torch's stand-in for the frame about to be run."""
+    then, now = then_and_now(failure, frame)
+    if isinstance(now, str) and type(now) is not str:
+        # Torch has written it already.
+        return then, str(now)
+    return then, None if now is NOT_KNOWN else preview(now, _MAXIMUM_LENGTH)
