@@ -200,3 +200,20 @@ def test_a_program_that_takes_its_time_to_end_is_not_taken_for_a_broken_connecti
         pass
     assert session.wait_for_exit() == 0
     assert session.output("important") == ""
+
+
+def test_at_its_end_the_program_does_not_wait_for_debugpy(session: Session, tmp_path: Path) -> None:
+    """Its reader has left when debugpy lets the program end; where the two wait for each other it never does."""
+    program = tmp_path / "ending.py"
+    program.write_text(
+        "import os, threading\n"
+        "class Last:\n"
+        "    def __del__(self, threads=threading._active, write=os.write):\n"
+        "        write(1, repr([one.name for one in threads.values()]).encode())\n"
+        "last = Last()  # torn down after all that Python runs at its end\n",
+        encoding="utf-8",
+    )
+    session.launch(program)
+    assert session.wait_for_exit() == 0
+    assert "MainThread" in session.output("stdout")
+    assert "pydevd.Reader" not in session.output("stdout")

@@ -399,6 +399,8 @@ class Debuggee:
     async def _watch_debugpy(self, eager: EagerSide) -> None:
         """Tell when debugpy is gone and the program is not."""
         await eager.left.wait()
+        if eager.has_taken_leave:
+            return
         ended = [] if self.process is None else [self.process.exited]
         if (
             await until_any(_LAST_WORDS_TIMEOUT, self._agent_left.wait(), *ended)

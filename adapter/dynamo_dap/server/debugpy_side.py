@@ -97,6 +97,8 @@ class EagerSide:
         """Whether it debugged the program before the agent was there."""
         self.left = asyncio.Event()
         """Set when debugpy's connection has ended."""
+        self.has_taken_leave = False
+        """Whether it said before that it was about to."""
         self._client = client
         self._events = events
         self._given = given
@@ -147,9 +149,16 @@ class EagerSide:
             _log.warning("a second debugpy (process %d, child of %s) is cut off", process_id, parent_id)
             connection.close()
             return
-        self._coming = DebugpyBackend(DEBUGPY, connection, self._events.take, self._on_closed)
+        self._coming = DebugpyBackend(DEBUGPY, connection, self._take, self._on_closed)
         self._coming.ids = DEBUGPY_IDS
         self._arrived.set()
+
+    def _take(self, backend: Backend, event: Event) -> None:
+        self._events.take(backend, event)
+        if event.event == "terminated":
+            # Its last word. The program does not end before we have hung up, or debugpy has given up waiting for it.
+            self.has_taken_leave = True
+            backend.connection.close()
 
     def _on_closed(self, backend: object, problem: str | None) -> None:
         self.backend = None

@@ -45,7 +45,7 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
     is_first, _installed_for, _has_stopped_for = _installed_for is None, seconds, has_stopped_for
     if not is_first:
         return
-    wraps = (_guard_reader, _guard_evaluations, _guard_conditions, _guard_requests, _guard_exceptions)
+    wraps = (_guard_reader, _guard_end, _guard_evaluations, _guard_conditions, _guard_requests, _guard_exceptions)
     for wrap in (*wraps, _read_files_once, _verify):
         try:
             wrap()
@@ -191,6 +191,20 @@ def _guard_reader() -> None:
     if reader is not None:  # it was there before us, and has taken the function
         bound = reader.process_net_command_json
         reader.process_net_command_json = functools.partial(process_net_command_json, bound.__self__)
+
+
+def _guard_end() -> None:
+    """At the end of a session its reader waits for the thread that waits for it, until both give up after 0.5 s."""
+    reader = _module("pydevd_comm").ReaderThread
+    terminate = reader._terminate_on_socket_close
+
+    @functools.wraps(terminate)
+    def _terminate_on_socket_close(self: Any) -> None:
+        py_db = self.py_db
+        if py_db is not None and not py_db.pydb_disposed:
+            terminate(self)
+
+    reader._terminate_on_socket_close = _terminate_on_socket_close
 
 
 def _refusal(request: Any) -> str | None:
