@@ -1,4 +1,4 @@
-"""Environments that tests make: virtual ones with the few packages they say, and what Inductor keeps on disk."""
+"""Environments of programs under test: virtual ones with few packages, torch imported before, Inductor's on disk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import venv
 from pathlib import Path
 
 import pytest
+
+from tests.client import zygote
+from tests.client.fixtures import Fixture
 
 _WARM = "import torch\n@torch.compile\ndef f(x): return x + 1\nf(torch.ones(2))\n"
 _WARM_SECONDS = 250
@@ -32,6 +35,15 @@ def need_inductor(name: str) -> None:
         if not marker.exists():
             subprocess.run([sys.executable, "-c", _WARM], check=True, timeout=_WARM_SECONDS)
             marker.touch()
+
+
+def python_option(program: Path, **variables: str) -> list[str]:
+    """What has ``dynamo-dap run`` and ``fix`` fork the program from a process that has imported torch, if it does so.
+
+    ``variables`` are those of the environment that Python starts with, where they are not those of the tests. The
+    command has to have PYTHONUNBUFFERED=1 in its own: a forked process cannot begin to buffer.
+    """
+    return ["--python", *zygote.python(**variables)] if Fixture(program).imports_torch else []
 
 
 class VirtualEnvironment:

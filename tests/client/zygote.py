@@ -11,7 +11,8 @@ What a fork could not do faithfully runs in the real interpreter: other options 
 Python or torch to start with (``_READ_AT_THE_START``). A test about the start or the very end gives
 ``python=[sys.executable]``.
 
-One zygote for a process that runs tests, made when first asked for; it ends when that process does, as its stdin does.
+One zygote for a process that runs tests and each environment that Python or torch start with, made when first asked for;
+it ends when that process does, as its stdin does.
 It has one thread, with its loop in ``serve``, and so have the processes that it forks.
 """
 
@@ -56,18 +57,21 @@ _NUMBER = 8
 Request = tuple[list[str], dict[bytes, bytes], str, int]
 """Arguments of the interpreter, environment, working directory, file mode mask."""
 
-_python: list[str] | None = None
+_pythons: dict[frozenset[tuple[str, str]], str] = {}
 
 
-def python() -> list[str]:
-    """The command that starts Python for a program under test; starts the zygote when there is none yet."""
-    global _python
-    if _python is None:
-        _python = [str(_start())]
-    return _python
+def python(**variables: str) -> list[str]:
+    """The command that starts Python for a program under test; starts the zygote when there is none yet.
+
+    ``variables`` are those of the environment that Python or torch start with, where they are not those of the tests.
+    """
+    key = frozenset(variables.items())
+    if key not in _pythons:
+        _pythons[key] = str(_start(variables))
+    return [_pythons[key]]
 
 
-def _start() -> Path:
+def _start(variables: dict[str, str]) -> Path:
     """Start a zygote and return the stand-in for it."""
     folder = Path(tempfile.mkdtemp(prefix="dynamo-dap-zygote-"))
     address = folder / "socket"
@@ -82,7 +86,7 @@ def _start() -> Path:
             stderr=log,
             pass_fds=[listener.fileno()],
             # Room for the mark of the session that a forked process will belong to.
-            env={**os.environ, MARK: "-" * _MARK_LENGTH},
+            env={**os.environ, **variables, MARK: "-" * _MARK_LENGTH},
             start_new_session=True,
         )
     listener.close()

@@ -18,6 +18,7 @@ from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from tests.client.environments import python_option
 
 T = TypeVar("T")
 DEADLINE = 60.0
@@ -26,8 +27,8 @@ DEADLINE = 60.0
 def run(program: Path, records: Path) -> None:
     """Take a record of a program, which runs in its folder."""
     subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", "run", program.name],
-        env={**os.environ, RECORDS_VARIABLE: str(records)},
+        [sys.executable, "-m", "dynamo_dap", "run", *python_option(program), program.name],
+        env={**os.environ, RECORDS_VARIABLE: str(records), "PYTHONUNBUFFERED": "1"},
         cwd=program.parent,
         check=True,
         timeout=120,

@@ -15,6 +15,7 @@ from lsprotocol import types
 
 from dynamo_dap.language_server.presentation import TRY_FIX
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
 from tests.language_server.editor import Editor, run
 
@@ -65,10 +66,13 @@ def program(recorded: Path) -> Path:
     return recorded
 
 
-def _fix(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _fix(program: Path, *arguments: str, python: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Try fixes; programs run as others under test do, but for an own option ``python``."""
+    # As the command runs them: with the same seed each time.
+    python = python_option(program, PYTHONHASHSEED="0") if python is None else python
     return subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", "fix", *arguments],
-        env={**os.environ, RECORDS_VARIABLE: str(program.parent / "records")},
+        [sys.executable, "-m", "dynamo_dap", "fix", *python, *arguments],
+        env={**os.environ, RECORDS_VARIABLE: str(program.parent / "records"), "PYTHONUNBUFFERED": "1"},
         cwd=program.parent,
         capture_output=True,
         text=True,
@@ -84,7 +88,7 @@ def _row(output: str, name: str) -> list[str]:
 def test_a_fix_is_tried_on_a_copy_and_applied_when_it_is_proven(program: Path) -> None:
     model = program.with_name("model.py")
     place = f"model.py:{Fixture(model).line('broken')}"
-    tried = _fix(program, place)
+    tried = _fix(program, place, python=[])
     assert tried.returncode == 0, tried.stderr + tried.stdout
     assert "Remove torch._dynamo.graph_break()" in tried.stdout
     assert _row(tried.stdout, "graph breaks") == ["1", "0"]

@@ -26,6 +26,7 @@ from dynamo_dap.record.model import Graph, GraphBreak, Node, Place, StackLine, c
 from dynamo_dap.record.texts import digest_of_line
 from dynamo_dap.server.launching.program import prepare
 from tests.client import Session
+from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
 from tests.record.programs import BREAKS, IS_REFERENCE, MORE_BREAKS, RECOMPILES, Case, write, write_explained
 
@@ -33,10 +34,14 @@ _BREAK = re.compile(r"^Graph break (?:\(.*\) )?in user code at (?P<path>.+):(?P<
 
 
 def command(*arguments: str, folder: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ``dynamo-dap`` with records in ``folder``."""
+    """Run ``dynamo-dap`` with records in ``folder``; a program that imports torch is forked, see ``zygote``."""
+    name, *rest = arguments
+    if name == "run":
+        program = next(one for one in rest if one.endswith(".py"))
+        rest = [*python_option(folder / program), *rest]
     return subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", *arguments],
-        env={**os.environ, RECORDS_VARIABLE: str(folder / "records"), **environment},
+        [sys.executable, "-m", "dynamo_dap", name, *rest],
+        env={**os.environ, RECORDS_VARIABLE: str(folder / "records"), "PYTHONUNBUFFERED": "1", **environment},
         cwd=folder,
         capture_output=True,
         text=True,
