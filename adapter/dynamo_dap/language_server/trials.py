@@ -68,13 +68,19 @@ class Trials:
         told = replace(runner, tell=run_tells, is_cancelled=is_cancelled)
         try:
             trials = await asyncio.to_thread(try_fixes, fixes, told, texts)
+        except asyncio.CancelledError:
+            # The loop ends, as the server does.
+            self._is_closed.set()
+            raise
         except Cancelled:
             return
         except CannotTry as problem:
             self.tell(f"It cannot be tried: {problem}", types.MessageType.Warning)
             return
         finally:
-            progress.end()
+            # To an editor that is gone pygls would tell of the failure to tell it, and of that one, without an end.
+            if not self._is_closed.is_set():
+                progress.end()
         self._tried.update({_key(document, trial.fix): trial for trial in trials})
         for trial in trials:
             kind = types.MessageType.Info if trial.is_proven else types.MessageType.Warning
