@@ -11,9 +11,9 @@ What a fork could not do faithfully runs in the real interpreter: other options 
 Python or torch to start with (``_READ_AT_THE_START``). A test about the start or the very end gives
 ``python=[sys.executable]``.
 
-One zygote for a process that runs tests and each environment that Python or torch start with, made when first asked for;
-it ends when that process does, as its stdin does.
-It has one thread, with its loop in ``serve``, and so have the processes that it forks.
+One zygote for a process that runs tests and each environment that Python starts with, made when first asked for; it
+ends when that process does, as its stdin does. It has one thread, with its loop in ``serve``, and so have the processes
+that it forks.
 """
 
 from __future__ import annotations
