@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,3 +74,35 @@ def test_a_breakpoint_that_is_set_in_generated_code_is_hit(session: Session, sta
     session.next(granularity="instruction")
     session.resume()
     session.wait_for_stop("breakpoint", at="after")
+
+
+@pytest.fixture
+def importing(tmp_path: Path) -> Fixture:
+    """A program that imports a torch of its own, which tells who traced it and imports a module by a known name."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "import sys\nimport colorsys\ntraced_by = sys.gettrace()  #@inside\n", encoding="utf-8"
+    )
+    (tmp_path / "colorsys.py").write_text("value = 3  #@module\n", encoding="utf-8")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch  #@import\nprint('traced by', torch.traced_by)  #@after\nprint('ended')\n", encoding="utf-8"
+    )
+    return Fixture(program)
+
+
+def test_the_import_of_torch_is_untraced_and_what_follows_is_not(session: Session, importing: Fixture) -> None:
+    session.launch(importing, "import", python=[sys.executable])
+    session.wait_for_stop("breakpoint", at="import")
+    session.next(at="after")
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "traced by None\nended\n"
+
+
+@pytest.mark.parametrize(("file", "place"), [("torch/__init__.py", "inside"), ("colorsys.py", "module")])
+def test_a_file_of_the_users_that_torch_may_import_is_stopped_in(
+    session: Session, importing: Fixture, file: str, place: str
+) -> None:
+    session.launch(importing.path.parent / file, place, program=str(importing.path), python=[sys.executable])
+    session.wait_for_stop("breakpoint", at=place)
+    assert session.run_to_end() == 0

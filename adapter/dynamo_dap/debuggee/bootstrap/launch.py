@@ -128,6 +128,7 @@ def _run_with_debugpy(agent: Agent, program: Program, description: LaunchDescrip
     debugger.pause_until_program_runs()
     agent.configured.wait()
     debugger.wait_until_configured()
+    while_torch_is_imported(debugger.torch_is_imported)
     run(program, before=lambda filename: debugger.trace_program(), on_end=debugger.report_uncaught)
 
 

@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.eager import pydevd_guards, pydevd_internals
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
-from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing
+from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing, Imports
 from dynamo_dap.debuggee.eager.presentation import Presentation, install_names
 from dynamo_dap.debuggee.torch_internals.generated_names import is_generated
 
@@ -34,6 +34,7 @@ class DebugpyDebugger:
         self._agent = agent
         self._tracing = IdleTracing()
         self._compiles = Compiles(self._tracing)
+        self._imports = Imports(self._tracing)
         self._gone = threading.Event()
         self._handing_over: HandingOver | None = None
         self._stopped_for: tuple[weakref.ref[BaseException], frozenset[str]] | None = None
@@ -90,6 +91,11 @@ class DebugpyDebugger:
         """Dynamo has been imported: its compiles are to be left alone."""
         if self.is_active:
             self._compiles.watch(lambda problem: self._agent.print(f"dynamo-dap: {problem}\n", "important"))
+
+    def torch_is_imported(self, name: str, is_done: bool) -> None:
+        """A part of torch begins to be imported, or has been: there is nothing of the user's in it."""
+        if self.is_active:
+            self._imports.tell(name, is_done, is_wanted=lambda: self._agent.options.just_my_code)
 
     def pause_until_program_runs(self) -> None:
         """Leave the calling thread untraced until ``trace_program``: what runs until then is the debugger's."""

@@ -9,12 +9,14 @@ thread's tracing is always changed on the main thread itself.
 
 While Dynamo compiles, debugpy is kept out as well: Dynamo is plain Python and takes twice as long under its tracing. It
 does not trace generated code either, and Dynamo does not compile debugpy's functions where compiled code calls them:
-these hooks run on compiling threads.
+these hooks run on compiling threads. So it is while torch is imported, on the thread that imports: a million calls in
+which there is nothing to stop at.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.machinery
 import os
 import sys
 import threading
@@ -116,6 +118,35 @@ def _needs_tracing(command: str, arguments: dict[str, Any]) -> bool:
         filters = {*arguments.get("filters", ()), *options}
         return bool(filters - {UNCAUGHT} or arguments.get("exceptionOptions"))
     return command in ("attach", "launch") and bool(arguments.get("stopOnEntry"))
+
+
+class Imports:
+    """Leaves imports of torch untraced, where only the user's own files can be stopped in."""
+
+    def __init__(self, tracing: IdleTracing) -> None:
+        self._tracing = tracing
+        self._restores: dict[str, Callable[[], None]] = {}
+
+    def tell(self, name: str, is_done: bool, *, is_wanted: Callable[[], bool]) -> None:
+        """A part of torch begins to be imported, or has been; ``is_wanted`` when that is to be left untraced."""
+        restore = self._restores.pop(name, None)
+        if restore is not None and pydevd_internals.debugger() is not None:
+            restore()
+        if not is_done and is_wanted() and not any(map(_may_be_imported_by_torch, pydevd_internals.breakpoint_files())):
+            restore = self._tracing.suspend()
+            if restore is not None:
+                self._restores[name] = restore
+
+
+def _may_be_imported_by_torch(path: str) -> bool:
+    """Whether a file of the user's stands in the place of a module that others import by that name."""
+    directory, name = os.path.split(os.path.splitext(os.path.realpath(path))[0])
+    while os.path.isfile(os.path.join(directory, "__init__.py")):
+        directory, name = os.path.split(directory)
+    others = [one for one in sys.path if os.path.realpath(one) != directory]
+    return len(others) < len(sys.path) and (
+        name in sys.stdlib_module_names or importlib.machinery.PathFinder.find_spec(name, others) is not None
+    )
 
 
 class Compiles:

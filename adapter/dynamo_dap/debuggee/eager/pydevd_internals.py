@@ -443,24 +443,22 @@ def looks_out() -> bool:
     )
 
 
+def breakpoint_files() -> list[str]:
+    """Return the files that have breakpoints."""
+    return [path for path, lines in debugger().breakpoints.items() if lines]
+
+
 def suspend_tracing() -> Callable[[], None] | None:
     """Stop tracing the calling thread; return what puts it back exactly as it was, None when it was not traced."""
     if uses_monitoring():
-        return _suspend_monitoring()
+        resume: Callable[[], None] = _monitoring().resume_current_thread_tracing
+        return resume if _monitoring().suspend_current_thread_tracing() else None
     set_trace = importlib.import_module("pydevd_tracing").SetTrace
     traced_by = sys.gettrace()
     if traced_by is None:
         return None
     set_trace(None)
     return lambda: set_trace(traced_by)
-
-
-def _suspend_monitoring() -> Callable[[], None] | None:
-    monitoring = _monitoring()
-    if not monitoring.suspend_current_thread_tracing():
-        return None
-    resume: Callable[[], None] = monitoring.resume_current_thread_tracing
-    return resume
 
 
 # -- variables --------------------------------------------------------------------------------------------------------
