@@ -16,6 +16,7 @@ import torch
 
 from dynamo_dap.debuggee.values.model import Value, Variable
 from dynamo_dap.debuggee.values.python_values import globals_of, locals_of, present, preview
+from dynamo_dap.debuggee.values.tensors import STATISTICS
 
 
 class Colour(enum.IntEnum):
@@ -250,12 +251,15 @@ def tensor_children(tensor: Any) -> dict[str, Variable]:
     ("tensor", "text"),
     [
         (torch.zeros(3, 4, requires_grad=True), "Tensor f32[3, 4] cpu requires_grad"),
-        (torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16)), "Parameter bf16[2] cpu requires_grad"),
-        (torch.zeros(2, dtype=torch.bool), "Tensor b8[2] cpu"),
-        (torch.tensor(3), "Tensor i64[] cpu"),
+        (torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16)), "Parameter bf16[2] cpu requires_grad = [0.0, 0.0]"),
+        (torch.zeros(2, dtype=torch.bool), "Tensor b8[2] cpu = [False, False]"),
+        (torch.tensor(3), "Tensor i64[] cpu = 3"),
+        (torch.eye(3)[:, :2], "Tensor f32[3, 2] cpu = [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]"),
+        (torch.arange(9), "Tensor i64[9] cpu"),
+        (torch.empty(0), "Tensor f32[0] cpu"),
         (torch.eye(2).to_sparse(), "Tensor f32[2, 2] cpu sparse_coo"),
         (torch.empty(2, device="meta"), "Tensor f32[2] meta"),
-        (torch.zeros(2, dtype=torch.complex64), "Tensor c64[2] cpu"),
+        (torch.zeros(2, dtype=torch.complex64), "Tensor c64[2] cpu = [0j, 0j]"),
     ],
 )
 def test_tensor_text(tensor: Any, text: str) -> None:
@@ -266,19 +270,27 @@ def test_statistics_are_computed_only_when_asked_for() -> None:
     children = tensor_children(torch.tensor([1.0, float("nan"), -2.5]))
     assert children["shape"].value.text == "[3]"
     assert children["shape"].evaluate_name == "t.shape"
-    minimum, nan = children["min"].value, children["has NaN"].value
+    minimum, nan = children["min"].value, children["NaNs"].value
     assert minimum.lazy
     assert minimum.text == "…"
     assert minimum.children is not None
     assert nan.children is not None
-    assert [each.value.text for each in nan.children.named()] == ["True"]
-    finite = tensor_children(torch.tensor([0.1, -2.5]))
-    texts = {}
-    for name in ("min", "max", "mean", "has NaN", "has Inf"):
-        below = finite[name].value.children
+    assert [each.value.text for each in nan.children.named()] == ["1"]
+    children = tensor_children(torch.tensor([0.1, -2.5, 0.0, float("inf")]))
+    assert statistics_of(children, "min", "NaNs", "Infs", "zeros") == ["-2.5", "0", "1", "1"]
+    numbers = torch.arange(1, 5)
+    expected = [str(numbers.double().mean().item()), str(numbers.double().std().item())]
+    assert statistics_of(tensor_children(numbers), "mean", "std") == expected
+
+
+def statistics_of(children: dict[str, Variable], *names: str) -> list[str]:
+    """Compute statistics, as they are shown."""
+    texts = []
+    for name in names:
+        below = children[name].value.children
         assert below is not None
-        texts[name] = below.named()[0].value.text
-    assert texts == {"min": "-2.5", "max": "0.1", "mean": "-1.2", "has NaN": "False", "has Inf": "False"}
+        texts.append(below.named()[0].value.text)
+    return texts
 
 
 @pytest.mark.parametrize(
@@ -294,7 +306,7 @@ def test_statistics_are_computed_only_when_asked_for() -> None:
     ids=lambda tensor: str(tensor.dtype),
 )
 def test_statistics_of_any_tensor_are_a_value_or_say_why_not(tensor: Any) -> None:
-    for name in ("min", "max", "mean", "has NaN", "has Inf"):
+    for name in STATISTICS:
         below = tensor_children(tensor)[name].value.children
         assert below is not None
         text = below.named()[0].value.text
@@ -309,7 +321,7 @@ def test_elements_are_paged() -> None:
     assert indexed(vector, 9_998, 100) == ["9998.0", "9999.0"]
     assert indexed(present(torch.tensor([0.1])), 0, 1) == ["0.1"]
     matrix = present(torch.zeros(3, 2), "t")
-    assert indexed(matrix, 1, 1) == ["Tensor f32[2] cpu"]
+    assert indexed(matrix, 1, 1) == ["Tensor f32[2] cpu = [0.0, 0.0]"]
     assert matrix.children is not None
     assert matrix.children.indexed(1, 1)[0].evaluate_name == "t[1]"
 

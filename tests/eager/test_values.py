@@ -19,9 +19,9 @@ UNTOUCHED = " (unrealized)"
 
 
 def shown(tree: Tree) -> dict[str, object]:
-    """The text, type and children of a value: what an eye sees of it, without what only a trace knows."""
+    """The text, type and children of a value: what an eye sees of it, without what only a trace knows, or has not."""
     return {
-        "text": tree.text.removesuffix(UNTOUCHED),
+        "text": tree.text.removesuffix(UNTOUCHED).partition(" = ")[0],
         "type": tree.variable.type,
         "rows": None if tree.text.startswith("Tensor") else tree.variable.indexed_variables,
     }
@@ -39,6 +39,7 @@ def test_a_value_looks_the_same_in_ordinary_code_in_a_trace_and_in_generated_cod
     assert in_eager["weight"]["text"] == "Parameter f32[5, 2] cpu requires_grad"
     assert in_eager["batch"]["text"] == "Batch(inputs=Tensor f32[3, 4] cpu, labels=[1, 2])"
     assert metadata["x"]["shape"] == "[3, 4]"
+    assert eager["half"].text == "Tensor bf16[2, 3] cpu = [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]"
 
     stop = session.go_on(at="traced")
     traced = stop.frame["Locals"]
@@ -158,7 +159,7 @@ def test_subclasses_and_tensors_without_data(session: Session, tmp_path: Path) -
     assert values["strange"].text.startswith("Strange ") or "cannot be shown" in values["strange"].text
     assert values["sparse"].text == "Tensor f32[3, 3] cpu sparse_coo"
     assert values["storage"].text == "<UntypedStorage object>"
-    assert values["number"].text == "Tensor f32[] cpu"
+    assert values["number"].text == "Tensor f32[] cpu = 2.5"
     assert values["number"]["value"].text == "…"
     assert values["number"]["value"]["value"].text == "2.5"
     assert session.run_to_end() == 0
@@ -208,7 +209,10 @@ def check_globals(session: Session, place: str) -> None:
     assert evaluate("written_at", "watch") == "'again'"
     opened = session.client.evaluate("[torch.ones(2), 7]", None, "watch")
     assert opened.result == "[Tensor f32[2] cpu, 7]"
-    assert [one.value for one in session.client.variables(opened.variables_reference)] == ["Tensor f32[2] cpu", "7"]
+    assert [one.value for one in session.client.variables(opened.variables_reference)] == [
+        "Tensor f32[2] cpu = [1.0, 1.0]",
+        "7",
+    ]
     labels = [item.label for item in session.client.completions("Outpu", 6, None)]
     assert "Outputs" in labels
     with pytest.raises(Exception, match=re.escape("'layer' is not defined")):

@@ -47,7 +47,7 @@ def test_scopes_of_a_generated_frame() -> None:
 
     (names, locals_, globals_), _ = _at(_replaying("state.last"), look, compiled(programs.replay), *replay_arguments())
     assert names == ["Locals", "Value Stack", "Instruction", "Globals", "Compiled Graph", "Guards"]
-    assert locals_["x"] == "Tensor f32[3] cpu"
+    assert locals_["x"] == "Tensor f32[3] cpu = [1.0, 1.0, 1.0]"
     assert locals_["log"] == "[1]"
     assert next(iter(globals_)).startswith(("__compiled_fn", "TOTAL", "note")), "what the code names comes first"
     assert "TOTAL" in globals_
@@ -200,7 +200,7 @@ def test_evaluating_never_compiles() -> None:
         return text
 
     text, _ = _at(_replaying("log[:]"), look, function, *replay_arguments())
-    assert text == "Tensor f32[3] cpu"
+    assert text == "Tensor f32[3] cpu = [4.0, 4.0, 4.0]"
     assert torch._dynamo.utils.counters["frames"]["total"] == frames_before + 1
 
 
@@ -238,7 +238,7 @@ def test_a_local_is_written_and_the_program_goes_on_with_it() -> None:
         torch.ones(3),
         {},
     )
-    assert text == "Tensor f32[3] cpu"
+    assert text == "Tensor f32[3] cpu = [100.0, 100.0, 100.0]"
     assert torch.equal(y, (torch.ones(3) * 100).sin())
     assert torch.equal(w, y.cos())
 

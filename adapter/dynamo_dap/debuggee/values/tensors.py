@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata_reading
 from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of
 from dynamo_dap.debuggee.torch_internals.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
-from dynamo_dap.debuggee.values.families import Family, View, family_for
+from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
 from dynamo_dap.debuggee.values.objects import attributes_of
 from dynamo_dap.debuggee.values.paging import unique_names
@@ -53,12 +53,38 @@ class Tensors(Family):
     kind = "data"
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
-        """Return dtype, shape, device, and whether it requires a gradient."""
-        return tensor_text(value)
+        """Return dtype, shape, device, whether it requires a gradient, and the data if that is little and at hand."""
+        data = _little_data(value) if depth == DEPTH_OF_PREVIEW else None
+        return tensor_text(value) if data is None else f"{tensor_text(value)} = {data}"
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return metadata, statistics and elements."""
         return TensorChildren(value, expression, view)
+
+
+_MOST_DATA = 8
+"""Elements that a tensor's text shows."""
+
+
+def _little_data(tensor: Any) -> str | None:
+    """Return the elements of a small tensor on the CPU; None for others: a device is never waited for unasked."""
+    torch: Any = sys.modules["torch"]
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or is_fake(tensor):
+        return None
+    try:
+        with data_reading():
+            at_hand = str(tensor.device) == "cpu" and tensor.layout == torch.strided
+            if not at_hand or not 0 < tensor.numel() <= _MOST_DATA:
+                return None
+            return _data_text(tensor.detach().tolist(), str(tensor.dtype))
+    except (RuntimeError, TypeError, NotImplementedError, FeatureMissing):
+        return None  # one that only stands for others, as inside torch.func
+
+
+def _data_text(data: object, dtype: str) -> str:
+    if isinstance(data, list):
+        return f"[{', '.join(_data_text(each, dtype) for each in data)}]"
+    return number_text(data, dtype)
 
 
 class TensorChildren(Children):
@@ -146,7 +172,7 @@ def lazy_variable(name: str, compute: Callable[[], Value]) -> Variable:
     return Variable(name, Value("…", children=below, lazy=True, kind="virtual"))
 
 
-STATISTICS = ("min", "max", "mean", "has NaN", "has Inf")
+STATISTICS = ("min", "max", "mean", "std", "NaNs", "Infs", "zeros")
 """What ``statistic`` computes; of a tensor without dimensions ``value``."""
 
 
@@ -201,18 +227,21 @@ def _reducible(torch: Any, data: Any) -> Any:
     return data.to(torch.float32) if small else _magnitude(data)
 
 
-def _mean(torch: Any, data: Any) -> Any:
-    exact = data.is_floating_point() or data.is_complex()
-    return (_reducible(torch, data) if exact else data).to(torch.float64 if not exact else None).mean().item()
+def _exact(torch: Any, data: Any) -> Any:
+    """Whole numbers have no means of their own."""
+    is_exact = data.is_floating_point() or data.is_complex()
+    return _reducible(torch, data) if is_exact else data.to(torch.float64)
 
 
 _COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
     "value": lambda torch, data: data.item(),
     "min": lambda torch, data: _reducible(torch, data).min().item(),
     "max": lambda torch, data: _reducible(torch, data).max().item(),
-    "mean": _mean,
-    "has NaN": lambda torch, data: bool(torch.isnan(_reducible(torch, data)).any().item()),
-    "has Inf": lambda torch, data: bool(torch.isinf(_reducible(torch, data)).any().item()),
+    "mean": lambda torch, data: _exact(torch, data).mean().item(),
+    "std": lambda torch, data: _exact(torch, data).std().item() if data.numel() > 1 else math.nan,
+    "NaNs": lambda torch, data: int(torch.isnan(_reducible(torch, data)).sum().item()),
+    "Infs": lambda torch, data: int(torch.isinf(_reducible(torch, data)).sum().item()),
+    "zeros": lambda torch, data: int((_reducible(torch, data) == 0).sum().item()),
 }
 
 
