@@ -227,6 +227,45 @@ def test_as_ordinary_python(session: Session, breaking: Fixture) -> None:
     assert session.output("stdout") == untouched(breaking)
 
 
+DISABLED = """
+import torch
+
+@torch.compiler.disable
+def hidden(x):
+    return x + 1  # @hidden
+
+@torch.compile(backend="eager")
+def function(x):
+    return hidden(x * 2)  # @body
+
+function(torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({}, "and in calls that the cache serves"),
+        ({"cachedCalls": "eager"}, "and then as ordinary Python: what is compiled runs uncompiled"),
+        ({"cachedCalls": "generated"}, "and in the code that Dynamo generated"),
+    ],
+    ids=["replay", "eager", "generated"],
+)
+def test_a_breakpoint_says_when_it_stops(session: Session, tmp_path: Path, option: dict[str, str], said: str) -> None:
+    """The option is what is tested."""
+    program = program_of(DISABLED, tmp_path)
+    with session.launching(program, **option):
+        body, hidden = session.set_breakpoints(program, "body", "hidden")
+        session.set_breakpoints(program)
+    assert (body.verified, hidden.verified) == (True, True)
+    assert body.message is not None
+    assert body.message.startswith(f"stops while Dynamo traces the line, {said}")
+    assert body.message.endswith("and where it runs as ordinary Python")
+    assert hidden.message is not None
+    assert hidden.message.startswith("stops in ordinary Python only: 'hidden' is under @torch.compiler.disable")
+    assert session.wait_for_exit() == 0
+
+
 STEPS = """
 import torch
 

@@ -239,7 +239,14 @@ def _decisive(command: str, parts: dict[str, Breakpoint]) -> Breakpoint:
         return next(iter(parts.values()))
     if command == "setFunctionBreakpoints" and agent.reason == "pending":
         return agent
-    return next((part for part in (agent, *parts.values()) if part.verified), agent)
+    eager = parts.get(DEBUGPY)
+    if eager is None or not eager.verified:
+        return agent
+    if not agent.verified:
+        said = None if agent.message is None else f"stops in ordinary Python only: {agent.message}"
+        return msgspec.structs.replace(eager, message=eager.message or said)
+    said = None if agent.message is None else f"{agent.message}, and where it runs as ordinary Python"
+    return msgspec.structs.replace(agent, message=said)
 
 
 _NOT_DEBUGGED = "The program runs without debugging"

@@ -156,7 +156,7 @@ class Screen:
         if breakpoint.answer.line and breakpoint.place.line and breakpoint.answer.line != breakpoint.place.line:
             line.append(f"  moved to line {breakpoint.answer.line}", "dim")
         if breakpoint.answer.message:
-            line.append(f"  {breakpoint.answer.message}", "yellow")
+            line.append(f"  {breakpoint.answer.message}", "dim" if breakpoint.answer.verified else "yellow")
         self.say(line)
 
     # -- values ----------------------------------------------------------------------------------------------------

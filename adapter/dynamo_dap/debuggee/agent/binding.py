@@ -10,12 +10,12 @@ import ast
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.line_table import FunctionLines, LineTable, LineTableError, is_cell, line_table
 from dynamo_dap.protocol.contract import COMPILE_TIME, EAGER, RUN_TIME
-from dynamo_dap.protocol.options import AgentOptions
+from dynamo_dap.protocol.options import AS_PYTHON, GENERATED, REPLAY, AgentOptions
 
 _MAXIMUM_FILES_SEARCHED = 500
 
@@ -44,7 +44,10 @@ def bind_lines(path: str, wanted: Sequence[tuple[int, str | None]], options: Age
 
     def bind(line: int, mode: str | None) -> Binding:
         why = _mode_problem(mode, options) or problem
-        return Binding(line, why) if table is None or why is not None else _bind_in_table(table, line)
+        if table is None or why is not None:
+            return Binding(line, why)
+        binding = _bind_in_table(table, line)
+        return binding if binding.problem is not None else replace(binding, note=_when_it_stops(mode, options))
 
     return [bind(line, mode) for line, mode in wanted]
 
@@ -62,6 +65,22 @@ def _bind_in_table(table: LineTable, line: int) -> Binding:
     if reason is not None:
         return Binding(line, reason)
     return Binding(bound)
+
+
+def _when_it_stops(mode: str | None, options: AgentOptions) -> str | None:
+    """Return in which calls of compiled functions a breakpoint stops, for a person; the server adds ordinary Python."""
+    if mode == COMPILE_TIME:
+        return "stops while Dynamo traces the line"
+    if mode == RUN_TIME or not options.compile_time:
+        return "stops in the code that Dynamo generated"
+    return f"stops while Dynamo traces the line, {_IN_CACHED_CALLS[options.cached_calls]}"
+
+
+_IN_CACHED_CALLS = {
+    REPLAY: "and in calls that the cache serves",
+    AS_PYTHON: "and then as ordinary Python: what is compiled runs uncompiled while it has breakpoints",
+    GENERATED: "and in the code that Dynamo generated",
+}
 
 
 def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:
