@@ -101,6 +101,16 @@ def test_refused(text: str, why: str) -> None:
         patched(compute.__code__, _subtraction(), text)
 
 
+def test_a_jump_is_replaced_as_it_is_written() -> None:
+    code = compute.__code__
+    table = InstructionTable(code)
+    (jump,) = [one for one in table if one.target is not None]
+    assert jump.text == f"to {jump.target}"
+    assert _run(patched(code, jump.index, str(jump)), 3, 4) == _run(code, 3, 4)
+    other = jump.name.replace("FALSE", "TRUE")
+    assert _run(patched(code, jump.index, f"{other} {jump.text}"), 5, 4) == -2
+
+
 def test_a_variable_that_may_not_be_set_is_not_read() -> None:
     load = "LOAD_FAST_LOAD_FAST x, z" if sys.version_info >= (3, 13) else "LOAD_FAST z"
     with pytest.raises(PatchRefused, match="'z', which may not be set there"):

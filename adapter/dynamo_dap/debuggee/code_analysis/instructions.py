@@ -171,6 +171,10 @@ def _instructions(code: CodeType, decoded: ConcreteBytecode) -> Iterator[Instruc
         if opcode in _HAS_CONSTANT:
             value = decoded.consts[one.arg]
             text = constant_text(value)
+        target = (one.get_jump_target(start // _UNIT) or 0) * _UNIT if opcode in _JUMPS else None
+        if target is not None:
+            # dis of Python 3.13 writes labels, which stand nowhere in a listing with offsets.
+            text = f"to {target}"
         yield Instruction(
             index,
             start,
@@ -181,7 +185,7 @@ def _instructions(code: CodeType, decoded: ConcreteBytecode) -> Iterator[Instruc
             argument.arg,
             value,
             text if text or argument.arg is None else str(argument.arg),
-            (one.get_jump_target(start // _UNIT) or 0) * _UNIT if opcode in _JUMPS else None,
+            target,
             location if location is not None and location.lineno else None,
         )
 
