@@ -113,6 +113,20 @@ def test_requests_patch_by_address_and_take_everything_back(session: Session) ->
     assert "stored [3, 'x', 5, 3]" in session.output("stdout")
 
 
+def test_a_patched_call_still_stops_at_the_users_lines(session: Session) -> None:
+    session.launch("patched_code", "store", stopOnGeneratedCode=True)
+    session.wait_for_stop("breakpoint", at="store")
+    session.resume()
+    stop = _step_to_constant(session)
+    assert _set(session, stop, "argument", "30") == "30"
+    for _ in range(3):
+        stop = session.go_on(at="store")
+        assert stop.frame["Locals"]["y"].text.startswith("Tensor"), "the call is traced once more"
+        assert session.go_on().frame.name == "record (generated #1: #0 patched)"
+    assert session.finish() == 0
+    assert "stored [3, 30, 30, 30]" in session.output("stdout")
+
+
 def test_any_instruction_of_the_code_is_patched_by_its_number(session: Session) -> None:
     stop = _at_constant(session)
     session.request("dynamoListing", {"form": "instructions"})
