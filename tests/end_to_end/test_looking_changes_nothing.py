@@ -13,13 +13,12 @@ import contextlib
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
-from tests.client import Session, Stop
+from tests.client import Session, Stop, zygote
 from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture
 
@@ -79,7 +78,7 @@ def test_a_watched_compile_is_the_same(session: Session, program: str) -> None:
 
 def _run_untouched(program: str) -> str:
     finished = subprocess.run(
-        [sys.executable, "-X", "frozen_modules=off", str(OBSERVED.path), f"{program}.py"],
+        [*zygote.python(**ENVIRONMENT), "-u", "-X", "frozen_modules=off", str(OBSERVED.path), f"{program}.py"],
         env=os.environ | ENVIRONMENT,
         capture_output=True,
         text=True,
@@ -91,7 +90,7 @@ def _run_untouched(program: str) -> str:
 
 def _run_watched(session: Session, program: str) -> Counter[str]:
     """Step through the program, looking at each stop; return how many there were of each kind."""
-    options = {"args": [f"{program}.py"], "env": ENVIRONMENT}
+    options = {"args": [f"{program}.py"], "env": ENVIRONMENT, "python": zygote.python(**ENVIRONMENT)}
     is_torchs_own = program == "encoder"
     if is_torchs_own:
         with session.launching(OBSERVED, **options, justMyCode=False):
