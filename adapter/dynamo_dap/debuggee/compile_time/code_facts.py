@@ -47,7 +47,7 @@ class CodeFacts:
         return not (stays and index in (came_from + 1, before.target))
 
     def begins_statement(self, line: int) -> bool:
-        """Whether a statement begins on ``line``; True when the source is not there to tell."""
+        """Whether a statement begins on ``line``; True when there is no source to decide by."""
         return self._statement_starts is None or line in self._statement_starts
 
     def continues_statement(self, depth: int, index: int, line: int) -> bool:

@@ -74,7 +74,7 @@ def evaluate(
         EvaluationError: it has no value; the text says why.
         Exception: the expression's own.
     """
-    evaluation = _Evaluation(frame, scratch if scratch is not None else {}, console, tells=context == "repl")
+    evaluation = _Evaluation(frame, scratch if scratch is not None else {}, console, reports=context == "repl")
     parsed = parse(expression, statements_allowed=context == "repl")
     if parsed.is_bare:
         value = evaluation.paths.follow(parsed.expression)  # type: ignore[arg-type]
@@ -126,11 +126,11 @@ class _Evaluation:
     """One evaluation in one frame."""
 
     def __init__(
-        self, frame: TracedFrame, scratch: dict[str, object], console: Callable[[str], None], *, tells: bool = False
+        self, frame: TracedFrame, scratch: dict[str, object], console: Callable[[str], None], *, reports: bool = False
     ) -> None:
-        """``tells``: a change that was taken back is told in the console, and the value is shown all the same."""
+        """``reports``: a change that was taken back is reported in the console, and the value is shown all the same."""
         self._frame = frame
-        self._tells = tells
+        self._reports = reports
         self._scratch = scratch
         self._console = console
         self._view = TracedView(frame)
@@ -186,7 +186,7 @@ class _Evaluation:
         changes = _take_back(undo)
         if changes:
             text = f"this would have changed the trace ({', '.join(changes)}); it was taken back"
-            if not self._tells:
+            if not self._reports:
                 raise EvaluationError(text)
             self._console(f"{text}\n")
         return result

@@ -191,7 +191,7 @@ def _last_name(expression: ast.expr) -> str | None:
 
 
 def _value(expression: ast.expr, names: Sequence[Mapping[str, object]]) -> Any:
-    """Return what a dotted name stands for; None when that cannot be told."""
+    """Return what a dotted name stands for; None when that is not known."""
     if isinstance(expression, ast.Name):
         return next((space[expression.id] for space in names if expression.id in space), None)
     if isinstance(expression, ast.Attribute):

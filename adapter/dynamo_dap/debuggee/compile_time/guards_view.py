@@ -34,7 +34,7 @@ def guard_children(frame: TracedFrame) -> Children:
 
 def _entries(frame: TracedFrame) -> list[GuardFacts | ShapeGuardFacts]:
     guards, of_sizes = frame.guards(), frame.shape_guards()
-    # This one guard is all the conditions on sizes: it is told by them, and nothing where there are none.
+    # This one guard stands for all conditions on sizes, which are listed in its place.
     return [*(guard for guard in guards if guard.check != "SHAPE_ENV"), *of_sizes]
 
 

@@ -70,7 +70,7 @@ class CrashRecorder:
             return None
 
     def pause(self) -> None:
-        """Say that nothing is being executed: nobody tells any more, for now."""
+        """Note that nothing is being executed: no events come for now."""
         if self._writer is not None:
             self._writer.clear_all()
 

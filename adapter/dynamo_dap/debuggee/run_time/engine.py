@@ -65,7 +65,7 @@ class _Wants:
     """What is armed, apart from breakpoints."""
 
     everything: bool = False
-    """Whether every generated code object has to tell its instructions; if not, only breakpoints and markers count."""
+    """Whether events of all generated code are needed; if not, only breakpoints and markers count."""
     entries: bool = False
     raises: bool = False
     breakpoints: bool = False
@@ -155,7 +155,7 @@ class RunTimeEngine:
         self._events.keep_only(kept)
 
     def _is_wanted(self, generated: GeneratedCode, wants: _Wants) -> bool:
-        """Bring the stops of ``generated`` up to date, and return whether it has to tell its instructions."""
+        """Bring the stops of ``generated`` up to date, and return whether its events are needed."""
         may_stop = self._calls.may_stop(generated)
         if wants.breakpoints:
             any_mode = not wants.cached_calls or generated.cannot_be_stopped
@@ -165,7 +165,7 @@ class RunTimeEngine:
         return wants.everything or may_stop or bool(generated.stops)
 
     def _watch_own_stack(self) -> None:
-        """A step begins on this thread: frames of generated code further down must tell when it comes back to them."""
+        """A step begins on this thread: events are needed of the frames of generated code that it may come back to."""
         frame: types.FrameType | None = sys._getframe()
         while frame is not None:
             generated = self.codes.recognise(frame.f_code)
@@ -206,7 +206,7 @@ class RunTimeEngine:
                 self._host.print(f"dynamo-dap: {self._events.problem}\n", "important")
 
     def _drop_step_that_ran_off(self) -> None:
-        """The frame of a step may have ended by an exception, which nobody told."""
+        """The frame of a step may have ended by an exception, of which no event came."""
         step = self._host.steps.current()
         if step is None or not isinstance(step.origin, Origin) or step.origin.frame is None:
             return

@@ -106,7 +106,7 @@ def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: in
         return not eval(condition.code, frame.f_globals, used)
     except Interrupted:
         raise
-    except BaseException:  # noqa: BLE001  (whoever evaluates it with care tells of it)
+    except BaseException:  # noqa: BLE001  (whoever evaluates it with care reports it)
         return False
 
 
@@ -246,7 +246,7 @@ class ConditionFilter:
             finally:
                 guard.end()
         except Interrupted:
-            # It took too long; the agent will tell, having tried it again. It may have arrived on the way out.
+            # It took too long; the agent tries it again and reports that. It may have arrived on the way out.
             guard.end()
             return list(breakpoints)
         return remaining

@@ -13,7 +13,7 @@ from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 
 
 class Sink(Protocol):
-    """Who is told. Nothing raised here reaches the program, but for ``KeyboardInterrupt``."""
+    """Who receives the events. Nothing raised here reaches the program, but for ``KeyboardInterrupt``."""
 
     def on_instruction(self, generated: GeneratedCode, frame: FrameType, offset: int) -> None:
         """The instruction at ``offset`` is about to be executed in ``frame``."""
@@ -25,7 +25,7 @@ class Sink(Protocol):
         """``exception`` came out of the instruction at ``offset``: raised there, or in what it called."""
 
     def on_unwind(self, generated: GeneratedCode, frame: FrameType) -> None:
-        """``frame`` ends by an exception. Python 3.12 and newer tell it only while raises are wanted."""
+        """``frame`` ends by an exception. On Python 3.12 and newer only while raises are wanted."""
 
 
 class Source(Protocol):

@@ -38,7 +38,7 @@ ADDRESS_SHIFT = 24
 
 
 class Document(Protocol):
-    """A listing of one code object, in one form. Lines are 1-based, instructions told by their indices."""
+    """A listing of one code object, in one form. Lines are 1-based, instructions are given by their indices."""
 
     def text(self) -> str:
         """Return the whole of it."""
@@ -146,9 +146,9 @@ class GeneratedCode:
 
     @cached_property
     def entry(self) -> int:
-        """Index of the first instruction that events tell of reliably: behind ``RESUME`` and the making of cells.
+        """Index of the first instruction whose events come reliably: behind ``RESUME`` and the making of cells.
 
-        Whether those before it are told depends on the Python and on whether the code ran before.
+        Whether events of those before it come depends on the version of Python and on whether the code ran before.
         """
         return self.table.index_at(prologue_end(self.code)) or 0
 

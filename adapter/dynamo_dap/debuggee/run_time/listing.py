@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.torch_internals.dynamo_names import shown_names
 _NAME_WIDTH = 18
 _ARGUMENT_WIDTH = 26
 _MAXIMUM_PURPOSE = 64
-"""So that a line is seen as a whole beside a side bar; what is cut off is told by a hover."""
+"""So that a line is seen as a whole beside a side bar; what is cut off is shown by a hover."""
 _MAXIMUM_NOTE = 60
 
 
@@ -207,5 +207,5 @@ def _groups(purposes: tuple[Purpose, ...]) -> list[Group]:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return text cut to a width, with an ellipsis that tells it was cut."""
+    """Return text cut to a width, with an ellipsis where it was cut."""
     return text if len(text) <= width else text[: width - 1] + "…"

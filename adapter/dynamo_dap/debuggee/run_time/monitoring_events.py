@@ -26,7 +26,7 @@ class MonitoringEvents:
     """See ``events.Source``."""
 
     def __init__(self, sink: Sink, codes: GeneratedCodes) -> None:
-        """``sink`` is told of events; ``codes`` knows generated code by identity."""
+        """``sink`` receives the events; ``codes`` knows generated code by identity."""
         self._sink = sink
         self._codes = codes
         self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]

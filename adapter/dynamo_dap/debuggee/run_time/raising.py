@@ -31,7 +31,7 @@ class RaisedExceptions:
 
     def before_instruction(self, generated: GeneratedCode, frame: FrameType, index: int) -> None:
         """Keep the operands of an instruction that is about to be executed."""
-        self._threads.told = None
+        self._threads.reported = None
         self._threads.kept = None
         if generated.table[index].name in _NEVER_RAISES or VALUE_STACK.problem is not None:
             return
@@ -52,18 +52,18 @@ class RaisedExceptions:
         return operands
 
     def is_new(self, generated: GeneratedCode, index: int, exception: BaseException) -> bool:
-        """Whether to tell an exception: not the end of a loop, nor what a frame it passed has told already."""
+        """Whether to report an exception: not the end of a loop, nor one reported in a frame it came through."""
         name = generated.table[index].name
         if name in _RERAISES or (name in _LOOP_INSTRUCTIONS and isinstance(exception, StopIteration)):
             return False
-        if getattr(self._threads, "told", None) == id(exception):
+        if getattr(self._threads, "reported", None) == id(exception):
             return False
-        self._threads.told = id(exception)
+        self._threads.reported = id(exception)
         return True
 
 
 def raised_exception(exception: BaseException) -> RaisedException:
-    """Return what DAP tells of an exception."""
+    """Return an exception as DAP describes it."""
     kind = type(exception)
     text = _text(exception)
     module = kind.__module__

@@ -27,7 +27,7 @@ class TraceEvents:
     problem: str | None = None
 
     def __init__(self, sink: Sink, codes: GeneratedCodes) -> None:
-        """``sink`` is told of events; ``codes`` knows generated code by identity."""
+        """``sink`` receives the events; ``codes`` knows generated code by identity."""
         self._sink = sink
         self._codes = codes
         self._threads = threading.local()
@@ -61,10 +61,10 @@ class TraceEvents:
     def _tracer(self) -> _ThreadTracer:
         tracer: _ThreadTracer | None = getattr(self._threads, "tracer", None)
         if tracer is None:
-            tracer = self._threads.tracer = _ThreadTracer(self._tell, self._codes)
+            tracer = self._threads.tracer = _ThreadTracer(self._report, self._codes)
         return tracer
 
-    def _tell(self, generated: GeneratedCode, frame: FrameType, event: str, argument: Any) -> None:
+    def _report(self, generated: GeneratedCode, frame: FrameType, event: str, argument: Any) -> None:
         if self._closed:
             return
         try:
@@ -85,8 +85,8 @@ class TraceEvents:
 class _ThreadTracer(ChainingTracer):
     """The trace function of one thread, and the one that was there before."""
 
-    def __init__(self, tell: Callable[[GeneratedCode, FrameType, str, Any], None], codes: GeneratedCodes) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[GeneratedCode, FrameType, str, Any], None], codes: GeneratedCodes) -> None:
+        self._report = report
         self._codes = codes
         self._expected: CodeType | None = None
         self._traced: set[int] = set()
@@ -127,9 +127,11 @@ class _ThreadTracer(ChainingTracer):
         return self._trace(self._codes.meet(expected), frame, local)
 
     def _trace(self, generated: GeneratedCode, frame: FrameType, before: TraceFunction | None) -> TraceFunction:
-        """Trace one frame, passing on to ``before`` what it would have been told."""
-        told = {"opcode": frame.f_trace_opcodes, "line": frame.f_trace_lines}
-        traced = _TracedFrame(generated, before, {event for event, is_told in told.items() if not is_told})
+        """Trace one frame, passing on to ``before`` what it would have received."""
+        asked_for = {"opcode": frame.f_trace_opcodes, "line": frame.f_trace_lines}
+        traced = _TracedFrame(
+            generated, before, {event for event, is_asked_for in asked_for.items() if not is_asked_for}
+        )
         self._traced.add(id(frame))
         function = partial(self.on_event, traced)
         traced.function = function
@@ -138,7 +140,7 @@ class _ThreadTracer(ChainingTracer):
         return function
 
     def on_event(self, traced: _TracedFrame, frame: FrameType, event: str, argument: Any) -> TraceFunction:
-        self._tell(traced.generated, frame, event, argument)
+        self._report(traced.generated, frame, event, argument)
         if traced.before is not None and event not in traced.withheld:
             traced.before = traced.before(frame, event, argument)
         if event == "return":

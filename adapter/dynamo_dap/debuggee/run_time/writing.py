@@ -63,7 +63,7 @@ def refusal(values: FrameValues, stack: list[Any], index: int, value: Any) -> st
         return f"it is not known which instruction uses slot {index}: it cannot be changed"
     consumers = [values.generated.table[consumer] for consumer in expression.consumers]
     if any(_must_not_change(values, consumer, expression) for consumer in consumers):
-        return f"slot {index} tells {consumers[0].name} what to do and cannot be changed"
+        return f"slot {index} controls what {consumers[0].name} does and cannot be changed"
     if consumers and all(_takes_any(values, consumer, expression) for consumer in consumers):
         return None
     if type(value) is not type(old):

@@ -87,7 +87,7 @@ class CompileResult:
 
 
 class CompileObserver:
-    """What can be told: its methods are the events. Observers override those that they list in ``want``."""
+    """The events of compiles: one method each. Observers override those that they list in ``want``."""
 
     def compile_began(self, compiling: FrameCompile) -> None:
         """A compile begins, or is about to be given up for the recompile limit."""
@@ -105,7 +105,7 @@ class CompileObserver:
         """The analysis is given up to be started again."""
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
-        """A graph break is certain. Told once, before torch logs it."""
+        """A graph break is certain. Reported once, before torch logs it."""
 
     def exception_met(self, frame: TracedFrame, exception: Any) -> None:
         """An instruction of traced code raised, or a function that it called did: its handler is about to be found."""
@@ -143,7 +143,7 @@ class CompileHooks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wanted: dict[Event, dict[CompileObserver, Callable[..., None]]] = {}
-        """Who wants to be told of an event, and the method to call."""
+        """Who wants an event, and the method to call."""
         self._installed: dict[str, tuple[Any, Any]] = {}
         """Per hook: the original, and the wrapper that stands in its place."""
         self._current = threading.local()
@@ -152,17 +152,19 @@ class CompileHooks:
         """Logs the exception being handled."""
 
     def want(self, observer: CompileObserver, events: Collection[Event]) -> None:
-        """Tell ``observer`` of exactly ``events`` from now on. Any thread."""
+        """Report exactly ``events`` to ``observer`` from now on. Any thread."""
         with self._lock:
-            for event in {event for hook in _HOOKS.values() for event in hook.tells}:
-                wanted = {other: told for other, told in self._wanted.get(event, {}).items() if other is not observer}
+            for event in {event for hook in _HOOKS.values() for event in hook.events}:
+                wanted = {
+                    other: method for other, method in self._wanted.get(event, {}).items() if other is not observer
+                }
                 if event in events:
                     wanted[observer] = getattr(observer, event.__name__)
                 self._wanted[event] = wanted
-            # Whatever is told is told of a compile.
+            # Each event is one of a compile.
             is_any = any(self._wanted.values())
             for name, hook in _HOOKS.items():
-                needed = any(self._wanted[event] for event in hook.tells)
+                needed = any(self._wanted[event] for event in hook.events)
                 self._set(name, hook, needed or (is_any and hook.feature is COMPILES))
 
     @property
@@ -171,8 +173,8 @@ class CompileHooks:
         return tuple(self._installed)
 
     def problems(self, events: Collection[Event]) -> list[str]:
-        """Return a sentence for each of ``events`` that this torch cannot tell."""
-        features = [hook.feature for hook in _HOOKS.values() if not set(events).isdisjoint(hook.tells)]
+        """Return a sentence for each of ``events`` that cannot be had from this torch."""
+        features = [hook.feature for hook in _HOOKS.values() if not set(events).isdisjoint(hook.events)]
         return [feature.problem for feature in features if feature.problem is not None]
 
     @property
@@ -193,21 +195,21 @@ class CompileHooks:
             setattr(owner, attribute, wrapper)
         elif owner.__dict__[attribute] is self._installed[name][1]:
             setattr(owner, attribute, self._installed.pop(name)[0])
-        # Else somebody has wrapped ours: it stays, and tells nobody.
+        # Else somebody has wrapped ours: it stays, and reports nothing.
 
     # -- inside the wrappers: the compiling thread -----------------------------------------------------------------
 
-    def tell(
+    def notify(
         self, event: Callable[Concatenate[CompileObserver, P], None], *facts: P.args, **named_facts: P.kwargs
     ) -> None:
         """Tell an event; what happens while a cached call is traced once more is none."""
         if retraced_call() is not None:
             return
-        for told in self._wanted.get(event, {}).values():
+        for method in self._wanted.get(event, {}).values():
             try:
-                told(*facts, **named_facts)
+                method(*facts, **named_facts)
             except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
-                self.on_problem(f"telling '{event.__name__}'")
+                self.on_problem(f"reporting '{event.__name__}'")
 
     def is_told(self, event: Event) -> bool:
         """Whether anybody wants to know."""
@@ -243,15 +245,15 @@ def _wrap_compile(hooks: CompileHooks, original: Any) -> Any:
         )
         hooks.enter(compiling)
         try:
-            hooks.tell(CompileObserver.compile_began, compiling)
+            hooks.notify(CompileObserver.compile_began, compiling)
             result = original(*arguments, **keywords)
         except BaseException as problem:
-            hooks.tell(CompileObserver.compile_ended, compiling, CompileResult(), problem)
+            hooks.notify(CompileObserver.compile_ended, compiling, CompileResult(), problem)
             raise
         else:
             code = getattr(getattr(result, "guarded_code", None), "code", None)
             made = CompileResult(code, getattr(result, "skip_reason", None))
-            hooks.tell(CompileObserver.compile_ended, compiling, made, None)
+            hooks.notify(CompileObserver.compile_ended, compiling, made, None)
             return result
         finally:
             hooks.leave()
@@ -270,7 +272,7 @@ def _wrap_transform(hooks: CompileHooks, original: Any) -> Any:
             if compiling is not None:
                 compiling.attempt += 1
                 reason = getattr(problem, "restart_reason", None) or type(problem).__name__
-                hooks.tell(CompileObserver.attempt_restarted, compiling, str(reason))
+                hooks.notify(CompileObserver.attempt_restarted, compiling, str(reason))
             raise
 
     return transform_code_object
@@ -297,7 +299,9 @@ def _wrap_reasons(hooks: CompileHooks, original: Any) -> Any:
 def _tell_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) -> None:
     compiling = hooks.current
     if compiling is not None:
-        hooks.tell(CompileObserver.recompiles, compiling, _in_order(cache_entries), [str(reason) for reason in reasons])
+        hooks.notify(
+            CompileObserver.recompiles, compiling, _in_order(cache_entries), [str(reason) for reason in reasons]
+        )
 
 
 def _in_order(cache_entries: Any) -> list[Any]:
@@ -323,10 +327,10 @@ def _wrap_reasons_of_stance(hooks: CompileHooks, original: Any) -> Any:
         compiling = FrameCompile(f"{earlier}/{len(entries)}", frame.f_code, frame, one_graph=False, backend=backend)
         hooks.enter(compiling)
         try:
-            hooks.tell(CompileObserver.compile_began, compiling)
+            hooks.notify(CompileObserver.compile_began, compiling)
             _tell_recompiles(hooks, entries, reasons)
             refused = RuntimeError("Detected recompile when torch.compile stance is 'fail_on_recompile'.")
-            hooks.tell(CompileObserver.compile_ended, compiling, CompileResult(), refused)
+            hooks.notify(CompileObserver.compile_ended, compiling, CompileResult(), refused)
         finally:
             hooks.leave()
         return reasons
@@ -340,7 +344,7 @@ def _wrap_limit(hooks: CompileHooks, original: Any) -> Any:
         compiling = hooks.current
         if compiling is not None and answer[0]:
             compiling.limit = str(answer[1])
-            hooks.tell(CompileObserver.limit_exceeded, compiling, compiling.limit)
+            hooks.notify(CompileObserver.limit_exceeded, compiling, compiling.limit)
         return answer
 
     return exceeds_recompile_limit
@@ -349,7 +353,7 @@ def _wrap_limit(hooks: CompileHooks, original: Any) -> Any:
 def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
     def log_graph_break(self: Any, code_options: Any, reason: str = "", exc: Any = None) -> Any:
         if not was_logged(exc):
-            hooks.tell(CompileObserver.graph_broke, TracedFrame(self), reason, exc)
+            hooks.notify(CompileObserver.graph_broke, TracedFrame(self), reason, exc)
         return original(self, code_options, reason=reason, exc=exc)
 
     return log_graph_break
@@ -357,7 +361,7 @@ def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
 
 def _wrap_exception_handler(hooks: CompileHooks, original: Any) -> Any:
     def exception_handler(self: Any, raised_exception: Any) -> Any:
-        hooks.tell(CompileObserver.exception_met, TracedFrame(self), raised_exception)
+        hooks.notify(CompileObserver.exception_met, TracedFrame(self), raised_exception)
         return original(self, raised_exception)
 
     return exception_handler
@@ -368,7 +372,7 @@ def _wrap_cleanup(hooks: CompileHooks, original: Any) -> Any:
         # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
         exception, translator = sys.exc_info()[1], getattr(self, "root_tx", None)
         if isinstance(exception, Exception) and translator is not None and _passes(exception, sys._getframe(1)):
-            hooks.tell(CompileObserver.trace_failed, TracedFrame(translator), exception)
+            hooks.notify(CompileObserver.trace_failed, TracedFrame(translator), exception)
         return original(self, *arguments, **keywords)
 
     return cleanup
@@ -383,12 +387,12 @@ def _passes(exception: BaseException, frame: types.FrameType) -> bool:
 
 def _wrap_backend(hooks: CompileHooks, original: Any) -> Any:
     def call_user_compiler(self: Any, gm: Any, *arguments: Any, **keywords: Any) -> Any:
-        hooks.tell(CompileObserver.graph_made, hooks.current, gm.graph)
+        hooks.notify(CompileObserver.graph_made, hooks.current, gm.graph)
         try:
             return original(self, gm, *arguments, **keywords)
         except Exception as problem:
             if self.root_tx is not None:
-                hooks.tell(CompileObserver.backend_failed, TracedFrame(self.root_tx), gm.graph, problem)
+                hooks.notify(CompileObserver.backend_failed, TracedFrame(self.root_tx), gm.graph, problem)
             raise
 
     return call_user_compiler
@@ -401,7 +405,7 @@ def _wrap_build_guards(hooks: CompileHooks, original: Any) -> Any:
         if output is not None and hooks.is_told(CompileObserver.guards_made):
             checks = getattr(getattr(built, "guard_manager", None), "code_parts", None) or ()
             made = list(built_guards(output, [str(check) for check in checks]))
-            hooks.tell(CompileObserver.guards_made, hooks.current, made, symbols_of_environment(output.shape_env))
+            hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols_of_environment(output.shape_env))
         return built
 
     return build_guards
@@ -411,7 +415,7 @@ def _wrap_handle_skip(hooks: CompileHooks, original: Any) -> Any:
     def _handle_skip(self: Any, result: Any, frame: Any) -> Any:
         reason = getattr(result, "skip_reason", None)
         if reason is not None and result.guarded_code is None:
-            hooks.tell(CompileObserver.frame_skipped, frame, str(reason))
+            hooks.notify(CompileObserver.frame_skipped, frame, str(reason))
         return original(self, result, frame)
 
     return _handle_skip
@@ -425,7 +429,7 @@ def _wrap_replacement(hooks: CompileHooks, original: Any) -> Any:
         if now is not None and now is not before:
             specialization = specialization_of(self, a, now)
             if specialization is not None:
-                hooks.tell(CompileObserver.specialized, specialization, msg)
+                hooks.notify(CompileObserver.specialized, specialization, msg)
         return answer
 
     return _set_replacement
@@ -436,7 +440,7 @@ def _wrap_add_guard(hooks: CompileHooks, original: Any) -> Any:
         before = len(self.inner)
         answer = original(self, guard, skip=skip + 1, **keywords)
         if len(self.inner) != before:
-            hooks.tell(CompileObserver.guard_added, requested_guard(guard))
+            hooks.notify(CompileObserver.guard_added, requested_guard(guard))
         return answer
 
     return add
@@ -447,7 +451,7 @@ class _Hook:
     feature: Feature
     need: str
     make: Callable[[CompileHooks, Any], Any]
-    tells: tuple[Event, ...]
+    events: tuple[Event, ...]
 
 
 _HOOKS = {

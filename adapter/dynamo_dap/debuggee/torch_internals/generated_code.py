@@ -3,7 +3,7 @@
 ``Notifier`` is called by torch just before generated code runs, on the thread that runs it. The lookups read torch's
 own tables and may be called on any thread. Code objects are compared by identity: generated ones can be unhashable, and
 ``==`` compares them by value. The value stack of a frame is read on the frame's own thread: torch's function reads as
-many slots as it is told to, and with too large a depth dangling pointers. ``code_analysis.stack_depth`` computes the
+many slots as it is asked for, and with too large a depth dangling pointers. ``code_analysis.stack_depth`` computes the
 depth.
 """
 

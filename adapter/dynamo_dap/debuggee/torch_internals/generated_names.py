@@ -59,7 +59,7 @@ class GeneratedNames:
     """The hook that gives the names."""
 
     def __init__(self, on_new_name: Callable[[str], None]) -> None:
-        """``on_new_name`` is told each name before any code has it."""
+        """``on_new_name`` is called with each name before any code has it."""
         self._on_new_name = on_new_name
         self._handle: Any = None
 

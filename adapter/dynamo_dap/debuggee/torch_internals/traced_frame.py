@@ -93,12 +93,12 @@ class TracedFrame:
 
     @property
     def interpreter(self) -> object:
-        """What is one object for this run of the function: to be told by identity, or held weakly."""
+        """One object for this run of the function: to be compared by identity, or held weakly."""
         return self.translator
 
     @property
     def attempt(self) -> object:
-        """What is one object for all functions of one attempt of a trace: to be told by identity, or held weakly."""
+        """One object for all functions of one attempt of a trace: to be compared by identity, or held weakly."""
         return self.translator.output
 
     # -- where it stands -------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class TracedFrame:
         return InstanceForm(value, type(value), stored={} if tracker is None else self.stored_attributes(tracker))
 
     def stored_attributes(self, tracker: Tracker) -> dict[str, Tracker]:
-        """Return what the traced code stored on an object; deletions are told by ``is_deleted``."""
+        """Return what the traced code stored on an object; ``is_deleted`` knows of deletions."""
         return pending_attributes(self.translator, tracker)
 
     def cell_contents(self, cell: Tracker) -> Tracker | None:

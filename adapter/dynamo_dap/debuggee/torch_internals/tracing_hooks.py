@@ -37,7 +37,7 @@ class LineHooks:
     def want(self, owner: object, hook: Hook | None) -> None:
         """Call ``hook`` at every instruction that has a line, from now on; None to have none of ``owner`` any more.
 
-        ``lineno`` and ``instruction_pointer`` of the translator tell of the instruction by then.
+        ``lineno`` and ``instruction_pointer`` of the translator are those of the instruction by then.
         """
         with self._lock:
             if hook is self._hooks.get(owner) or LINES.problem is not None:
@@ -76,7 +76,7 @@ class TranslatorHooks:
     ) -> None:
         """Keep the hooks to be called.
 
-        ``on_line_instruction`` is called at every instruction that has a line, once the frame tells of it;
+        ``on_line_instruction`` is called at every instruction that has a line, once the frame stands at it;
         ``on_instruction`` before every instruction is fetched.
         """
         self._on_line_instruction: Hook = lambda translator: on_line_instruction(TracedFrame(translator))

@@ -153,7 +153,7 @@ def node_of(tracker: object) -> Any:
 def class_of(tracker: Any) -> type | None:
     """Return the class that traced code finds the value to have; None where Dynamo does not say, or would have to look.
 
-    Asked of classes of trackers that know it by themselves: the others make the value to tell its class.
+    Only classes of trackers that know it are asked: the others would make the value and look at its class.
     """
     base: Any = sys.modules["torch._dynamo.variables.base"].VariableTracker
     asked: Any = getattr(type(tracker), "python_type", None)

@@ -228,5 +228,5 @@ MAXIMUM_TEXT = 400
 
 
 def bounded_text(text: str, maximum: int = MAXIMUM_TEXT) -> str:
-    """Return ``text`` cut to ``maximum`` characters, with an ellipsis that tells it was cut."""
+    """Return ``text`` cut to ``maximum`` characters, with an ellipsis where it was cut."""
     return text if len(text) <= maximum else text[: maximum - 1] + "…"

@@ -171,7 +171,7 @@ class Classes(Family):
         return Deferred(lambda: [*bases(), *in_pages(len(entries()), page).named()])
 
     def location(self, value: type) -> Location | None:
-        """Return the first line of the class, as far as its methods tell."""
+        """Return the first line of the class, as far as it follows from its methods."""
         return location_of_class(value)
 
 
