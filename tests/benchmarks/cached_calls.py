@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,6 +108,18 @@ MODELS: dict[str, Callable[[], tuple[Any, Callable[[int], Call]]]] = {
 
 
 @dataclass
+class Costs:
+    """Ratios of cached calls whose cache entry is known."""
+
+    armed_elsewhere: float
+    """A call with a breakpoint on a line of the file that it does not come to, to one without a debugger."""
+    false_condition: float
+    """A call with a condition on data that is false, to an eager call."""
+    stop: float
+    """From the call to the stop, to an eager call."""
+
+
+@dataclass
 class Comparison:
     """One cached call beside an eager one."""
 
@@ -123,8 +135,7 @@ class Comparison:
     """Seconds of tracing the cached call once more."""
     eager: float = 0.0
     """Seconds of an eager call that nobody traces."""
-    condition: float = 0.0
-    """A cached call with a condition on data that is false, to an eager call."""
+    costs: Costs = field(default_factory=lambda: Costs(0, 0, 0))
 
 
 def _is_of_library(path: str) -> bool:
@@ -230,7 +241,7 @@ def measure(name: str) -> list[Comparison]:
             one = compared(visits, eager_visits(model, arguments(size)))
             one.first_trace = first_trace
             found.append(one)
-    found[-1].condition = _cost_of_false_condition(compiled, model, arguments(SIZES[-1]))
+    found[-1].costs = _costs(compiled, model, arguments(SIZES[-1]), visits.keys())
     with torch.no_grad(), every_cached_call():
         # Apart, since noting the values costs more than the trace.
         compiled(**arguments(SIZES[-1]))
@@ -241,37 +252,87 @@ def measure(name: str) -> list[Comparison]:
     return found
 
 
-def _cost_of_false_condition(compiled: Any, model: Any, call: Call) -> float:
-    """Return how long a cached call takes, to an eager one, that comes to a condition on the data of its last tensor.
+def _costs(compiled: Any, model: Any, call: Call, traced: Collection[tuple[str, int]]) -> Costs:
+    """Measure cached calls with a breakpoint at the last line of the library's that has a tensor of floats.
 
-    The condition is at the last line of the library's that has one, so that the whole graph is run for it.
+    So the whole graph is run for a condition on that tensor, and all that leads to the line is traced for a stop.
     """
     with torch.no_grad():
-        places = [
+        visited = eager_visits(model, call)
+        (path, line), name = [
             (place, name)
-            for place, visits in eager_visits(model, call).items()
+            for place, visits in visited.items()
             for name, value in visits[-1].items()
-            if len(visits) == 1 and isinstance(value, torch.Tensor) and value.is_floating_point()
-        ]
-        (path, line), name = places[-1]
-        stops: list[Any] = []
-        host: Any = ScriptedHost(stops.append, mode="both")
-        host.eager_debugger = NoEagerDebugger()
-        tracing = CompileTimeEngine(host)
-        host.engine = RunTimeEngine(host, None, tracing.cached_calls)
+            if place in traced and len(visits) == 1 and isinstance(value, torch.Tensor) and value.is_floating_point()
+        ][-1]
+        eager = min(_seconds(model, call) for _ in range(10))
+        plain = min(_seconds(compiled, call) for _ in range(20))
+        elsewhere = next(number for number in range(1, 10_000) if (path, number) not in visited)
+        armed = _cached(compiled, call, path, SourceBreakpoint(line=elsewhere))
         condition = f"{name}.isnan().sum() > 1e9"
-        host.breakpoints.set_lines(path, [SourceBreakpoint(line=line, condition=condition)], host.options)
-        tracing.arm()
-        host.engine.arm()
-        try:
+        false = _cached(compiled, call, path, SourceBreakpoint(line=line, condition=condition))
+        stop = _cached(compiled, call, path, SourceBreakpoint(line=line), stops=True)
+        return Costs(armed / plain, false / eager, stop / eager)
+
+
+def _cached(compiled: Any, call: Call, path: str, breakpoint: SourceBreakpoint, *, stops: bool = False) -> float:
+    """Return the seconds of a cached call, or of what of it comes before its stop, once its entry is known."""
+    stopped: list[float] = []
+    host: Any = ScriptedHost(lambda stop: stopped.append(time.perf_counter()), mode="both")
+    host.eager_debugger = NoEagerDebugger()
+    tracing = CompileTimeEngine(host)
+    host.engine = RunTimeEngine(host, None, tracing.cached_calls)
+    host.breakpoints.set_lines(path, [breakpoint], host.options)
+    tracing.arm()
+    host.engine.arm()
+    try:
+        compiled(**call)
+        compiled(**call)
+        if not stops:
+            assert not stopped, "the condition is false"
+            return min(_seconds(compiled, call) for _ in range(20))
+        times = []
+        for _ in range(3):
+            started = time.perf_counter()
             compiled(**call)
-            compiled(**call)
-            watched = min(_seconds(compiled, call) for _ in range(10))
-        finally:
-            host.engine.close()
-            tracing.close()
-        assert not stops, "the condition is false"
-        return watched / min(_seconds(model, call) for _ in range(10))
+            assert host.failure is None, host.failure
+            times.append(stopped[-1] - started)
+        return min(times)
+    finally:
+        host.engine.close()
+        tracing.close()
+
+
+def seconds_of_one_value(nodes: int) -> tuple[float, float]:
+    """Return how long the last value of a graph takes to be computed at a stop, and the same in eager code."""
+
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(nodes):
+            x = x + 1
+        return x  # the value is looked at here
+
+    taken: list[float] = []
+    last = chain.__code__.co_firstlineno + 3
+
+    def look(translator: Any) -> None:
+        if translator.f_code is chain.__code__ and translator.lineno == last and not taken:
+            frame = TracedFrame(translator)
+            started = time.perf_counter()
+            dict(_values(frame))
+            taken.append(time.perf_counter() - started)
+
+    original = InstructionTranslatorBase.starts_line
+
+    def starts_line(self: Any, line: int) -> None:
+        original(self, line)
+        look(self)
+
+    InstructionTranslatorBase.starts_line = starts_line  # type: ignore[method-assign]
+    try:
+        torch.compile(chain, backend="eager")(torch.ones(8))
+    finally:
+        InstructionTranslatorBase.starts_line = original  # type: ignore[method-assign]
+    return taken[0], min(_seconds(chain, {"x": torch.ones(8)}) for _ in range(5))
 
 
 def _seconds(function: Any, call: Call) -> float:
@@ -291,9 +352,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="those to measure; all if none is named")
-    columns = "lines hit / of an eager call", "values equal", "different", "retrace / compile", "retrace / eager"
-    table = Table("cached calls of", *columns, "false condition / eager")
-    for name in parser.parse_args().models or MODELS:
+    names = parser.parse_args().models or [*MODELS]
+    # Of tiny models the threads would be all that is measured.
+    torch.set_num_threads(1)
+    table = Table("cached calls of", "lines hit / of an eager call", "values equal", "different")
+    costs = Table("cached calls of", "retrace / compile", "stop / eager", "false condition / eager", "armed elsewhere")
+    for name in names:
         try:
             found = measure(name)
         except ImportError as problem:
@@ -302,14 +366,21 @@ def main() -> None:
         last = found[-1]
         table.add_row(
             name,
-            ", ".join(f"{one.hit}/{one.lines}" for one in found),
-            str(statistics.median(one.equal for one in found)),
-            ", ".join(dict.fromkeys(text for one in found for text in one.different)) or "0",
+            ", ".join(f"{each.hit}/{each.lines}" for each in found),
+            str(statistics.median(each.equal for each in found)),
+            ", ".join(dict.fromkeys(text for each in found for text in each.different)) or "0",
+        )
+        costs.add_row(
+            name,
             f"{last.retraced / last.first_trace:.2f}",
-            f"{last.retraced / last.eager:.0f}",
-            f"{last.condition:.1f}",
+            f"{last.costs.stop:.0f}",
+            f"{last.costs.false_condition:.1f}",
+            f"{last.costs.armed_elsewhere:.2f}",
         )
     Console().print(table)
+    Console().print(costs)
+    value, eager = seconds_of_one_value(5000)
+    print(f"one value in a graph of 5,000 nodes: {value / eager:.1f} of the eager function's time")
 
 
 if __name__ == "__main__":
