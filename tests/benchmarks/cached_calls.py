@@ -77,8 +77,11 @@ def _graph_model(name: str) -> tuple[Any, Callable[[int], Call]]:
 
 
 _SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+_WIDER = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 1408}
+"""So that an eager call takes some 10 ms, as one of a model that is used does."""
 MODELS: dict[str, Callable[[], tuple[Any, Callable[[int], Call]]]] = {
     "Llama": lambda: _transformers_model("LlamaForCausalLM", config="LlamaConfig", **_SMALL),
+    "Llama of 512": lambda: _transformers_model("LlamaForCausalLM", config="LlamaConfig", **_WIDER),
     "BERT": lambda: _transformers_model("BertModel", config="BertConfig", **_SMALL),
     "GPT-2": lambda: _transformers_model(
         "GPT2LMHeadModel", config="GPT2Config", n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2

@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.compile_time.frames import TracedFunction
-from dynamo_dap.debuggee.compile_time.later_calls import NotForetold, Visit, reached_in
+from dynamo_dap.debuggee.compile_time.later_calls import NotForetold, Visit, evaluating, reached_in
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import AS_PYTHON_CALLS, run_as_python
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
@@ -119,7 +119,8 @@ class ReplayedCalls:
         if told.must_be_traced:
             return False
         try:
-            return host.passes(reached_in(told.visits, call))
+            with evaluating(told.visits):
+                return host.passes(reached_in(told.visits, call))
         except NotForetold:
             return False
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -106,16 +106,15 @@ class Foretold:
     needs_graph: bool
 
     def value(self, call: Call) -> object:
-        """Return its value in ``call``.
+        """Return its value in ``call``, computed apart from the program: see ``evaluating``.
 
         Raises:
             NotForetold: the trace alone can tell it.
         """
         try:
             # torch imports modules while it computes, by the builtins of the running code.
-            with evaluating_on_real_values() if self.needs_graph else nullcontext():
-                value = eval(self.code, {"__builtins__": builtins}, _Names(self.operands, call))
-                return value if type(value) in _PLAIN else bool(value)
+            value = eval(self.code, {"__builtins__": builtins}, _Names(self.operands, call))
+            return value if type(value) in _PLAIN else bool(value)
         except Exception as problem:
             raise NotForetold from problem
 
@@ -156,15 +155,19 @@ class Visit:
             condition = None
             if conditions.condition is not None:
                 condition = _foretold(conditions.condition, frame, graph)
-                if condition.needs_graph and bool(condition.value(Call(call))) != shown.is_true(conditions.condition):
-                    return None
             expressions = {text: _foretold(text, frame, graph) for text, is_expression in parts if is_expression}
-            for text, expression in expressions.items():
-                if _text(expression.value(Call(call))) != shown.evaluate(text, LOG_CONTEXT).text:
-                    return None
+            visit = cls(breakpoint, condition, expressions)
+            with evaluating([visit]):
+                in_call = visit.reached(Call(call))
+                holds = in_call.holds()
+                texts = {text: in_call.text_of(text) for text in expressions}
+            if condition is not None and condition.needs_graph and holds != shown.is_true(conditions.condition or ""):
+                return None
+            if any(shown.evaluate(text, LOG_CONTEXT).text != foretold for text, foretold in texts.items()):
+                return None
         except Exception:  # noqa: BLE001  (whatever an expression raises, it is told when the trace decides)
             return None
-        return cls(breakpoint, condition, expressions)
+        return visit
 
     def reached(self, call: Call) -> VisitInCall:
         """Return the breakpoint as ``call`` comes to it."""
@@ -351,6 +354,13 @@ def _plain(value: object, attributes: tuple[str, ...] | list[str]) -> object:
     if type(value) not in _PLAIN:
         raise NotForetold
     return value
+
+
+def evaluating(visits: Sequence[Visit]) -> AbstractContextManager[None]:
+    """Compute what ``visits`` do in a call so that the program does not notice."""
+    expressions = (each for visit in visits for each in (visit.condition, *visit.expressions.values()))
+    needs_graph = any(each is not None and each.needs_graph for each in expressions)
+    return evaluating_on_real_values() if needs_graph else nullcontext()
 
 
 def reached_in(visits: Sequence[Visit], call: CachedCall) -> Iterator[VisitInCall]:

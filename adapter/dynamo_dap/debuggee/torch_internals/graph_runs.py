@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -99,6 +100,10 @@ def apart_from_the_program() -> Iterator[None]:
 
     What the code inside does to random states and global switches is put back.
     """
+    if getattr(_thread, "is_apart", False):
+        with REAL_VALUES.resolve(_MODES)():
+            yield
+        return
     torch: Any = sys.modules["torch"]
     with contextlib.ExitStack() as stack:
         stack.enter_context(preserved_global_state())
@@ -107,7 +112,13 @@ def apart_from_the_program() -> Iterator[None]:
         stack.enter_context(REAL_VALUES.resolve(_MODES)())
         stack.enter_context(REAL_VALUES.resolve(_TRACING)(None))
         stack.enter_context(torch.no_grad())
+        stack.callback(setattr, _thread, "is_apart", False)
+        _thread.is_apart = True
         yield
+
+
+_thread = threading.local()
+"""``is_apart``: whether what runs on this thread is apart from the program already."""
 
 
 @contextlib.contextmanager
