@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from dynamo_dap.protocol.contract import PATCH, UNPATCH
@@ -136,8 +138,9 @@ def test_any_instruction_of_the_code_is_patched_by_its_number(session: Session) 
     address = stop.frame.data.instruction_pointer_reference
     refused = {"instructionReference": address, "instruction": "999: NOP"}
     assert "the last instruction of record (generated #0) is" in session.refusal(PATCH, refused)
-    refused = {"instructionReference": address, "instruction": "0: NOP"}
-    assert "before a function begins" in session.refusal(PATCH, refused)
+    if sys.version_info >= (3, 11):  # before, nothing stands before a function's own instructions
+        refused = {"instructionReference": address, "instruction": "0: NOP"}
+        assert "before a function begins" in session.refusal(PATCH, refused)
     for _ in range(3):
         session.go_on()
     assert session.run_to_end() == 0

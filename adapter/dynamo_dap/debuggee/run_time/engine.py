@@ -8,10 +8,11 @@ where generated code has torch's breakpoint marker.
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -369,10 +370,8 @@ class RunTimeEngine:
         Raises:
             RequestError: the memory reference is no address of generated code, or of code that is gone.
         """
-        try:
+        with _refusals():
             return disassemble(self.codes, arguments)
-        except (BadAddress, CodeGone) as problem:
-            raise RequestError(str(problem), error_id=ErrorId.NO_ADDRESS) from None
 
     def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
         """Replace the breakpoints on addresses; one answer for each. The caller arms the engines afterwards."""
@@ -394,27 +393,19 @@ class RunTimeEngine:
 
     def patch(self, arguments: PatchArguments) -> PatchBody:
         """Serve ``PATCH``; see ``agent.engine.InstructionEngine``."""
-        try:
+        with _refusals():
             generated, index = self.codes.instruction_at(parsed_address(arguments.instruction_reference))
             instruction = patch(generated, index, arguments.instruction)
-        except (BadAddress, CodeGone) as problem:
-            raise RequestError(str(problem), error_id=ErrorId.NO_ADDRESS) from None
-        except PatchRefused as problem:
-            raise RequestError(str(problem), error_id=ErrorId.PATCH_REFUSED) from None
-        was = generated.unpatched.table[instruction.index]
-        return PatchBody(runs_next(generated).name, str(instruction), str(was))
+            was = generated.unpatched.table[instruction.index]
+            return PatchBody(runs_next(generated).name, str(instruction), str(was))
 
     def take_patches_back(self, arguments: UnpatchArguments) -> UnpatchBody:
         """Serve ``UNPATCH``; see ``agent.engine.InstructionEngine``."""
         reference = arguments.instruction_reference
-        try:
-            if reference is None:
-                return UnpatchBody(take_all_back(self.codes))
+        if reference is None:
+            return UnpatchBody(take_all_back(self.codes))
+        with _refusals():
             return UnpatchBody(take_back(self.codes.instruction_at(parsed_address(reference))[0]))
-        except (BadAddress, CodeGone) as problem:
-            raise RequestError(str(problem), error_id=ErrorId.NO_ADDRESS) from None
-        except PatchRefused as problem:
-            raise RequestError(str(problem), error_id=ErrorId.PATCH_REFUSED) from None
 
     def _shown_by(self, virtual: VirtualSource) -> tuple[GeneratedCode, str] | None:
         """Return of which code a document is the listing, and in which form."""
@@ -428,6 +419,17 @@ class RunTimeEngine:
         """Return the listing of ``code``; see ``agent.engine.Engine``."""
         generated = self.codes.recognise(code)
         return None if generated is None else listing_source(generated)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Answer a request that cannot be served with what is wrong with it."""
+    try:
+        yield
+    except (BadAddress, CodeGone) as problem:
+        raise RequestError(str(problem), error_id=ErrorId.NO_ADDRESS) from None
+    except PatchRefused as problem:
+        raise RequestError(str(problem), error_id=ErrorId.PATCH_REFUSED) from None
 
 
 def _headline(running: RunningFrame, exception: RaisedException | None) -> str:
