@@ -117,7 +117,7 @@ def _body(code: types.CodeType) -> list[ast.stmt] | None:
         return None if tree is None else tree.body
     for node in ast.walk(tree):
         if isinstance(node, _Function) and node.name == code.co_name:
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if code.co_firstlineno in (first, node.lineno):
                 return node.body
     # A lambda or a comprehension has no statements.
@@ -133,7 +133,7 @@ def _tree(text: str) -> ast.Module | None:
 
 
 def _catches(body: Sequence[ast.stmt], line: int, names: Sequence[Mapping[str, object]], kind: type) -> bool:
-    statement = next((one for one in body if one.lineno <= line <= (one.end_lineno or one.lineno)), None)
+    statement = next((each for each in body if each.lineno <= line <= (each.end_lineno or each.lineno)), None)
     if statement is None or isinstance(statement, _Function):
         return False
     if any(_catches(inner, line, names, kind) for inner in _blocks(statement)):
@@ -146,7 +146,7 @@ def _catches(body: Sequence[ast.stmt], line: int, names: Sequence[Mapping[str, o
     if handlers is None or not _is_in(getattr(statement, "body", []), line):
         return False
     matching = (handler for handler in handlers if handler.type is None or _matches(handler.type, names, kind))
-    return any(not _raises_again(one) for one in list(matching)[:1])
+    return any(not _raises_again(each) for each in list(matching)[:1])
 
 
 def _blocks(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
@@ -178,12 +178,12 @@ def _suppresses(manager: ast.expr, names: Sequence[Mapping[str, object]], kind: 
 def _matches(wanted: ast.expr, names: Sequence[Mapping[str, object]], kind: type) -> bool:
     if isinstance(wanted, ast.Tuple):
         return any(_matches(element, names, kind) for element in wanted.elts)
-    found = _value(wanted, names)
-    if isinstance(found, type):
-        return found in kind.__mro__
-    if isinstance(found, tuple):
-        return any(one in kind.__mro__ for one in found if isinstance(one, type))
-    return _last_name(wanted) in {one.__name__ for one in kind.__mro__}
+    value = _value(wanted, names)
+    if isinstance(value, type):
+        return value in kind.__mro__
+    if isinstance(value, tuple):
+        return any(cls in kind.__mro__ for cls in value if isinstance(cls, type))
+    return _last_name(wanted) in {cls.__name__ for cls in kind.__mro__}
 
 
 def _last_name(expression: ast.expr) -> str | None:

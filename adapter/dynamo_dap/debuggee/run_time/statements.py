@@ -62,7 +62,7 @@ class StatementListing:
         self.said, self._names = decompiled(depths, listing.flow, _vocabulary(code, original))
         self.lines = [*_heading(code, original, self._table), *self._body()]
         self._line_of = [number for number, line in enumerate(self.lines, 1) for _ in _indices(line)]
-        self._said_of = [number for number, one in enumerate(self.said) for _ in range(one.first, one.last + 1)]
+        self._said_of = [number for number, said in enumerate(self.said) for _ in range(said.first, said.last + 1)]
 
     def text(self) -> str:
         """Return the whole document."""
@@ -86,7 +86,9 @@ class StatementListing:
     def names_on_stack(self, index: int) -> dict[int, str]:
         """Return slot -> the name that statements give to the value that is in it before the instruction ``index``."""
         before = enumerate(self._listing.flow.stack_before(index))
-        return {slot: self._names[one.producer] for slot, one in before if one.producer in self._names}
+        return {
+            slot: self._names[expression.producer] for slot, expression in before if expression.producer in self._names
+        }
 
     def names_of_globals(self) -> dict[str, str]:
         """Return the names of globals that statements shorten: how they are written -> what they are called."""

@@ -244,8 +244,8 @@ def lines_computed(graph: Any) -> set[tuple[str, int]]:
     graphs += [inner.graph for inner in module.modules() if hasattr(inner, "graph")] if module is not None else []
     return {
         (place.path, place.line)
-        for one in graphs
-        for node in one.nodes
+        for each in graphs
+        for node in each.nodes
         if node.op.startswith("call_")
         for place, _ in user_places(node)
     }
