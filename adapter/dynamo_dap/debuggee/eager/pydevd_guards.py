@@ -28,6 +28,7 @@ from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
 _LEAVING_SECONDS = 1.0
+_WAKING_SECONDS = 0.01
 
 _installed_for: Callable[[], float] | None = None
 """Tells how long an evaluation may take."""
@@ -194,7 +195,10 @@ def _guard_reader() -> None:
 
 
 def _guard_end() -> None:
-    """At the end of a session its reader waits for the thread that waits for it, until both give up after 0.5 s."""
+    """Have its threads end with the session.
+
+    Its reader waits for the thread that waits for it, until both give up after 0.5 s; and that one looks after 0.1 s.
+    """
     reader = _module("pydevd_comm").ReaderThread
     terminate = reader._terminate_on_socket_close
 
@@ -205,6 +209,20 @@ def _guard_end() -> None:
             terminate(self)
 
     reader._terminate_on_socket_close = _terminate_on_socket_close
+    debugger = sys.modules["pydevd"].PyDB
+    wait = debugger._PyDB__wait_for_threads_to_finish
+
+    @functools.wraps(wait)
+    def wait_for_threads_to_finish(self: Any, timeout: float) -> None:
+        until = time.monotonic() + timeout
+        for thread in set(self.created_pydb_daemon_threads) - {self.check_alive_thread, threading.current_thread()}:
+            while thread.is_alive() and time.monotonic() < until:
+                # One that was just beginning to wait has missed that it was woken.
+                thread.do_kill_pydev_thread()
+                thread.join(_WAKING_SECONDS)
+        wait(self, max(0.0, until - time.monotonic()))
+
+    debugger._PyDB__wait_for_threads_to_finish = wait_for_threads_to_finish
 
 
 def _refusal(request: Any) -> str | None:
