@@ -265,7 +265,9 @@ def test_generated_code_and_what_the_backend_wrote_are_recorded(tmp_path: Path) 
     first, *others = record_of(tmp_path)["functions"][0]["compiles"]
     assert "CALL" in first["generated"]
     assert "resume" in first["generated"]
-    assert re.search(r"\b__compiled_fn_\d+$", first["generated"], re.MULTILINE), "nothing random stands behind it"
+    # Python 3.13 writes the empty slot below a function behind its name.
+    name = re.compile(r"\b__compiled_fn_\d+( \+ NULL)?$", re.MULTILINE)
+    assert name.search(first["generated"]), "nothing random stands behind it"
     assert first["resumes"][0]["line"] == others[0]["place"]["line"]
     (output,) = first["artifacts"]
     assert "async_compile" in Path(output).read_text(encoding="utf-8")
