@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.torch_internals.graph_runs import Limits, NoRealValue
+from dynamo_dap.debuggee.torch_internals.graph_runs import GraphRun, Limits, NoRealValue
 from dynamo_dap.debuggee.torch_internals.real_values import limit_real_values
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, TensorForm
@@ -281,3 +281,46 @@ def test_nothing_is_held_when_the_trace_is_over() -> None:
     held = weakref.ref(values_at_the_end(fn, torch.ones(3)).pop("y"))
     gc.collect()
     assert held() is None
+
+
+def test_what_nothing_leads_to_any_more_is_let_go_of() -> None:
+    """As in eager code, a chain of operations holds little more than the tensor at its end; a list holds all."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        kept = [x + 1]
+        for _ in range(50):
+            x = x * 2
+        kept.append(x)
+        return kept[0] + x
+
+    ones = torch.ones(1000)
+    limits = Limits(bytes=6 * ones.nbytes)
+    assert values_at_the_end(fn, ones, limits=limits)["x"][0].item() == 2.0**50
+
+    def all_kept(x: torch.Tensor) -> torch.Tensor:
+        kept = [x]
+        for _ in range(50):
+            kept.append(kept[-1] * 2)
+        last = kept[-1]
+        return last + kept[0]
+
+    limit_real_values(Limits())
+    assert values_at_the_end(all_kept, ones)["last"][0].item() == 2.0**50
+    held: list[int] = []
+
+    def look(frame: TracedFrame) -> None:
+        if frame.code.co_name in ("fn", "all_kept"):
+            for _, node in tensors_of(frame):
+                frame.real_value(node)
+            held.append(max(_bytes_held(), default=0))
+
+    gc.collect()  # what was run before
+    observe(lambda compiled: [compiled(fn)(ones)], watch=look)
+    assert max(held) <= 6 * ones.nbytes
+    held.clear()
+    observe(lambda compiled: [compiled(all_kept)(ones)], watch=look)
+    assert max(held) >= 50 * ones.nbytes
+
+
+def _bytes_held() -> Iterator[int]:
+    return (each._bytes for each in gc.get_objects() if type(each) is GraphRun)

@@ -76,6 +76,17 @@ class _OverLimit(Exception):
     """More bytes would be held than may be."""
 
 
+class _LetGo(Exception):
+    """A result is needed that was let go."""
+
+
+_GONE = object()
+"""In place of a result that was let go."""
+
+Wanted = Callable[[], "frozenset[Any] | None"]
+"""Tells the nodes whose results are to be kept; None for all."""
+
+
 class RunnableGraph(Protocol):
     """Where the nodes of a graph get what is not in the graph."""
 
@@ -157,21 +168,22 @@ class GraphRunner:
         self._watched = {} if watched is None else watched
         self._run: GraphRun | None = None
 
-    def value_of(self, nodes: Sequence[Any], node: Any, limits: Limits, keep: frozenset[Any] | None = None) -> object:
+    def value_of(self, nodes: Sequence[Any], node: Any, limits: Limits, wanted: Wanted) -> object:
         """Return what ``node`` gives once ``nodes`` have run, which go on where those of the last call ended.
 
-        Results of nodes that are not in ``keep`` are let go when no node takes them any more; None keeps all that the
-        memory limit has room for.
+        Results that are not ``wanted`` are let go when no node of the graph takes them any more.
 
         Raises:
             NoRealValue: there is none; the text says why.
         """
         try:
-            result = self._computed(nodes, node, limits, keep)
+            self._bring_up_to(nodes, limits, lambda: _with(node, wanted()))
+            result = self._result_of(nodes, node, limits)
         except _OverLimit:
             self._run = None
             try:
-                result = self._computed(nodes, node, limits, frozenset([node]))
+                self._bring_up_to(nodes, limits, lambda: frozenset([node]))
+                result = self._result_of(nodes, node, limits)
             except _OverLimit:
                 limit = limits.bytes / 2**20
                 raise NoRealValue(f"computing it takes more than {limit:.0f} MiB (realValues.memoryLimit)") from None
@@ -181,24 +193,43 @@ class GraphRunner:
             raise NoRealValue(result.reason)
         return result
 
-    def run_of(self, nodes: Sequence[Any], limits: Limits) -> GraphRun:
+    def run_of(self, nodes: Sequence[Any], limits: Limits, wanted: Wanted) -> GraphRun:
         """Return the run of ``nodes``, all of which have run then."""
-        self._computed(nodes, nodes[-1], limits, None)
-        assert self._run is not None, "it was made to compute"
+        self._bring_up_to(nodes, limits, wanted)
+        assert self._run is not None, "it was made to bring it up to the nodes"
         return self._run
 
-    def _computed(self, nodes: Sequence[Any], node: Any, limits: Limits, keep: frozenset[Any] | None) -> Any:
+    def _result_of(self, nodes: Sequence[Any], node: Any, limits: Limits) -> Any:
+        assert self._run is not None, "it was made to bring it up to the nodes"
+        try:
+            return self._run.result_of(node)
+        except _LetGo:  # it was not wanted when the nodes ran
+            self._run = None
+            self._bring_up_to(nodes, limits, lambda: None)
+            return self._result_of(nodes, node, limits)
+
+    def _bring_up_to(self, nodes: Sequence[Any], limits: Limits, wanted: Wanted) -> None:
         deadline = time.monotonic() + limits.seconds
         while True:
             if self._run is None or not self._run.can_go_on():
-                self._run = GraphRun(self._graph, self.copied, self._watched, keep, limits.bytes)
+                self._run = GraphRun(self._graph, self.copied, self._watched, limits.bytes)
                 if self._before is not None:
                     self._run.go_on_from(self._before())
             try:
-                return self._run.result_of(nodes, node, deadline)
+                return self._run.bring_up_to(nodes, deadline, wanted)
             except _WritesProgramsMemory as problem:
                 self.copied.add(problem.storage)
-                self._run = None
+            except _LetGo:
+                wanted = _all
+            self._run = None
+
+
+def _all() -> None:
+    """Keep all results."""
+
+
+def _with(node: Any, nodes: frozenset[Any] | None) -> frozenset[Any] | None:
+    return None if nodes is None else nodes | {node}
 
 
 class GraphRun:
@@ -209,13 +240,12 @@ class GraphRun:
         graph: RunnableGraph,
         copied: set[object],
         watched: dict[Any, bool],
-        keep: frozenset[Any] | None,
         limit: int,
     ) -> None:
         self._graph = graph
         self._copied = copied
         self._watched = watched
-        self._keep = keep
+        self._keep: frozenset[Any] | None = None
         self._limit = limit
         self._results: dict[Any, Any] = {}
         self._copies: dict[object, Any] = {}
@@ -242,11 +272,17 @@ class GraphRun:
             raise NoRealValue("it is computed in a higher-order operator inside a mode or a transform")
         self._random = before._random
 
-    def result_of(self, nodes: Sequence[Any], node: Any, deadline: float) -> Any:
-        """Run those of ``nodes`` that have not run yet, and return the result of ``node`` as it is then."""
-        depth = REAL_VALUES.resolve(_DEPTH)
+    def bring_up_to(self, nodes: Sequence[Any], deadline: float, wanted: Wanted) -> None:
+        """Run those of ``nodes`` that have not run yet."""
         left = [each for each in nodes if each not in self._results]
-        with self._where_the_graph_left_off() if left else contextlib.nullcontext():
+        if not left:
+            return
+        depth = REAL_VALUES.resolve(_DEPTH)
+        self._keep = wanted()
+        for each in () if self._keep is None else self._results.keys() - self._keep - self._transformed:
+            if all(user in self._results for user in each.users):
+                self._let_go(each)
+        with self._where_the_graph_left_off():
             for each in left:
                 if time.monotonic() > deadline:
                     raise NoRealValue(
@@ -260,8 +296,13 @@ class GraphRun:
                     self._transformed.add(each)
                 else:
                     self._hold(each)
+
+    def result_of(self, node: Any) -> Any:
+        """Return the result of a node that has run, as it is now."""
         if node in self._transformed:
             raise NoRealValue("it is computed inside a transform (torch.func), where a value stands for many")
+        if self._results[node] is _GONE:
+            raise _LetGo
         return self._results[node]
 
     @contextlib.contextmanager
@@ -290,7 +331,7 @@ class GraphRun:
                     return node.target(*args, **kwargs)
                 return getattr(args[0], node.target)(*args[1:], **kwargs)
             return self._called(node)
-        except _WritesProgramsMemory:
+        except (_WritesProgramsMemory, _LetGo):
             raise
         except NoRealValue as problem:
             return _Failed(str(problem))
@@ -349,6 +390,8 @@ class GraphRun:
             result = self._results[operand]
             if isinstance(result, _Failed):
                 raise NoRealValue(result.reason)
+            if result is _GONE:
+                raise _LetGo
             return result
 
         map_arg = REAL_VALUES.resolve(_MAP)
@@ -381,10 +424,16 @@ class GraphRun:
         if self._keep is not None:
             for operand in node.all_input_nodes:
                 if operand not in self._keep and all(user in self._results for user in operand.users):
-                    self._count(self._results[operand], -1)
-                    self._results[operand] = None
+                    self._let_go(operand)
         if self._bytes > self._limit:
             raise _OverLimit
+
+    def _let_go(self, node: Any) -> None:
+        """Forget a tensor that an operation gave; what the program has, and numbers, cost nothing."""
+        result = self._results[node]
+        if node.op in _OPERATIONS and isinstance(result, sys.modules["torch"].Tensor):
+            self._count(result, -1)
+            self._results[node] = _GONE
 
     def _count(self, result: Any, change: int) -> None:
         """Count how many results hold each storage, those of the program left out."""
@@ -402,6 +451,7 @@ class GraphRun:
                 del self._holders[storage]
 
 
+_OPERATIONS = ("call_function", "call_method", "call_module")
 _COLLECTIVES = ("_c10d_functional", "c10d", "torch.distributed")
 _LEFT_OUT = (
     "_set_grad_enabled",

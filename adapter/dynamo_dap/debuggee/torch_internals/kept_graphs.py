@@ -121,7 +121,7 @@ class KeptGraphInCall:
         graph = self._graph
         try:
             return self._runner.value_of(
-                graph.nodes[:count], node, limits_of_real_values(), keep=frozenset(graph.wanted)
+                graph.nodes[:count], node, limits_of_real_values(), lambda: frozenset(graph.wanted)
             )
         finally:
             copied = self._runner.copied

@@ -10,7 +10,21 @@ import functools
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from dynamo_dap.debuggee.torch_internals.graph_runs import REAL_VALUES, GraphRun, GraphRunner, Limits, NoRealValue
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.graph_runs import (
+    REAL_VALUES,
+    GraphRun,
+    GraphRunner,
+    Limits,
+    NoRealValue,
+    Wanted,
+)
+from dynamo_dap.debuggee.torch_internals.translator import with_callers
+from dynamo_dap.debuggee.torch_internals.variable_trackers import mutation_state
+
+_VISIT = "torch._dynamo.variables.base:VariableTracker.visit"
+
+VISITING = Feature("letting go of values that nothing leads to any more", _VISIT)
 
 
 def limit_real_values(limits: Limits | None) -> None:
@@ -59,10 +73,13 @@ class RealValues:
     def __init__(self, output: Any) -> None:
         self._trace = ref(output)  # not kept alive by what is held for it
         self.limits = Limits()
+        self.reachable: Wanted = lambda: None
         self._runners: WeakKeyDictionary[Any, GraphRunner] = WeakKeyDictionary()
 
-    def value_of(self, node: Any) -> object:
+    def value_of(self, node: Any, reachable: Wanted) -> object:
         """Return what ``node`` (``torch.fx.Node``) gives in this call: a tensor, a number, a tuple of them.
+
+        Of the nodes that run for it, results are kept of those that are ``reachable``.
 
         Raises:
             NoRealValue: there is none; the text says why.
@@ -71,7 +88,11 @@ class RealValues:
         tracer = next((each for each in output.tracers if each.graph is node.graph), None)
         if tracer is None:
             raise NoRealValue("it was computed in the body of a higher-order operator, whose trace is over")
-        return self._runner_of(output, tracer).value_of(list(tracer.graph.nodes), node, self.limits)
+        outer, self.reachable = self.reachable, reachable
+        try:
+            return self._runner_of(output, tracer).value_of(list(tracer.graph.nodes), node, self.limits, reachable)
+        finally:
+            self.reachable = outer  # it leads to the trace, which would keep itself alive
 
     def _runner_of(self, output: Any, tracer: Any) -> GraphRunner:
         runner = self._runners.get(tracer)
@@ -84,7 +105,7 @@ class RealValues:
 
     def _run_of(self, output: ref[Any], tracer: ref[Any]) -> GraphRun:
         around: Any = tracer()
-        return self._runner_of(output(), around).run_of(list(around.graph.nodes), self.limits)
+        return self._runner_of(output(), around).run_of(list(around.graph.nodes), self.limits, self.reachable)
 
 
 class _TracedGraph:
@@ -98,7 +119,7 @@ class _TracedGraph:
     def input_of(self, node: Any) -> object:
         tracer, values = self._tracer(), self._values()
         if tracer is not None and values is not None and getattr(tracer, "parent", None) is not None:
-            return values.value_of(_operand(tracer, node))
+            return values.value_of(_operand(tracer, node), values.reachable)
         try:
             return node.meta["grapharg"].example
         except (AttributeError, AssertionError, KeyError):
@@ -132,3 +153,27 @@ def attribute_of_graph(output: Any, target: str) -> Any:
     for name in rest:
         found = getattr(found, name)
     return found
+
+
+def reachable_nodes(tx: Any) -> frozenset[Any] | None:
+    """Return the nodes of the graph that a name, the value stack or a side effect leads to; None when nobody can tell.
+
+    What a generator that is not running holds is not among them.
+    """
+    if VISITING.problem is not None:
+        return None
+    nodes: set[Any] = set()
+
+    def note(tracker: Any) -> None:
+        node = getattr(tracker.__dict__.get("proxy"), "node", None)
+        if node is not None:
+            nodes.add(node)
+
+    effects = tx.output.side_effects
+    # What the traced code made is reached by a name if at all.
+    before = [each for each in effects.id_to_variable.values() if mutation_state(each) != "new"]
+    roots: list[Any] = [before, list(effects.store_attr_mutations.values()), effects.tensor_hooks]
+    for each in with_callers(tx):
+        roots += [each.stack, each.symbolic_locals, each.post_prune_cell_and_freevars or {}]
+    VISITING.resolve(_VISIT)(note, roots, {})
+    return frozenset(nodes)

@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.torch_internals.fake_evaluation import evaluating
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
-from dynamo_dap.debuggee.torch_internals.real_values import real_values_of
+from dynamo_dap.debuggee.torch_internals.real_values import reachable_nodes, real_values_of
 from dynamo_dap.debuggee.torch_internals.retracing import TraceIsOver
 from dynamo_dap.debuggee.torch_internals.trace_state import TraceState, Undo
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm, Unrealized
@@ -405,7 +405,7 @@ class TracedFrame:
             NoRealValue: there is none; the text says why.
             FeatureMissing: this version of torch lacks what it takes.
         """
-        return real_values_of(self.translator.output).value_of(node)
+        return real_values_of(self.translator.output).value_of(node, lambda: reachable_nodes(self.translator))
 
     def keep_graph(self, graph: KeptGraph) -> int:
         """Copy what this trace has put into its outermost graph to ``graph``; return how many nodes that has then."""
