@@ -286,6 +286,11 @@ def _guard_evaluations() -> None:
                 raise
             except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
                 raise _Raised(text_of_raised(error)) from None
+            is_global = attr.startswith("Globals") or getattr(scope, "scope", None) == "globals"
+            if sys.version_info >= (3, 13) and not is_global and "." not in attr:
+                # pydevd would run an assignment, and with it the expression once more. Frames take values there.
+                frame.f_locals[attr] = value
+                return value
         return change(frame, attr, expression, dbg, value, scope)
 
     variables.change_attr_expression = change_attr_expression
