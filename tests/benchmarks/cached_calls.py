@@ -65,6 +65,17 @@ def _transformers_model(name: str, **settings: Any) -> tuple[Any, Callable[[int]
     return model, arguments
 
 
+def _image_model() -> tuple[Any, Callable[[int], Call]]:
+    import transformers
+
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic")
+
+    def arguments(size: int) -> Call:
+        return {"pixel_values": torch.randn(1, 3, 8 * size, 8 * size, generator=torch.Generator().manual_seed(size))}
+
+    return transformers.ResNetModel(config), arguments
+
+
 def _graph_model(name: str) -> tuple[Any, Callable[[int], Call]]:
     from torch_geometric.nn import models
 
@@ -105,6 +116,7 @@ MODELS: dict[str, Callable[[], tuple[Any, Callable[[int], Call]]]] = {
         eos_token_id=2,
         decoder_start_token_id=1,
     ),
+    "ResNet": _image_model,
     "GCN": lambda: _graph_model("GCN"),
     "GAT": lambda: _graph_model("GAT"),
 }
