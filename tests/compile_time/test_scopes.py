@@ -222,7 +222,7 @@ def restart_program(compiled: Compiled) -> list[Any]:
 
 def test_a_resume_function_shows_the_users_locals() -> None:
     shown = at("after", restart_program, lambda frame: (texts(frame, "Locals"), texts(frame, "Compile")))
-    assert shown[0]["y"] == "Tensor f32[2] cpu (unrealized)"
+    assert shown[0]["y"] == "Tensor f32[2] cpu = [2.0, 2.0] (unrealized)"
     assert not [name for name in shown[0] if name.startswith("__")]
     assert "fn (resumed at line" in shown[1]["frame"]
 
