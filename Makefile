@@ -1,7 +1,7 @@
 # Every target sets up what it needs. PYTHON is the interpreter the environment is made with (3.10 or newer).
 PYTHON ?= $(shell for name in python3.11 python3; do command -v $$name >/dev/null && $$name -c '' 2>/dev/null && echo $$name && break; done)
 TORCH ?= torch==2.13.0
-WORKERS ?= 2
+WORKERS ?= 3
 
 ENVIRONMENT := .venv
 READY := $(ENVIRONMENT)/.ready

@@ -427,7 +427,8 @@ class Session:
             with contextlib.suppress(RequestFailed, TimeoutError):
                 self.client.request("disconnect", {"terminateDebuggee": True}, timeout=END_DEADLINE)
         self.client.close()
-        self._server.end(END_DEADLINE)
+        # One that listens goes on: for the next client.
+        self._server.end(0.0 if self._listens else END_DEADLINE)
         self.processes_left = processes.wait_until_gone(self.mark, END_DEADLINE)
         processes.kill_all(self.mark)
         for program in self._terminal_programs:
@@ -459,11 +460,13 @@ class Session:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _start_over_stdio(self) -> None:
+        self._listens = False
         with self._standard_error.open("wb") as standard_error:
             self._server = ServerProcess(environment=self._environment, standard_error=standard_error)
         self.stream = RecordedStream(self._server.stream, self.timeline)
 
     def _start_over_tcp(self) -> None:
+        self._listens = True
         port = free_port()
         with self._standard_error.open("wb") as standard_error:
             self._server = ServerProcess(
