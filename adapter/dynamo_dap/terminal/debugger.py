@@ -175,12 +175,16 @@ class Debugger:
 
     def wait(self) -> None:
         """Wait until a thread stops or the program ends, showing output on the way; Ctrl-C pauses the program."""
-        self.drain()
-        while self.state is State.RUNNING:
+        is_over = False
+        while not is_over:
             try:
-                self._take(self._events.get())
-            except KeyboardInterrupt:
-                self.pause()
+                self.drain()
+                is_over = self.state is not State.RUNNING
+                if not is_over:
+                    self._take(self._events.get())
+            except KeyboardInterrupt:  # at any moment, also while what has come is being shown
+                if self.state is State.RUNNING:
+                    self.pause()
         self.show_stop()
 
     def pause(self) -> None:
