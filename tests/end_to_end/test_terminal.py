@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -274,8 +275,14 @@ def test_typed_at_a_terminal(environment: dict[str, str]) -> None:
     assert terminal.close() == 0
 
 
-def test_ctrl_c_pauses_the_program(environment: dict[str, str]) -> None:
-    terminal = Terminal(["fixtures/endings/runs_on.py", *COMPILE_TIME], environment)
+@pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN], ids=["usual", "ignored"])
+def test_ctrl_c_pauses_the_program(environment: dict[str, str], inherited: signal.Handlers) -> None:
+    """Also when it is started by a shell that has it ignore Ctrl-C, as one in the background does."""
+    before = signal.signal(signal.SIGINT, inherited)
+    try:
+        terminal = Terminal(["fixtures/endings/runs_on.py", *COMPILE_TIME], environment)
+    finally:
+        signal.signal(signal.SIGINT, before)
     terminal.wait_for("(dynamo)")
     terminal.type("run\r")
     terminal.wait_for("running")

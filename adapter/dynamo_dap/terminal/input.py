@@ -6,6 +6,7 @@ Read on the prompt's thread.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -79,7 +80,11 @@ class PromptLines:
 
 def standard_lines(complete: Complete) -> LineSource:
     """A prompt when standard input is a terminal, else its lines."""
-    return PromptLines(complete) if sys.stdin.isatty() and sys.stdout.isatty() else PipedLines()
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return PipedLines()
+    # Whoever started this in the background of a shell has it ignore Ctrl-C, which pauses the program here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return PromptLines(complete)
 
 
 class _Completer(Completer):
