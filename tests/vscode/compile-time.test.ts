@@ -48,6 +48,9 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     await expect(debug.headline()).toHaveText("Call 2 of compute [0/0]");
     await debug.waitForStop(at("compute", FILE, first));
     await expect(debug.consoleRows().filter({ hasText: "result 87" }).first()).toBeVisible();
+    // What the stop before has shown goes when VS Code has the new values.
+    await expect(debug.row("variables", "z =")).toHaveCount(0);
+    await expect(page.getByText("not finished"), "the first call has been compiled").toHaveCount(0);
     await picture("cached-call");
     await page.keyboard.press("F5");
     await debug.waitForEnd();

@@ -63,7 +63,7 @@ def _import_bytecode() -> None:
     """Import the package before a module of the program could be found in its place, and leave its name to that."""
     known = set(sys.modules)
     import dynamo_dap.debuggee.code_analysis.instructions
-    import dynamo_dap.debuggee.code_analysis.patching  # noqa: F401
+    import dynamo_dap.debuggee.code_analysis.patching  # noqa: F401  (imports the package, which is all it is for here)
 
     for name in set(sys.modules) - known:
         if name.partition(".")[0] == "bytecode":
