@@ -1,7 +1,8 @@
 """Checks messages against the published DAP schema, by the models that ``dap-types`` generates from it.
 
 Strict: wrong types, missing fields, unknown enumerators, and fields that DAP does not have are problems. Names that the
-project adds itself start with ``dynamo`` (custom requests and events, launch options).
+project adds itself start with ``dynamo`` (custom requests and events, launch options); VS Code's own
+with ``__vscode``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import dap_types
 from pydantic import BaseModel, ValidationError
 
 CUSTOM_PREFIX = "dynamo"
+VS_CODES_PREFIX = "__vscode"
 
 _OPEN_MODELS = ("LaunchRequestArguments", "AttachRequestArguments", "RestartArguments", "ErrorResponseBody", "Module")
 """Models that DAP leaves open: each adapter defines its own launch options, and columns of modules."""
@@ -60,6 +62,8 @@ def _extras(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, BaseModel):
         if type(value).__name__ not in _OPEN_MODELS:
             for name in value.model_extra or {}:
+                if name.startswith(VS_CODES_PREFIX):
+                    continue
                 yield f"{path}.{name}".lstrip(".")
         for name in type(value).model_fields:
             yield from _extras(getattr(value, name), f"{path}.{name}")

@@ -17,14 +17,14 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import ErrorId, Invitation
-from dynamo_dap.protocol.messages import Event, decode
+from dynamo_dap.protocol.contract import TENSOR, ErrorId, Invitation
+from dynamo_dap.protocol.messages import Event, Response, decode, encode_body
 from dynamo_dap.protocol.options import LaunchArguments, SessionOptions
 from dynamo_dap.protocol.types import InitializeRequestArguments
 from dynamo_dap.server.backend import DEBUGPY, Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.client import Client
-from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.errors import RequestRefused, StartRefused
 from dynamo_dap.server.ids import ALONE
 from dynamo_dap.server.ids import DEBUGPY as DEBUGPY_IDS
 from dynamo_dap.server.launching.listeners import DebugpyListener
@@ -79,6 +79,38 @@ def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[st
 def given_arguments(raw: msgspec.Raw) -> dict[str, Any]:
     """Return the client's arguments as plain values."""
     return msgspec.json.decode(bytes(raw), type=dict[str, Any] | None) or {}
+
+
+def look_at_tensor(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
+    """Return the request by which debugpy is asked for ``TENSOR``, which it does not know, with its arguments.
+
+    The program answers it in place of debugpy (``debuggee.eager.presentation``). What leads debugpy to the thread is
+    the tensor's children, or the frame, whose variables have its number.
+    """
+    wanted = msgspec.json.decode(bytes(arguments), type=dict[str, Any])
+    reference = wanted.get("variablesReference") or wanted.get("frameId")
+    if not reference:
+        text = f"'{TENSOR}' takes a variables reference, or an expression and a frame"
+        raise RequestRefused(ErrorId.INVALID_ARGUMENTS, text)
+    # The ids in what it does not know are not translated.
+    nested = {name: value for name, value in wanted.items() if name not in ("variablesReference", "frameId")}
+    asked = {"variablesReference": reference, TENSOR: nested}
+    return "variables", msgspec.Raw(msgspec.json.encode(asked))
+
+
+class _LookedAt(msgspec.Struct):
+    tensor: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name=TENSOR)
+    problem: str | None = None
+
+
+def tensor_looked_at(response: Response) -> Response:
+    """Return debugpy's answer to what ``look_at_tensor`` asks as that to ``TENSOR``."""
+    found = decode(response.body, _LookedAt, f"body of '{TENSOR}'")
+    if bytes(found.tensor):
+        return msgspec.structs.replace(response, body=found.tensor)
+    problem = found.problem or "this debugpy cannot be asked for tensors"
+    error = {"error": {"id": ErrorId.EVALUATION_FAILED, "format": problem}}
+    return msgspec.structs.replace(response, success=False, message=problem, body=encode_body(error))
 
 
 _log = logging.getLogger(__name__)

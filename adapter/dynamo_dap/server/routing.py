@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
+from dynamo_dap.protocol.contract import CUSTOM_PREFIX, TENSOR, ErrorId
 from dynamo_dap.protocol.messages import Request, Response, decode, encode_body
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.capabilities import EAGER_REQUESTS
 from dynamo_dap.server.client import Client
+from dynamo_dap.server.debugpy_side import look_at_tensor, tensor_looked_at
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.ids import References
 
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
 _OF_STOPPED_THREADS = _RESUMING | {"stackTrace"}
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
-_EVALUATING = frozenset({"completions", "evaluate", "setExpression"})
+_EVALUATING = frozenset({"completions", "evaluate", "setExpression", TENSOR})
 _NOT_WATCHED = {
     "dataId": None,
     "description": "only local variables of a function that Dynamo is tracing can be watched",
@@ -77,7 +78,7 @@ class Router:
         """Have the owner of ``request`` answer it."""
         references = decode(request.arguments, References, f"{request.command} arguments")
         backend = self._owner(request, references)
-        if backend.name == DEBUGPY and _is_agents(request.command):
+        if backend.name == DEBUGPY and _is_agents(request.command) and request.command != TENSOR:
             raise RequestRefused(ErrorId.AGENT_GONE, f"debugpy knows no '{request.command}'")
         if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
             self._answer_without_debugpy(request)
@@ -97,18 +98,14 @@ class Router:
             if not response.success and request.command in _RESUMING and response.message == "disconnected":
                 # The thread went on, and the program ended before that could be said.
                 response = msgspec.structs.replace(response, success=True, message=None, body=_NOTHING)
-            if response.success and request.command == "continue":
-                response = msgspec.structs.replace(response, body=_ONE_CONTINUED)
-            if response.success and request.command == "stackTrace" and backend.name == DEBUGPY:
-                response = msgspec.structs.replace(response, body=_label(response.body))
+            elif response.success:
+                response = _as_the_clients(request.command, backend, response)
             self._client.forward_response(request, response)
             if resuming is not None:
                 threads.end_resuming(resuming, None if response.success else owner)
 
-        arguments = request.arguments
-        if request.command == "continue" and backend.name == DEBUGPY:
-            arguments = encode_body({"threadId": resuming, "singleThread": True})
-        seq = backend.forward(request.command, arguments, answered)
+        command, arguments = _as_backends(request, backend, resuming)
+        seq = backend.forward(command, arguments, answered)
         self._in_flight[request.seq] = [(backend, seq)]
 
     def _answer_without_debugpy(self, request: Request) -> None:
@@ -160,7 +157,7 @@ class Router:
         if len(backends) == 1:
             return backends[0]
         agent, debugpy = backends
-        if _is_agents(request.command):
+        if _is_agents(request.command) and request.command != TENSOR:
             return agent
         if request.command in _EVALUATING:  # in the program's globals, on a thread of whoever has stopped one
             threads = self._stopped_threads()
@@ -207,6 +204,26 @@ class _Collector:
 def _is_agents(command: str) -> bool:
     """Whether debugpy does not know ``command``: it would say so to nobody who asks."""
     return command in _AGENT_ONLY or command.startswith(CUSTOM_PREFIX)
+
+
+def _as_backends(request: Request, backend: Backend, resuming: int | None) -> tuple[str, msgspec.Raw]:
+    """Return command and arguments as the backend is to get them."""
+    if backend.name == DEBUGPY and request.command == "continue":
+        return request.command, encode_body({"threadId": resuming, "singleThread": True})
+    if backend.name == DEBUGPY and request.command == TENSOR:
+        return look_at_tensor(request.arguments)
+    return request.command, request.arguments
+
+
+def _as_the_clients(command: str, backend: Backend, response: Response) -> Response:
+    """Return a backend's answer as the client is to get it."""
+    if command == "continue":
+        return msgspec.structs.replace(response, body=_ONE_CONTINUED)
+    if backend.name == DEBUGPY and command == "stackTrace":
+        return msgspec.structs.replace(response, body=_label(response.body))
+    if backend.name == DEBUGPY and command == TENSOR:
+        return tensor_looked_at(response)
+    return response
 
 
 def _ignore(response: Response) -> None:

@@ -12,6 +12,7 @@ export const GUARDS = "dynamoGuards";
 export const LISTING = "dynamoListing";
 export const PATCH = "dynamoPatchInstruction";
 export const UNPATCH = "dynamoUnpatch";
+export const TENSOR = "dynamoTensor";
 export const COMPILES_CHANGED_EVENT = "dynamoCompilesChanged";
 
 /** Arguments of `GRAPH`. */
@@ -42,6 +43,30 @@ export interface PatchArguments {
 export interface UnpatchArguments {
     /** An address in the code whose patches to take back; missing for those of all code. */
     instructionReference?: string;
+}
+
+/** Arguments of `TENSOR`. The tensor is named by `variablesReference`, else by `expression`. */
+export interface TensorArguments {
+    show?: "elements" | "statistics" | "picture";
+    /** Where the children of the tensor are. */
+    variablesReference?: number;
+    expression?: string;
+    /** Where expressions are evaluated. */
+    frameId?: number;
+    /** An expression for another tensor: what is shown is the difference. */
+    minus?: string;
+    /** For each dimension an index, or null where it is shown; missing: null for the last two, 0 before. */
+    selection?: number[];
+    startRow?: number;
+    rowCount?: number;
+    startColumn?: number;
+    columnCount?: number;
+    picture?: "map" | "tiles" | "chw" | "hwc";
+    /** Of a picture, at most. */
+    width?: number;
+    height?: number;
+    /** Whether statistics are to be of every element, however many there are: it takes its time. */
+    isWhole?: boolean;
 }
 
 /** A function of the user's, with every compile of it and of its rest after graph breaks. */
@@ -85,6 +110,21 @@ export interface PatchBody {
 export interface UnpatchBody {
     /** How many instructions were patched. */
     count: number;
+}
+
+/** Body of the response to `TENSOR`: one of the three parts. */
+export interface TensorBody {
+    /** `Tensor f32[3, 4] cpu`. */
+    text: string;
+    /** Of what is shown. */
+    shape: number[];
+    /** As what the tensor can be drawn, the likeliest first. */
+    pictures: "map" | "tiles" | "chw" | "hwc"[];
+    /** What is shown in place of the tensor's own elements, if it is not these. */
+    note?: string;
+    elements?: string[][];
+    statistics?: TensorStatistics;
+    picture?: TensorPicture;
 }
 
 /** A place in the user's code; `line` and `column` are 1-based. */
@@ -163,6 +203,41 @@ export interface Guard {
     text?: string;
 }
 
+/** What all elements are like, or those of a sample. */
+export interface TensorStatistics {
+    /** Of the elements that were looked at. */
+    count: number;
+    of: "all" | "sample" | "beginning";
+    nans: number;
+    positiveInfs: number;
+    negativeInfs: number;
+    zeros: number;
+    /** Of those that are finite, as are the others below. */
+    minimum?: string;
+    maximum?: string;
+    mean?: string;
+    deviation?: string;
+    histogram?: TensorHistogram;
+}
+
+/** A picture: one byte a point of a heat map, four (red, green, blue, alpha) of an image; tile after tile. */
+export interface TensorPicture {
+    width: number;
+    height: number;
+    tiles: number;
+    /** In base64. A byte of a heat map: 0 is `low`, 252 is `high`, 253 holds -inf, 254 inf, 255 NaN. */
+    data: string;
+    low: number;
+    high: number;
+    /** How many rows of the tensor one of the picture stands for: their mean, or in an image the first. */
+    rowStep: number;
+    columnStep: number;
+    /** Whether not every element counted. */
+    isSampled?: boolean;
+    /** How many tiles there would be, if not all are here. */
+    tileCount?: number;
+}
+
 /** A guard of an earlier compile that failed, so that a call was compiled again. */
 export interface GuardFailure {
     compileId: string;
@@ -239,4 +314,11 @@ export interface Specialization {
 export interface StackLine {
     place: Place;
     function: string;
+}
+
+/** How many elements lie in each of the intervals of equal width between two numbers. */
+export interface TensorHistogram {
+    low: number;
+    high: number;
+    counts: number[];
 }

@@ -11,7 +11,7 @@ import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.user_code import is_user_file
@@ -83,6 +83,13 @@ class Frame(ABC):
                 expression's own exception.
         """
         raise EvaluationError("nothing can be evaluated in this frame")
+
+    def tensor(self, expression: str) -> Any:
+        """Return the tensor that ``expression`` gives, with its data. Raises as ``evaluate`` does."""
+        children = self.evaluate(expression, "watch").children
+        if children is None:
+            raise EvaluationError(f"{expression} is not a tensor")
+        return children.tensor()
 
     def is_true(self, expression: str) -> bool:
         """Whether ``expression`` is true in this frame: the condition of a breakpoint. Raises as ``evaluate`` does."""

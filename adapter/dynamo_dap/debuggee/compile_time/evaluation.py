@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT
@@ -43,7 +44,7 @@ from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_internals.trace_state import Undo
 from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import NumberForm
-from dynamo_dap.debuggee.values.model import EvaluationError, Value
+from dynamo_dap.debuggee.values.model import EvaluationError, Followed, Value
 from dynamo_dap.debuggee.values.python_values import present
 
 _NOTHING = object()
@@ -83,7 +84,7 @@ def evaluate(
     result = evaluation.compute(parsed)
     if result is _NOTHING:
         return Value("")
-    return evaluation.shown_result(result, expression.strip() if parsed.is_bare else None, context)
+    return evaluation.shown_result(result, expression, expression.strip() if parsed.is_bare else None, context)
 
 
 def evaluate_to_python(frame: TracedFrame, expression: str, names: dict[str, object] | None = None) -> object:
@@ -98,6 +99,19 @@ def evaluate_to_python(frame: TracedFrame, expression: str, names: dict[str, obj
     return evaluation.compute(parse(expression, statements_allowed=False), finish=_settled)
 
 
+def evaluate_to_tensor(
+    frame: TracedFrame, expression: str, console: Callable[[str], None], scratch: dict[str, object]
+) -> Any:
+    """Return the tensor that ``expression`` gives in this call, with its data.
+
+    Raises:
+        EvaluationError: it has none; the text says why.
+        Exception: the expression's own.
+    """
+    evaluation = _Evaluation(frame, scratch, console)
+    return evaluation.compute(parse(expression, statements_allowed=False), finish=_with_data)
+
+
 class _NeedsData(EvaluationError):
     """An expression asks for a tensor's data, which symbols do not have."""
 
@@ -108,6 +122,12 @@ def _settled(value: Any) -> Any:
         raise _NeedsData("this is a tensor, whose truth depends on data that is not there while tracing")
     plain = value is None or type(value) in (bool, int, float, str)
     return value if plain else bool(value)
+
+
+def _with_data(value: Any) -> Any:
+    if is_fake_tensor(value):
+        raise _NeedsData("the tensor has no data while tracing")
+    return value
 
 
 def _take_back(undo: Undo) -> list[str]:
@@ -147,10 +167,17 @@ class _Evaluation:
                 return present(number)  # of a cached call one line is read after another: symbols are the same in all
         return self._view.value(value, expression)
 
-    def shown_result(self, result: Any, expression: str | None, context: str) -> Value:
-        """Return a computed value as it is shown; one that is a tracker's own opens like the tracker."""
+    def shown_result(self, result: Any, text: str, expression: str | None, context: str) -> Value:
+        """Return what ``text`` computed as it is shown; what is a tracker's own opens like the tracker."""
         origin = self._converter.origin_of(result)
-        return self.shown(result if origin is None else origin, expression, context)
+        shown = self.shown(result if origin is None else origin, expression, context)
+        if origin is not None or not is_fake_tensor(result):
+            return shown
+
+        def tensor() -> Any:
+            return evaluate_to_tensor(self._frame, text, self._console, self._scratch)
+
+        return replace(shown, children=Followed(shown.children, tuple, tensor))
 
     def compute(self, parsed: Parsed, finish: Callable[[Any], Any] = lambda value: value) -> Any:
         """Run the code and return its value, ``_NOTHING`` when it has none; ``finish`` runs protected as well."""

@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame, Position
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.compile_time.data_watch import watched_variable
-from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
+from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python, evaluate_to_tensor
 from dynamo_dap.debuggee.compile_time.forms import UNREALIZED
 from dynamo_dap.debuggee.compile_time.paths import completions
 from dynamo_dap.debuggee.compile_time.symbolic_scopes import scopes_of
@@ -79,6 +79,10 @@ class TracedFunction(Frame):
         # In a line that is printed it says nothing about the program.
         text = value.text.removesuffix(UNREALIZED) if context == LOG_CONTEXT else value.text
         return replace(value, text=text)
+
+    def tensor(self, expression: str) -> Any:
+        """Compute on the real values of this call."""
+        return evaluate_to_tensor(self._frame, expression, self._host.print, self._scratch)
 
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""

@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.torch_internals.graph import user_place
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic
-from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor, kind_of
+from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor, is_tensor, kind_of
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, Known, NumberForm, TensorForm
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
@@ -30,7 +30,7 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import (
     source_name,
     source_of,
 )
-from dynamo_dap.debuggee.values.model import Fixed, Followed, Value, Variable, bounded_text
+from dynamo_dap.debuggee.values.model import EvaluationError, Fixed, Followed, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.python_values import View
 from dynamo_dap.debuggee.values.tensors import lazy_variable
 
@@ -54,7 +54,9 @@ class TracedView(View):
         shown = form_family(form).present(form, expression, self)
         if isinstance(form, Known) and type(form.value) in _SCALARS and source_of(tracker) is None:
             return shown
-        return replace(shown, children=Followed(shown.children, lambda: self._facts(tracker, form)))
+        node = form.node if isinstance(form, TensorForm) and is_tensor(form.example) else None
+        tensor = None if node is None else lambda: self._tensor(node)
+        return replace(shown, children=Followed(shown.children, lambda: self._facts(tracker, form), tensor))
 
     def seen(self, value: object) -> object:
         """Return the form of what Dynamo tracks, of a SymInt or FakeTensor that was computed, of a stand-in."""
@@ -84,6 +86,12 @@ class TracedView(View):
         if source is not None:
             summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
         return [Variable("Dynamo", Value(summary, children=Fixed(tuple(facts)), kind="virtual"))]
+
+    def _tensor(self, node: Any) -> Any:
+        try:
+            return self.frame.real_value(node)
+        except (NoRealValue, FeatureMissing) as problem:
+            raise EvaluationError(f"not available: {problem}") from None
 
     def _real_value(self, node: Any) -> Value:
         """Return what the node gives in this call, as values of ordinary Python are shown."""

@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
-from dynamo_dap.debuggee.eager import pydevd_guards, pydevd_internals
+from dynamo_dap.debuggee.eager import pydevd_guards, pydevd_internals, pydevd_variables
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
 from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing, Imports
 from dynamo_dap.debuggee.eager.presentation import Presentation, install_names
@@ -78,7 +78,8 @@ class DebugpyDebugger:
         self._handing_over = handing_over = HandingOver(self._agent, self._tracing)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
-        if not pydevd_internals.present_values(Presentation(), lambda: self.is_active):
+        presentation = Presentation(lambda: self._agent.marks_tensors)
+        if not pydevd_variables.present_values(presentation, lambda: self.is_active):
             self._agent.print(
                 "dynamo-dap: values look as debugpy shows them: this version of debugpy is not known\n",
                 "console",

@@ -24,9 +24,12 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from msgspec import ValidationError, convert, to_builtins
+
+from dynamo_dap.debuggee.agent.frames import EagerFrame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
-from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.eager import pydevd_variables
 from dynamo_dap.debuggee.torch_internals.dynamo_names import (
     GROUP,
     dynamos_locals,
@@ -34,13 +37,15 @@ from dynamo_dap.debuggee.torch_internals.dynamo_names import (
     parted,
     user_function_name,
 )
-from dynamo_dap.debuggee.torch_internals.isolation import tensor_texts
+from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off, tensor_texts
 from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of
 from dynamo_dap.debuggee.values.families import View, family_of
-from dynamo_dap.debuggee.values.model import Value
+from dynamo_dap.debuggee.values.model import EvaluationError, Value, text_of_raised
 from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields
 from dynamo_dap.debuggee.values.paging import page_of
+from dynamo_dap.debuggee.values.tensor_looks import look
 from dynamo_dap.debuggee.values.type_facts import find_in_type, module_of
+from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU, TensorArguments, TensorBody
 
 _LITERALS: frozenset[type] = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Types that look the same everywhere; debugpy shows more of a long text, and integers in hexadecimal."""
@@ -85,11 +90,13 @@ def _is_left_to_debugpy(value: object) -> bool:
     return find_in_type(value, "__repr__") is not object.__repr__
 
 
-class Presentation(pydevd_internals.Presentation):
+class Presentation(pydevd_variables.Presentation):
     """What debugpy asks about its variables. Threads that it has stopped; one for the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks_tensors: Callable[[], bool]) -> None:
+        """``marks_tensors`` tells whether the client wants to know what is one."""
         self._asked = threading.local()
+        self._marks_tensors = marks_tensors
 
     def data(self, variable: Any, context: str | None) -> dict[str, Any] | None:
         """Return the fields of a DAP variable that are ours to say; None to leave the variable to debugpy."""
@@ -101,6 +108,8 @@ class Presentation(pydevd_internals.Presentation):
         data["variablesReference"] = variable.get_variable_reference() if children is not None else 0
         if children is not None and not value.lazy and children.indexed_count:
             data |= {"namedVariables": children.named_count, "indexedVariables": children.indexed_count}
+        if children is not None and not value.lazy and children.is_of_tensor and self._marks_tensors():
+            data[VARIABLE_MENU] = TENSOR
         hint = {"kind": value.kind, "attributes": list(value.attributes), "lazy": value.lazy}
         if any(hint.values()):
             data["presentationHint"] = {name: said for name, said in hint.items() if said}
@@ -124,6 +133,28 @@ class Presentation(pydevd_internals.Presentation):
         finally:
             del self._asked.page
 
+    def look(self, variable: Any, wanted: Any) -> dict[str, Any]:
+        """Return a part of the tensor that is ``variable``, or that an expression in its frame gives."""
+        try:
+            return {TENSOR: to_builtins(self._looked_at(variable, convert(wanted, TensorArguments)))}
+        except (EvaluationError, ValidationError) as problem:
+            return {"problem": str(problem)}
+        except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
+            return {"problem": text_of_raised(error)}
+
+    def _looked_at(self, variable: Any, wanted: TensorArguments) -> TensorBody:
+        if variable is None:
+            raise EvaluationError("this belongs to an earlier stop: the thread has gone on since")
+        frame = getattr(variable, "frame", None)
+        tensor = self._tensor_of(variable) if wanted.expression is None else _computed(frame, wanted.expression)
+        return look(tensor, wanted, None if wanted.minus is None else _computed(frame, wanted.minus))
+
+    def _tensor_of(self, variable: Any) -> Any:
+        value = None if not hasattr(variable, "value") else self._value(variable)
+        if value is None or value.children is None:
+            raise EvaluationError("this is not a tensor")
+        return value.children.tensor()
+
     def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
         """Have debugpy show a variable: user's ``__repr__`` run, and read no data of a tensor unless it is copied."""
         with contextlib.nullcontext() if context == "clipboard" else tensor_texts(lambda one: facts_of(one).text):
@@ -137,6 +168,14 @@ class Presentation(pydevd_internals.Presentation):
         held = variable.value
         value = held.value if type(held) is _Shown else _VIEW.value(held, variable.evaluate_name)
         return None if isinstance(value, _LeftToDebugpy) else value
+
+
+def _computed(frame: FrameType | None, expression: str) -> Any:
+    """Return the tensor that an expression gives in ``frame``."""
+    if frame is None:
+        raise EvaluationError(f"there is no frame to evaluate {expression!r} in")
+    with dynamo_off():
+        return EagerFrame(frame, lambda text: None).tensor(expression)
 
 
 def _object_of(value: Value) -> Any:

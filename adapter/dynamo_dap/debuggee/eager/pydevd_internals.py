@@ -1,4 +1,4 @@
-"""What the agent needs of debugpy beyond its documented functions: the only module that uses debugpy's private names.
+"""What the agent needs of debugpy beyond its documented functions; for variables it is in ``pydevd_variables``.
 
 debugpy is imported when a session wants it, never before. Functions are called on the thread they are about, unless
 they say otherwise.
@@ -14,8 +14,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.frames import GLOBALS_FILE
@@ -461,91 +460,7 @@ def suspend_tracing() -> Callable[[], None] | None:
     return lambda: set_trace(traced_by)
 
 
-# -- variables --------------------------------------------------------------------------------------------------------
-
-
-class Presentation(Protocol):
-    """How values are shown. Asked on threads that it has stopped."""
-
-    def data(self, variable: Any, context: str | None) -> dict[str, Any] | None:
-        """Return fields of a DAP variable that replace those that it would give; None to let it."""
-
-    def children(self, variable: Any) -> list[tuple[str, Any, str | None]] | None:
-        """Return name, object and expression of the children asked for; None to let it."""
-
-    def paging(self, only: str | None, start: int, count: int) -> AbstractContextManager[None]:
-        """Ask for one page of children inside: of DAP's ``filter`` ``only``, all from ``start`` on for ``count`` 0."""
-
-    def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
-        """Return what ``show`` gives for a variable that is left to it."""
-
-
-_is_presentation_wanted: Callable[[], bool] | None = None
-
-
-def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) -> bool:
-    """Have ``presentation`` show values while ``is_wanted``; False when this debugpy has no place for it.
-
-    For the life of the process. The presentation of the first call is kept, ``is_wanted`` is that of the last.
-    """
-    global _is_presentation_wanted
-    if _is_presentation_wanted is not None:
-        _is_presentation_wanted = is_wanted
-        return True
-    try:
-        variables: Any = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")._ObjectVariable
-        api: Any = importlib.import_module("_pydevd_bundle.pydevd_api")
-        own_data, own_children = variables.get_var_data, variables.get_children_variables
-        own_child, own_request = variables.get_child_variable_named, api.internal_get_variable_json
-    except (ImportError, AttributeError):
-        return False
-    _is_presentation_wanted = is_wanted
-
-    def get_var_data(self: Any, fmt: Any = None, context: str | None = None, **attributes: Any) -> Any:
-        if not _wants_presentation():
-            return own_data(self, fmt, context, **attributes)
-        shown = presentation.data(self, context)
-        if shown is None:
-            return presentation.left_to_debugpy(lambda: own_data(self, fmt, context, **attributes), context)
-        name, expression = self.name, {} if self.evaluate_name is None else {"evaluateName": self.evaluate_name}
-        if self._is_return_value:
-            name = f"(return) {name}"
-            shown.setdefault("presentationHint", {}).setdefault("attributes", []).append("readOnly")
-        return {"name": name, **expression, **shown}
-
-    def get_children_variables(self: Any, fmt: Any = None, scope: Any = None) -> Any:
-        found = presentation.children(self) if _wants_presentation() else None
-        if found is None:
-            return own_children(self, fmt, scope)
-        return [
-            variables(self.py_db, name, value, self._register_variable, evaluate_name=expression, frame=self.frame)
-            for name, value, expression in found
-        ]
-
-    def get_child_variable_named(self: Any, name: str, fmt: Any = None, scope: Any = None) -> Any:
-        page = presentation.paging("indexed", int(name), 1) if name.isdecimal() else contextlib.nullcontext()
-        with page:
-            found = own_child(self, name, fmt, scope)
-        return found if found is not None else own_child(self, name, fmt, scope)
-
-    def internal_get_variable_json(pydb: Any, request: Any) -> None:
-        asked = request.arguments
-        with presentation.paging(asked.filter, asked.start or 0, asked.count or 0):
-            own_request(pydb, request)
-
-    def get_variable_reference(self: Any) -> int:
-        # Its own is the id of the value: two names of one value would share the children, with one's expressions.
-        return id(self)
-
-    variables.get_variable_reference = get_variable_reference
-    variables.get_var_data, variables.get_children_variables = get_var_data, get_children_variables
-    variables.get_child_variable_named = get_child_variable_named
-    api.internal_get_variable_json = internal_get_variable_json
-    return True
-
-
-def _wants_presentation() -> bool:
-    return _is_presentation_wanted is not None and _is_presentation_wanted()
+# -- evaluating --------------------------------------------------------------------------------------------------------
 
 
 def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) -> int | None:

@@ -8,8 +8,18 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_internals.symbols import size_texts
+
+_IS_TRANSFORMED = "torch._C._functorch:is_functorch_wrapped_tensor"
+_UNTRANSFORMED = "torch._C._functorch:get_unwrapped"
+_IS_FUNCTIONAL = "torch:_is_functional_tensor"
+_UNFUNCTIONAL = "torch:_from_functional_tensor"
+
+UNWRAPPING = Feature(
+    "data of tensors inside torch.func", _IS_TRANSFORMED, _UNTRANSFORMED, _IS_FUNCTIONAL, _UNFUNCTIONAL
+)
 
 
 class TensorFacts(NamedTuple):
@@ -41,12 +51,24 @@ def facts_of(tensor: Any, kind: str | None = None) -> TensorFacts:
         return TensorFacts(
             kind=kind_of(tensor) if kind is None else kind,
             dtype=str(tensor.dtype),
-            shape=size_texts(tensor.size()),
-            stride=size_texts(tensor.stride()) if strided else None,
+            shape=_nested_sizes(tensor) if strided and tensor.is_nested else size_texts(tensor.size()),
+            stride=size_texts(tensor.stride()) if strided and not tensor.is_nested else None,
             device=str(tensor.device),
             layout=str(tensor.layout),
             requires_grad=bool(tensor.requires_grad),
         )
+
+
+def _nested_sizes(tensor: Any) -> tuple[str, ...]:
+    """Return the sizes that all parts of a nested tensor share, ``?`` for the others."""
+
+    def size(dimension: int) -> str:
+        try:
+            return str(tensor.size(dimension))
+        except RuntimeError:
+            return "?"
+
+    return tuple(size(dimension) for dimension in range(tensor.dim()))
 
 
 def version_of(tensor: Any) -> int:
@@ -92,6 +114,29 @@ def is_fake(tensor: Any) -> bool:
         return True
     with metadata_reading():
         return str(tensor.device) == "meta"
+
+
+_DEEPEST_WRAPPING = 32
+
+
+def unwrapped(tensor: Any) -> Any:
+    """Return the tensor whose data a wrapper of ``torch.func`` or of functionalization stands for, else ``tensor``.
+
+    That of a ``vmap`` has the mapped dimension, too. What is yet to be written to a functional one is not in it.
+    """
+    if UNWRAPPING.problem is not None:
+        return tensor
+    is_transformed, is_functional = UNWRAPPING.resolve(_IS_TRANSFORMED), UNWRAPPING.resolve(_IS_FUNCTIONAL)
+    for _ in range(_DEEPEST_WRAPPING):
+        if type(tensor).__name__ == "FunctionalTensor" and type(tensor).__module__.startswith("torch."):
+            tensor = tensor.elem
+        elif is_transformed(tensor):
+            tensor = UNWRAPPING.resolve(_UNTRANSFORMED)(tensor)
+        elif is_functional(tensor):
+            tensor = UNWRAPPING.resolve(_UNFUNCTIONAL)(tensor)
+        else:
+            break
+    return tensor
 
 
 _FAMILIES = {"float": "f", "bfloat": "bf", "complex": "c", "int": "i", "uint": "u", "bool": "b8"}

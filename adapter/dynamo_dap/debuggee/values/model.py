@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 
 class EvaluationError(Exception):
@@ -114,6 +114,19 @@ class Children(ABC):
     """Whether ``write`` sets any of them: clients offer to set nothing else."""
 
     @property
+    def is_of_tensor(self) -> bool:
+        """Whether the value above them is a tensor, which can be looked at: see ``tensor``."""
+        return False
+
+    def tensor(self) -> Any:
+        """Return the tensor above them, with its data.
+
+        Raises:
+            EvaluationError: it is none, or has no data; the text says why.
+        """
+        raise EvaluationError("this is not a tensor")
+
+    @property
     def named_count(self) -> int:
         """How many named children there are; 0 when ``named`` has none. Must be cheap."""
         return len(self.named())
@@ -180,10 +193,27 @@ class Deferred(Children):
 class Followed(Children):
     """Children, and behind the named ones others that are computed when they are asked for."""
 
-    def __init__(self, children: Children | None, others: Callable[[], Sequence[Variable]]) -> None:
-        """``children`` come first."""
+    def __init__(
+        self,
+        children: Children | None,
+        others: Callable[[], Sequence[Variable]],
+        tensor: Callable[[], Any] | None = None,
+    ) -> None:
+        """``children`` come first; ``tensor`` is what they are of, if ``children`` do not know it."""
         self._children = children
         self._others = Deferred(others)
+        self._tensor = tensor
+
+    @property
+    def is_of_tensor(self) -> bool:
+        """Whether they are a tensor's."""
+        return self._tensor is not None or (self._children is not None and self._children.is_of_tensor)
+
+    def tensor(self) -> Any:
+        """Return the tensor."""
+        if self._tensor is not None:
+            return self._tensor()
+        return super().tensor() if self._children is None else self._children.tensor()
 
     @property
     def indexed_count(self) -> int:

@@ -102,6 +102,15 @@ class TensorChildren(Children):
             self._rows = int(tensor.size(0)) if readable else 0
 
     @property
+    def is_of_tensor(self) -> bool:
+        """They are."""
+        return True
+
+    def tensor(self) -> Any:
+        """Return the tensor."""
+        return self._tensor
+
+    @property
     def indexed_count(self) -> int:
         """How many rows the first dimension has; 0 when there is no data to read."""
         return self._rows

@@ -6,7 +6,7 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.contract import VS_CODE, ErrorId
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
     CancelArguments,
@@ -25,7 +25,8 @@ from dynamo_dap.protocol.types import (
 
 @handles("initialize", InitializeRequestArguments)
 def initialize(agent: Agent, arguments: InitializeRequestArguments) -> None:
-    """Nothing to negotiate: the server knows what the agent can."""
+    """Note who is there; nothing to negotiate: the server knows what the agent can."""
+    agent.marks_tensors = arguments.client_id == VS_CODE
 
 
 @handles("attach", AgentOptions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import RequestError
@@ -14,7 +14,8 @@ from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles_while_held
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, Value, Variable, WriteRefused, text_of_raised
 from dynamo_dap.debuggee.values.paging import page_of
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.debuggee.values.tensor_looks import look
+from dynamo_dap.protocol.contract import TENSOR, ErrorId, TensorArguments, TensorBody, TensorVariable
 from dynamo_dap.protocol.types import (
     CompletionsArguments,
     CompletionsResponseBody,
@@ -71,7 +72,8 @@ def _dap_variable(
     agent: Agent, pause: Pause, variable: Variable, wanted: ValueFormat | None, is_writable: bool
 ) -> DapVariable:
     value = variable.value
-    return DapVariable(
+    is_tensor = value.children is not None and not value.lazy and value.children.is_of_tensor
+    return (TensorVariable if agent.marks_tensors and is_tensor else DapVariable)(
         name=variable.name,
         value=_formatted_text(value, wanted),
         variables_reference=_children_reference(agent, pause, value),
@@ -132,7 +134,30 @@ def set_variable(agent: Agent, pause: Pause, arguments: SetVariableArguments) ->
     )
 
 
-_OfExpression: TypeAlias = EvaluateArguments | SetExpressionArguments | CompletionsArguments
+def _pause_of_tensor(agent: Agent, arguments: TensorArguments) -> Pause:
+    if arguments.variables_reference is not None:
+        return agent.references.variables(arguments.variables_reference)[1]
+    return _pause_of_expression(agent, arguments)
+
+
+@handles_while_held(TENSOR, TensorArguments, _pause_of_tensor)
+def tensor(agent: Agent, pause: Pause, arguments: TensorArguments) -> TensorBody:
+    """Return a part of a tensor."""
+
+    def computed(expression: str) -> Any:
+        return _telling_exceptions(lambda: _frame(agent, arguments).tensor(expression))
+
+    if arguments.variables_reference is not None:
+        shown = agent.references.variables(arguments.variables_reference)[0].tensor()
+    elif arguments.expression is not None:
+        shown = computed(arguments.expression)
+    else:
+        text = f"'{TENSOR}' takes a variables reference or an expression"
+        raise RequestError(text, error_id=ErrorId.INVALID_ARGUMENTS)
+    return look(shown, arguments, None if arguments.minus is None else computed(arguments.minus))
+
+
+_OfExpression: TypeAlias = EvaluateArguments | SetExpressionArguments | CompletionsArguments | TensorArguments
 
 
 def _pause_of_expression(agent: Agent, arguments: _OfExpression) -> Pause:

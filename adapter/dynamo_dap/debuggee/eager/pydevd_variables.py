@@ -1,0 +1,134 @@
+"""Has debugpy show variables as a ``Presentation`` says, and answer our own request about tensors.
+
+For the life of the process; its functions run on the threads that debugpy has stopped. Uses debugpy's private names, as
+``pydevd_internals`` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from dynamo_dap.protocol.contract import TENSOR
+
+
+class Presentation(Protocol):
+    """How values are shown. Asked on threads that it has stopped."""
+
+    def data(self, variable: Any, context: str | None) -> dict[str, Any] | None:
+        """Return fields of a DAP variable that replace those that it would give; None to let it."""
+
+    def children(self, variable: Any) -> list[tuple[str, Any, str | None]] | None:
+        """Return name, object and expression of the children asked for; None to let it."""
+
+    def paging(self, only: str | None, start: int, count: int) -> AbstractContextManager[None]:
+        """Ask for one page of children inside: of DAP's ``filter`` ``only``, all from ``start`` on for ``count`` 0."""
+
+    def look(self, variable: Any, wanted: Any) -> dict[str, Any]:
+        """Return the body of the answer to our own request about a tensor: see ``server.debugpy_side``."""
+
+    def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
+        """Return what ``show`` gives for a variable that is left to it."""
+
+
+_is_presentation_wanted: Callable[[], bool] | None = None
+
+
+def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) -> bool:
+    """Have ``presentation`` show values while ``is_wanted``; False when this debugpy has no place for it.
+
+    For the life of the process. The presentation of the first call is kept, ``is_wanted`` is that of the last.
+    """
+    global _is_presentation_wanted
+    if _is_presentation_wanted is not None:
+        _is_presentation_wanted = is_wanted
+        return True
+    try:
+        variables: Any = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")._ObjectVariable
+        api: Any = importlib.import_module("_pydevd_bundle.pydevd_api")
+        own_data, own_children = variables.get_var_data, variables.get_children_variables
+        own_child, own_request = variables.get_child_variable_named, api.internal_get_variable_json
+    except (ImportError, AttributeError):
+        return False
+    _is_presentation_wanted = is_wanted
+
+    def get_var_data(self: Any, fmt: Any = None, context: str | None = None, **attributes: Any) -> Any:
+        if not _wants_presentation():
+            return own_data(self, fmt, context, **attributes)
+        shown = presentation.data(self, context)
+        if shown is None:
+            return presentation.left_to_debugpy(lambda: own_data(self, fmt, context, **attributes), context)
+        name, expression = self.name, {} if self.evaluate_name is None else {"evaluateName": self.evaluate_name}
+        if self._is_return_value:
+            name = f"(return) {name}"
+            shown.setdefault("presentationHint", {}).setdefault("attributes", []).append("readOnly")
+        return {"name": name, **expression, **shown}
+
+    def get_children_variables(self: Any, fmt: Any = None, scope: Any = None) -> Any:
+        found = presentation.children(self) if _wants_presentation() else None
+        if found is None:
+            return own_children(self, fmt, scope)
+        return [
+            variables(self.py_db, name, value, self._register_variable, evaluate_name=expression, frame=self.frame)
+            for name, value, expression in found
+        ]
+
+    def get_child_variable_named(self: Any, name: str, fmt: Any = None, scope: Any = None) -> Any:
+        page = presentation.paging("indexed", int(name), 1) if name.isdecimal() else contextlib.nullcontext()
+        with page:
+            found = own_child(self, name, fmt, scope)
+        return found if found is not None else own_child(self, name, fmt, scope)
+
+    def get_variable_reference(self: Any) -> int:
+        # Its own is the id of the value: two names of one value would share the children, with one's expressions.
+        return id(self)
+
+    variables.get_variable_reference = get_variable_reference
+    variables.get_var_data, variables.get_children_variables = get_var_data, get_children_variables
+    variables.get_child_variable_named = get_child_variable_named
+    api.internal_get_variable_json = _in_pages(own_request, presentation)
+    return True
+
+
+def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentation) -> Callable[[Any, Any], None]:
+    """Return what serves ``variables`` in place of ``own_request``."""
+
+    def internal_get_variable_json(pydb: Any, request: Any) -> None:
+        asked = request.arguments
+        if _answers_of_tensor(pydb, request, presentation):
+            return
+        with presentation.paging(asked.filter, asked.start or 0, asked.count or 0):
+            own_request(pydb, request)
+
+    return internal_get_variable_json
+
+
+def _answers_of_tensor(pydb: Any, request: Any, presentation: Presentation) -> bool:
+    """Answer our own request, if it is one, which came in one of debugpy's."""
+    wanted = getattr(request.arguments, "kwargs", {}).get(TENSOR)
+    if wanted is None:
+        return False
+    _answer(pydb, request, presentation.look(_variable_of(pydb, request.arguments.variablesReference), wanted))
+    return True
+
+
+def _variable_of(pydb: Any, reference: Any) -> Any:
+    """Return what has a reference; None when it belongs to an earlier stop."""
+    try:
+        return pydb.suspended_frames_manager.get_variable(reference)
+    except KeyError:
+        return None
+
+
+def _answer(pydb: Any, request: Any, body: dict[str, Any]) -> None:
+    command: Any = importlib.import_module("_pydevd_bundle.pydevd_net_command").NetCommand
+    number = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_RETURN
+    response = {"type": "response", "request_seq": request.seq, "success": True, "command": request.command}
+    pydb.writer.add_command(command(number, 0, {**response, "body": body}, is_json=True))
+
+
+def _wants_presentation() -> bool:
+    return _is_presentation_wanted is not None and _is_presentation_wanted()

@@ -1,0 +1,525 @@
+"""A look at a tensor: a page of its elements, statistics with a histogram, a picture, or its difference from another.
+
+However large the tensor is, only what is shown is read, and copied: a page, the elements that a picture has points for,
+or a sample. Nothing is left behind: no random number is drawn from the program's generators, and no gradient is
+recorded. Data of a device comes to the CPU part by part, because a person asked for it. Runs on the held thread;
+nothing outlives a request.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
+from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata_reading
+from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake, is_tensor, unwrapped
+from dynamo_dap.debuggee.values.model import EvaluationError
+from dynamo_dap.debuggee.values.tensors import number_text, tensor_text
+from dynamo_dap.protocol.contract import (
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    ELEMENTS,
+    HEAT_MAP,
+    STATISTICS,
+    TENSOR_PICTURES,
+    TILES,
+    TensorArguments,
+    TensorBody,
+    TensorHistogram,
+    TensorPicture,
+    TensorStatistics,
+)
+
+_MOST_ELEMENTS = 10_000
+"""Of one page."""
+_MOST_AT_ONCE = 2**20
+"""Elements that are computed with at a time."""
+_MOST_FOR_STATISTICS = 2**22
+"""Elements up to which statistics are of all of them unasked: a few hundredths of a second."""
+_MOST_DENSE = 2**24
+"""Elements up to which a sparse tensor is made dense."""
+_MOST_SECONDS = 2.0
+"""For each of the two passes of statistics of every element: together less than an evaluation may take."""
+_BINS = 64
+_MOST_POINTS = 1024
+"""Of a picture, in width and in height."""
+_MOST_TILES = 64
+_HIGHEST, _NEGATIVE_INF, _POSITIVE_INF, _NAN = 252, 253, 254, 255
+"""Bytes of a heat map."""
+_SMALLEST_IMAGE = 8
+_NAN_COLOUR = (255, 0, 255, 255)
+
+Part = Callable[[Any], Any]
+
+
+def look(tensor: Any, arguments: TensorArguments, other: Any = None) -> TensorBody:
+    """Return the part of ``tensor`` that is asked for, or of its difference from ``other``.
+
+    Raises:
+        EvaluationError: it cannot be shown; the text says why.
+    """
+    try:
+        with data_reading():
+            looked = _Looked(tensor, other)
+            body = TensorBody(looked.text, looked.shape, _pictures_of(looked.shape), looked.note)
+            if arguments.show == ELEMENTS:
+                body.elements = _elements(looked, arguments)
+            elif arguments.show == STATISTICS:
+                body.statistics = _statistics(looked, arguments.is_whole)
+            else:
+                body.picture = _picture(looked, arguments)
+            return body
+    except (RuntimeError, TypeError, ValueError, NotImplementedError, FeatureMissing) as problem:
+        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise EvaluationError(f"{_name(tensor)} cannot be shown: {reason}") from None
+
+
+def _name(tensor: Any) -> str:
+    try:
+        return tensor_text(tensor)
+    except Exception:  # noqa: BLE001  (whatever its class does)
+        return f"a {type(tensor).__name__}"
+
+
+class _Looked:
+    """A tensor, or the difference of two, of which parts are taken."""
+
+    def __init__(self, tensor: Any, other: Any) -> None:
+        self._tensor, self.note = _dense(tensor)
+        self.text = tensor_text(tensor)
+        self._other = None
+        # As which its numbers are written.
+        self.dtype = "torch.float32" if self._tensor.is_quantized else str(self._tensor.dtype)
+        self.shape = [int(size) for size in self._tensor.shape]
+        if other is not None:
+            second, _ = _dense(other)
+            if [int(size) for size in second.shape] != self.shape:
+                raise EvaluationError(f"{tensor_text(other)} has another shape than {self.text}")
+            self.text = f"{self.text} - {tensor_text(other)}"
+            self._other, self.dtype = second, _dtype_of_difference(self._tensor, second)
+
+    @property
+    def count(self) -> int:
+        """How many elements there are."""
+        return math.prod(self.shape)
+
+    def part(self, take: Part) -> Any:
+        """Return on the CPU what ``take`` gives of the tensor, with the numbers that it has."""
+        part = _on_the_cpu(take(self._tensor))
+        if self._other is None:
+            return part
+        first, second = _wide(part), _wide(_on_the_cpu(take(self._other)))
+        # Of two equal infinities the difference would be NaN.
+        return (first - second).masked_fill(first == second, 0)
+
+    def numbers(self, take: Part) -> Any:
+        """Return such a part as float64; of complex numbers the magnitudes."""
+        part = self.part(take)
+        return (part.abs() if part.is_complex() else part).to(sys.modules["torch"].float64)
+
+
+def _dtype_of_difference(first: Any, second: Any) -> str:
+    return "torch.complex128" if first.is_complex() or second.is_complex() else "torch.float64"
+
+
+def _wide(part: Any) -> Any:
+    torch: Any = sys.modules["torch"]
+    return part.to(torch.complex128 if part.is_complex() else torch.float64)
+
+
+def _on_the_cpu(part: Any) -> Any:
+    return (part.dequantize() if part.is_quantized else part).cpu()
+
+
+def _dense(tensor: Any) -> tuple[Any, str | None]:
+    """Return what has rows and columns, without autograd, and what it is if it is not the tensor itself."""
+    torch: Any = sys.modules["torch"]
+    if not is_tensor(tensor):
+        raise EvaluationError(f"a {type(tensor).__name__} is not a tensor")
+    inner = unwrapped(tensor)
+    note = None if inner is tensor else "as it is without torch.func's and functionalization's wrapping"
+    _check_data(inner, tensor)
+    data = inner.detach()
+    if data.is_nested:
+        return data.values(), f"the {_nested_count(data)} parts of a nested tensor, one behind the other"
+    if data.layout != torch.strided:
+        if data.numel() <= _MOST_DENSE:
+            return data.to_dense(), f"made dense: {str(data.layout).removeprefix('torch.')}"
+        values = data.coalesce().values() if data.layout == torch.sparse_coo else data.values()
+        return values, f"the {values.size(0)} stored values: the whole has {data.numel()} elements"
+    if data.is_quantized:
+        if data.qscheme() in (torch.per_channel_affine, torch.per_channel_affine_float_qparams):
+            if data.numel() > _MOST_DENSE:
+                raise EvaluationError("a tensor quantized by channel is shown up to 16 million elements")
+            data = data.dequantize()
+        note = "the numbers that the quantized elements stand for"
+    elif data.is_complex():
+        note = note or "complex: statistics and pictures are of the magnitudes"
+    return data, note
+
+
+def _check_data(tensor: Any, given: Any) -> None:
+    if is_fake(tensor):
+        with metadata_reading():
+            device = str(tensor.device)
+        why = "it is on the device meta" if device == "meta" else "it is a FakeTensor, which stands for one in a trace"
+        raise EvaluationError(f"{_name(given)} has no data: {why}")
+
+
+def _nested_count(data: Any) -> int:
+    return int(data.size(0))
+
+
+# -- elements ----------------------------------------------------------------------------------------------------------
+
+
+def _selected(looked: _Looked, given: Sequence[int | None] | None, shown: int) -> tuple[tuple[Any, ...], list[int]]:
+    """Return an index that leaves the shown dimensions, as many as ``shown`` at most, and the sizes of these."""
+    shape = looked.shape
+    selection = list(given) if given is not None else _default_selection(len(shape), shown)
+    if len(selection) != len(shape):
+        raise EvaluationError(f"the selection has {len(selection)} parts, and the tensor {len(shape)} dimensions")
+    left = [size for size, index in zip(shape, selection, strict=True) if index is None]
+    if len(left) > shown:
+        raise EvaluationError(f"{len(left)} dimensions are left to be shown, where {shown} can be")
+    for number, (size, index) in enumerate(zip(shape, selection, strict=True)):
+        # An empty dimension has no index 0 either, and then there is nothing to show.
+        if index is not None and not -size <= index < max(size, 1):
+            raise EvaluationError(f"dimension {number} has {size} elements: there is no index {index}")
+    return tuple(slice(None) if index is None else index for index in selection), left
+
+
+def _default_selection(dimensions: int, shown: int) -> list[int | None]:
+    return [None if number >= dimensions - shown else 0 for number in range(dimensions)]
+
+
+def _elements(looked: _Looked, arguments: TensorArguments) -> list[list[str]]:
+    index, sizes = _selected(looked, arguments.selection, 2)
+    if not looked.count:
+        return []
+    rows = sizes[0] if sizes else 1
+    columns = sizes[1] if len(sizes) == 2 else 1
+    start_row, start_column = max(0, arguments.start_row), max(0, arguments.start_column)
+    stop_column = min(start_column + max(0, arguments.column_count), columns)
+    most_rows = max(1, _MOST_ELEMENTS // max(1, stop_column - start_column))
+    stop_row = min(start_row + min(max(0, arguments.row_count), most_rows), rows)
+    if stop_row <= start_row or stop_column <= start_column:
+        return []
+    page = (slice(start_row, stop_row), slice(start_column, min(stop_column, start_column + _MOST_ELEMENTS)))
+    part = looked.part(lambda tensor: tensor[index][page[: len(sizes)]])
+    shaped = part.reshape(1, 1) if not sizes else part.unsqueeze(1) if len(sizes) == 1 else part
+    return [[number_text(number, looked.dtype) for number in row] for row in shaped.tolist()]
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+
+def _statistics(looked: _Looked, is_whole: bool) -> TensorStatistics:
+    if looked.count <= _MOST_FOR_STATISTICS or is_whole:
+        deadline = time.monotonic() + _MOST_SECONDS
+        total = _Total()
+        for take in _chunks(looked.shape):
+            total.add(looked.numbers(take))
+            if time.monotonic() > deadline and total.count < looked.count:
+                break
+        of = "all" if total.count == looked.count else "beginning"
+        counted = total.count
+        return total.told(looked.dtype, of, _histogram_in_chunks(looked, total, counted, deadline + _MOST_SECONDS))
+    sample = looked.numbers(_at_random(looked.shape))
+    total = _Total()
+    total.add(sample)
+    histogram = total.empty_histogram(looked.dtype)
+    if histogram is not None:
+        _count(histogram, sample)
+    return total.told(looked.dtype, "sample", histogram)
+
+
+def _histogram_in_chunks(looked: _Looked, total: _Total, counted: int, deadline: float) -> TensorHistogram | None:
+    """Count the elements that the statistics are of; fewer when that takes too long."""
+    histogram, done = total.empty_histogram(looked.dtype), 0
+    if histogram is None:
+        return None
+    for take in _chunks(looked.shape):
+        if done >= counted or time.monotonic() > deadline:
+            break
+        numbers = looked.numbers(take)
+        _count(histogram, numbers)
+        done += numbers.numel()
+    return histogram
+
+
+def _chunks(shape: list[int], index: tuple[Any, ...] = ()) -> Iterator[Part]:
+    """Yield what takes the tensor apart into pieces small enough, without a copy of more than one."""
+    left = shape[len(index) :]
+    if math.prod(left) <= _MOST_AT_ONCE:
+        yield lambda tensor: tensor[index]
+        return
+    below = math.prod(left[1:])
+    if below > _MOST_AT_ONCE:
+        for number in range(left[0]):
+            yield from _chunks(shape, (*index, number))
+        return
+    rows = _MOST_AT_ONCE // max(1, below)
+    for start in range(0, left[0], rows):
+        place = (*index, slice(start, start + rows))
+        yield lambda tensor, place=place: tensor[place]  # type: ignore[misc]
+
+
+def _at_random(shape: list[int]) -> Part:
+    """Return what takes a sample, the same one each time; with a generator of its own."""
+    torch: Any = sys.modules["torch"]
+    generator = torch.Generator(device="cpu")
+    generator.manual_seed(0)
+    places = [torch.randint(0, size, (_MOST_AT_ONCE,), generator=generator, device="cpu") for size in shape]
+    return lambda tensor: tensor[tuple(each.to(tensor.device) for each in places)]
+
+
+class _Total:
+    """What chunks of numbers have in common; means and squares are joined without loss."""
+
+    def __init__(self) -> None:
+        self.count = self.nans = self.positive_infs = self.negative_infs = self.zeros = self.finite = 0
+        self.low, self.high = math.inf, -math.inf
+        self._mean = self._squares = 0.0
+
+    def add(self, numbers: Any) -> None:
+        """Count a chunk (float64 on the CPU)."""
+        self.count += numbers.numel()
+        finite = numbers[numbers.isfinite()] if not bool(numbers.isfinite().all()) else numbers.reshape(-1)
+        if finite.numel() < numbers.numel():
+            self.nans += int(numbers.isnan().sum())
+            self.positive_infs += int((numbers == math.inf).sum())
+            self.negative_infs += int((numbers == -math.inf).sum())
+        count = finite.numel()
+        if not count:
+            return
+        self.zeros += int((finite == 0).sum())
+        self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
+        mean = float(finite.mean())
+        squares = float((finite - mean).square().sum())
+        total, apart = self.finite + count, mean - self._mean
+        self._squares += squares + apart * apart * self.finite * count / total
+        self._mean += apart * count / total
+        self.finite = total
+
+    def empty_histogram(self, dtype: str) -> TensorHistogram | None:
+        """Return the intervals: of few whole numbers one for each."""
+        if not self.finite or not math.isfinite(self.high - self.low):
+            return None
+        if _is_whole_number(dtype) and self.high - self.low < _BINS and self._is_exact:
+            return TensorHistogram(self.low - 0.5, self.high + 0.5, [0] * (int(self.high - self.low) + 1))
+        if self.high == self.low:
+            apart = max(abs(self.low) * 1e-6, 0.5)
+            return TensorHistogram(self.low - apart, self.high + apart, [0])
+        return TensorHistogram(self.low, self.high, [0] * _BINS)
+
+    def told(self, dtype: str, of: str, histogram: TensorHistogram | None) -> TensorStatistics:
+        """Return what was counted."""
+        statistics = TensorStatistics(
+            self.count, of, self.nans, self.positive_infs, self.negative_infs, self.zeros, histogram=histogram
+        )
+        if self.finite:
+            statistics.minimum, statistics.maximum = self._text(self.low, dtype), self._text(self.high, dtype)
+            statistics.mean = f"{self._mean:.6g}"
+            statistics.deviation = f"{math.sqrt(self._squares / (self.finite - 1)):.6g}" if self.finite > 1 else None
+        return statistics
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether float64 has held all whole numbers exactly."""
+        return max(abs(self.low), abs(self.high)) <= _LARGEST_EXACT
+
+    def _text(self, number: float, dtype: str) -> str:
+        if not _is_whole_number(dtype):
+            return number_text(number, "torch.float32" if dtype in _OF_NARROW else dtype)
+        return f"{'' if self._is_exact else '≈'}{int(number)}"
+
+
+_LARGEST_EXACT = 2**53
+_OF_NARROW = ("torch.complex64", "torch.complex32")
+
+
+def _is_whole_number(dtype: str) -> bool:
+    return dtype == "torch.bool" or "int" in dtype
+
+
+def _count(histogram: TensorHistogram, numbers: Any) -> None:
+    torch: Any = sys.modules["torch"]
+    finite = numbers[numbers.isfinite()]
+    if finite.numel():
+        found = torch.histc(finite, len(histogram.counts), histogram.low, histogram.high).tolist()
+        histogram.counts = [before + int(more) for before, more in zip(histogram.counts, found, strict=True)]
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+def _pictures_of(shape: list[int]) -> list[str]:
+    """Return as what a tensor can be drawn, the likeliest first."""
+    kinds: list[str] = []
+    if len(shape) >= 3:
+        *_, first, middle, last = shape
+        is_first = first in (1, 3, 4) and min(middle, last) >= _SMALLEST_IMAGE
+        is_last = last in (1, 3, 4) and min(first, middle) >= _SMALLEST_IMAGE
+        kinds = [CHANNELS_FIRST] * is_first + [CHANNELS_LAST] * is_last
+        kinds += [TILES, HEAT_MAP] if middle == last and first > 1 else [HEAT_MAP, TILES]
+    else:
+        kinds = [HEAT_MAP]
+    return kinds
+
+
+def _picture(looked: _Looked, arguments: TensorArguments) -> TensorPicture:
+    if arguments.picture not in TENSOR_PICTURES:
+        raise EvaluationError(f"there is no picture {arguments.picture!r}, only: {', '.join(TENSOR_PICTURES)}")
+    if not looked.count:
+        raise EvaluationError("there is nothing to draw: the tensor has no elements")
+    shown = 2 if arguments.picture == HEAT_MAP else 3
+    index, sizes = _selected(looked, arguments.selection, shown)
+    if shown == 3 and len(sizes) != 3:
+        raise EvaluationError("such a picture takes three dimensions")
+    width = max(1, min(arguments.width, _MOST_POINTS))
+    height = max(1, min(arguments.height, _MOST_POINTS))
+    if arguments.picture in (CHANNELS_FIRST, CHANNELS_LAST):
+        return _image(looked, index, sizes, arguments.picture, width, height)
+    count = min(sizes[0], _MOST_TILES) if arguments.picture == TILES else 1
+    rows = sizes[-2] if len(sizes) >= 2 else 1
+    columns = sizes[-1] if sizes else 1
+    tiles = [
+        _Map.of(looked, _tile(index, number if arguments.picture == TILES else None), rows, columns, width, height)
+        for number in range(count)
+    ]
+    low = min((tile.low for tile in tiles if tile.low is not None), default=0.0)
+    high = max((tile.high for tile in tiles if tile.high is not None), default=0.0)
+    return TensorPicture(
+        width=tiles[0].width,
+        height=tiles[0].height,
+        tiles=count,
+        data=base64.b64encode(b"".join(tile.coded(low, high) for tile in tiles)).decode(),
+        low=low,
+        high=high,
+        row_step=tiles[0].row_step,
+        column_step=tiles[0].column_step,
+        is_sampled=tiles[0].is_sampled,
+        tile_count=sizes[0] if arguments.picture == TILES and sizes[0] > count else None,
+    )
+
+
+def _tile(index: tuple[Any, ...], number: int | None) -> Part:
+    """Return what takes the rows and columns of one tile."""
+
+    def take(tensor: Any) -> Any:
+        shown = tensor[index] if number is None else tensor[index][number]
+        return shown.reshape(1, 1) if shown.dim() == 0 else shown.unsqueeze(0) if shown.dim() == 1 else shown
+
+    return take
+
+
+class _Map:
+    """A heat map: each point the mean of the finite elements of its block, marked where one is not finite."""
+
+    def __init__(self, numbers: Any, row_block: int, column_block: int) -> None:
+        torch: Any = sys.modules["torch"]
+        rows, columns = numbers.shape
+        self.height, self.width = -(-rows // row_block), -(-columns // column_block)
+        blocks = torch.nn.functional.pad(
+            numbers, (0, self.width * column_block - columns, 0, self.height * row_block - rows), value=0.0
+        ).reshape(self.height, row_block, self.width, column_block)
+        inside = torch.zeros(self.height * row_block, self.width * column_block, dtype=torch.bool)
+        inside[:rows, :columns] = True
+        inside = inside.reshape(blocks.shape)
+        finite = blocks.isfinite() & inside
+        counts = finite.sum((1, 3))
+        self._means = blocks.masked_fill(~finite, 0.0).sum((1, 3)) / counts.clamp(min=1)
+        self._marks = [
+            ((blocks == -math.inf).any(3).any(1), _NEGATIVE_INF),
+            ((blocks == math.inf).any(3).any(1), _POSITIVE_INF),
+            (blocks.isnan().any(3).any(1), _NAN),
+        ]
+        shown = self._means[counts > 0]
+        self.low: float | None = float(shown.min()) if shown.numel() else None
+        self.high: float | None = float(shown.max()) if shown.numel() else None
+        self.row_step = self.column_step = 1
+        self.is_sampled = False
+
+    @classmethod
+    def of(cls, looked: _Looked, take: Part, rows: int, columns: int, width: int, height: int) -> _Map:
+        row_block, column_block = -(-rows // height), -(-columns // width)
+        row_skip = column_skip = 1
+        if rows * columns > _MOST_AT_ONCE:
+            for_each_point = max(1, _MOST_AT_ONCE // 4 // (-(-rows // row_block) * -(-columns // column_block)))
+            row_part = min(row_block, math.isqrt(for_each_point))
+            row_skip, column_skip = row_block // row_part, max(1, column_block // (for_each_point // row_part))
+        numbers = looked.numbers(lambda tensor: take(tensor)[::row_skip, ::column_skip])
+        made = cls(numbers, -(-row_block // row_skip), -(-column_block // column_skip))
+        made.row_step = -(-row_block // row_skip) * row_skip
+        made.column_step = -(-column_block // column_skip) * column_skip
+        made.is_sampled = row_skip * column_skip > 1
+        return made
+
+    def coded(self, low: float, high: float) -> bytes:
+        """Return a byte for each point, row by row."""
+        torch: Any = sys.modules["torch"]
+        apart = high - low
+        scaled = (self._means - low) / apart * _HIGHEST if apart > 0 else torch.full_like(self._means, _HIGHEST // 2)
+        found = scaled.round().clamp(0, _HIGHEST).to(torch.uint8)
+        for mark, byte in self._marks:
+            found[mark] = byte
+        return _bytes_of(found)
+
+
+def _image(
+    looked: _Looked, index: tuple[Any, ...], sizes: list[int], kind: str, width: int, height: int
+) -> TensorPicture:
+    torch: Any = sys.modules["torch"]
+    channels, rows, columns = sizes if kind == CHANNELS_FIRST else (sizes[2], *sizes[:2])
+    if channels not in (1, 3, 4):
+        raise EvaluationError(f"an image has 1, 3 or 4 channels, and this has {channels}")
+    # Points of an image are square.
+    step = max(-(-rows // height), -(-columns // width))
+
+    def take(tensor: Any) -> Any:
+        shown = tensor[index]
+        return (shown.permute(1, 2, 0) if kind == CHANNELS_FIRST else shown)[::step, ::step]
+
+    numbers = looked.numbers(take)
+    nans = numbers.isnan().any(2)
+    low, high = _range_of_colours(numbers, looked.dtype)
+    scaled = ((numbers.nan_to_num(0.0, high, low) - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8)
+    colours = scaled.expand(-1, -1, 3) if channels == 1 else scaled[:, :, :3]
+    alpha = scaled[:, :, 3:] if channels == 4 else torch.full_like(scaled[:, :, :1], 255)
+    image = torch.cat([colours, alpha], 2)
+    image[nans] = torch.tensor(_NAN_COLOUR, dtype=torch.uint8)
+    return TensorPicture(
+        width=image.shape[1],
+        height=image.shape[0],
+        tiles=1,
+        data=base64.b64encode(_bytes_of(image)).decode(),
+        low=low,
+        high=high,
+        row_step=step,
+        column_step=step,
+        is_sampled=step > 1,
+    )
+
+
+def _bytes_of(numbers: Any) -> bytes:
+    """Return the bytes of a tensor of them: numpy, which could do it, may not be installed."""
+    whole = numbers.contiguous()
+    return ctypes.string_at(whole.data_ptr(), whole.numel())
+
+
+def _range_of_colours(numbers: Any, dtype: str) -> tuple[float, float]:
+    """Return what black and full colour are: 0 and 255, 0 and 1, else the least and the greatest that there is."""
+    finite = numbers[numbers.isfinite()]
+    low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)
+    if low >= 0 and high <= 255 and _is_whole_number(dtype) and dtype != "torch.bool":
+        return 0.0, 255.0
+    if low >= 0 and high <= 1:
+        return 0.0, 1.0
+    return (low, high) if high > low else (low, low + 1.0)
