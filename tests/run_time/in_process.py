@@ -144,6 +144,9 @@ class ScriptedHost:
         """The user asks this thread to pause."""
         self.steps.request_pauses([threading.get_ident()])
 
+    def listing_of(self, code: types.CodeType) -> None:
+        return None
+
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
         if self.is_holding:
             return []

@@ -37,7 +37,8 @@ STATEMENTS, INSTRUCTIONS = LISTING_FORMS = ("statements", "instructions")
 COMPILE_TIME = "compile-time"
 RUN_TIME = "run-time"
 EAGER = "eager"
-BREAKPOINT_MODES = (COMPILE_TIME, RUN_TIME, EAGER)
+BACKWARD = "backward"
+BREAKPOINT_MODES = (COMPILE_TIME, RUN_TIME, EAGER, BACKWARD)
 
 GRAPH_BREAK = "graph-break"
 RECOMPILE = "recompile"

@@ -11,6 +11,7 @@ from typing import Any
 
 from dynamo_dap.protocol.contract import (
     BACKEND_FAILURE,
+    BACKWARD,
     COMPILE_TIME,
     EAGER,
     GENERATED_CODE,
@@ -158,6 +159,12 @@ AGENT_CAPABILITIES = Capabilities(
             label="Run-time",
             applies_to=["source", "instruction"],
             description="Stop when the code that Dynamo generated for the line runs",
+        ),
+        BreakpointMode(
+            mode=BACKWARD,
+            label="Backward",
+            applies_to=["source"],
+            description="Stop when the gradient of the line's result is there, in a compiled call",
         ),
     ],
 )

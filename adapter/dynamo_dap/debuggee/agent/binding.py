@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.line_table import FunctionLines, LineTable, LineTableError, is_cell, line_table
-from dynamo_dap.protocol.contract import COMPILE_TIME, EAGER, RUN_TIME
+from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME, EAGER, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, GENERATED, REPLAY, AgentOptions
 
 _MAXIMUM_FILES_SEARCHED = 500
@@ -71,6 +71,8 @@ def _when_it_stops(mode: str | None, options: AgentOptions) -> str | None:
     """Return in which calls of compiled functions a breakpoint stops, for a person; the server adds ordinary Python."""
     if mode == COMPILE_TIME:
         return "stops while Dynamo traces the line"
+    if mode == BACKWARD:
+        return "stops in the backward pass of a compiled call, when the gradient of the line's result is there"
     if mode == RUN_TIME or not options.compile_time:
         return "stops in the code that Dynamo generated"
     return f"stops while Dynamo traces the line, {_IN_CACHED_CALLS[options.cached_calls]}"
@@ -84,7 +86,14 @@ _IN_CACHED_CALLS = {
 
 
 def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:
-    allowed = {COMPILE_TIME: options.compile_time, RUN_TIME: options.run_time, EAGER: options.eager}
+    if mode == BACKWARD and options.real_values == "off":
+        return "gradients are real values, which are turned off (realValues)"
+    allowed = {
+        BACKWARD: options.compile_time,
+        COMPILE_TIME: options.compile_time,
+        RUN_TIME: options.run_time,
+        EAGER: options.eager,
+    }
     if mode in allowed and not allowed[mode]:
         if mode == "eager":
             return "this session does not debug ordinary Python (eager is false)"

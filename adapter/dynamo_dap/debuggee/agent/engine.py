@@ -282,6 +282,31 @@ class CachedCalls(Protocol):
         """
 
 
+class BackwardCalls(Protocol):
+    """What stops in the backward passes of compiled calls, if anything does."""
+
+    def are_wanted(self) -> bool:
+        """Whether any may have to stop. Asked whenever something is armed; any thread."""
+
+    def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
+        """Whether something is armed in the backward pass of a call that runs these lines, by file."""
+
+    def release(self) -> None:
+        """None need stop any more. Any thread."""
+
+    def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
+        """Note what a call is given, before it begins. On the thread that makes the call.
+
+        ``known`` is what was returned for an earlier call of the same cache entry. None when it cannot be stopped in.
+        """
+
+    def computed(self, frame: types.FrameType, outputs: object) -> None:
+        """The compiled graph has returned ``outputs`` in the call that began in ``frame``."""
+
+    def ended(self, frame: types.FrameType) -> None:
+        """The call has returned or raised."""
+
+
 class Host(Protocol):
     """The agent, as engines see it."""
 

@@ -88,7 +88,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         agent.add_recorder(make_recorder(tell_change, lambda: agent.options.record, agent.print, agent.running_clock))
         compile_time = CompileTimeEngine(agent)
         agent.add_engine(compile_time)
-        agent.add_engine(RunTimeEngine(agent, crash_folder, compile_time.cached_calls))
+        agent.add_engine(RunTimeEngine(agent, crash_folder, compile_time.cached_calls, compile_time.backward_passes))
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("hooking into Dynamo")
         agent.print(f"dynamo-dap: cannot debug this torch: {type(error).__name__}: {error}\n", "important")

@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
+from dynamo_dap.debuggee.compile_time.backward_passes import BackwardPasses
 from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls, applies_here
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.compile_stops import CompileStops
@@ -62,6 +63,7 @@ class CompileTimeEngine:
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
         self._data_watch = DataWatch()
         self.cached_calls = ReplayedCalls(host)
+        self.backward_passes = BackwardPasses(host, self._codes.address_of)
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
 
@@ -76,6 +78,7 @@ class CompileTimeEngine:
             host.steps.any_step or host.steps.any_pause_request or bool(host.breakpoints.functions)
         )
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
+        lines = lines or self.backward_passes.are_wanted()
         watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
         self._hooks.want(lines=lines, instructions=wanted and (host.steps.any_step or watched))
         self._compile_stops.arm()
@@ -92,20 +95,26 @@ class CompileTimeEngine:
         try:
             progress = self._progress_of(frame)
             progress.position += 1
-            line = frame.line
-            self.cached_calls.came_to(frame.path, line)
-            lines = self._host.breakpoints.lines_in(frame.path)
-            if self._watches_every_line or (lines is not None and line in lines):
-                self._visit(frame, progress, () if lines is None else lines.get(line, ()))
+            if self.backward_passes.is_tracing:
+                self.backward_passes.came_to(self._point(frame, progress))
+            else:
+                self._on_line(frame, progress)
         except Exception:  # noqa: BLE001  (an exception of ours must never become one of the trace)
             self._tell_failure()
-        if self.cached_calls.is_over():
+        if self.cached_calls.is_over() or self.backward_passes.is_over():
             frame.end_trace()
+
+    def _on_line(self, frame: TracedFrame, progress: TraceProgress) -> None:
+        line = frame.line
+        self.cached_calls.came_to(frame.path, line)
+        lines = self._host.breakpoints.lines_in(frame.path)
+        if self._watches_every_line or (lines is not None and line in lines):
+            self._visit(frame, progress, () if lines is None else lines.get(line, ()))
 
     def _on_instruction(self, frame: TracedFrame) -> None:
         """Instructions without a line are seen only here; they matter to steps by instruction alone."""
         index = frame.next_index
-        if index is None:
+        if index is None or self.backward_passes.is_tracing:
             return
         if (watched := self._host.breakpoints.data) and not self._host.is_holding:
             self._watch(frame, watched)

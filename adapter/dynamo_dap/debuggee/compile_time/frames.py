@@ -6,8 +6,9 @@ Made on the held tracing thread; they die with the pause.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
@@ -86,7 +87,7 @@ class TracedFunction(Frame):
 
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""
-        return bool(evaluate_to_python(self._frame, expression))
+        return bool(evaluate_to_python(self._frame, expression, dict(self._scratch)))
 
     def watched(self, name: str) -> WatchedVariable | None:
         """Return what a data breakpoint on a local variable is about."""
@@ -98,14 +99,18 @@ class TracedFunction(Frame):
 
 
 def frames_of(
-    frame: TracedFrame, top: types.FrameType, address_of: Callable[[TracedFrame, int], int], host: Host
+    frame: TracedFrame,
+    top: types.FrameType,
+    address_of: Callable[[TracedFrame, int], int],
+    host: Host,
+    names: Mapping[str, object] = MappingProxyType({}),
 ) -> list[Frame]:
     """Return the whole stack of a thread that traces.
 
     ``top`` is the Python frame that the hook runs in; ``address_of`` gives the address of a frame's instruction;
-    ``host`` presents the Python frames that called into Dynamo.
+    ``host`` presents the Python frames that called into Dynamo; ``names`` can be used in expressions.
     """
-    scratch: dict[str, object] = {}
+    scratch = dict(names)
     traced = [TracedFunction(each, address_of(each, each.index), scratch, host) for each in frame.running(top)]
     return [*traced, *host.python_stack(frame_below_trace(top))]
 

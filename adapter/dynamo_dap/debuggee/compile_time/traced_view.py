@@ -7,6 +7,7 @@ here realizes a lazy tracker, adds a guard or a node.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from dynamo_dap.debuggee.compile_time.stand_ins import form_behind, is_stand_in
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.graph import user_place
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor, is_tensor, kind_of
@@ -79,9 +81,7 @@ class TracedView(View):
         place = created_at(tracker) if at is None else at[0]
         facts = _facts(tracker, None if place is None or place.path.startswith("<") else place)
         if isinstance(form, TensorForm | NumberForm):
-            return (
-                facts if node is None else [lazy_variable("value", lambda: self._real_value(node)), _node(node), *facts]
-            )
+            return facts if node is None else [*self._values_of(node), _node(node), *facts]
         source, summary = source_name(source_of(tracker)), type(tracker).__name__
         if source is not None:
             summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
@@ -93,12 +93,21 @@ class TracedView(View):
         except (NoRealValue, FeatureMissing) as problem:
             raise EvaluationError(f"not available: {problem}") from None
 
-    def _real_value(self, node: Any) -> Value:
-        """Return what the node gives in this call, as values of ordinary Python are shown."""
-        try:
-            return View().value(self.frame.real_value(node))
-        except (NoRealValue, FeatureMissing) as problem:
-            return Value(f"not available: {problem}")
+    def _values_of(self, node: Any) -> list[Variable]:
+        """Return what the node gives in this call, and in a backward pass its gradient, each computed when opened."""
+        call = retraced_call()
+        values = [lazy_variable("value", lambda: _real(lambda: self.frame.real_value(node)))]
+        if call is not None and call.in_backward is not None:
+            values.append(lazy_variable("grad", lambda: _real(lambda: self.frame.gradient(node))))
+        return values
+
+
+def _real(value: Callable[[], object]) -> Value:
+    """Return a real value as values of ordinary Python are shown."""
+    try:
+        return View().value(value())
+    except (NoRealValue, FeatureMissing) as problem:
+        return Value(f"not available: {problem}")
 
 
 _SCALARS = (int, float, bool, str, complex, bytes, type(None))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 import types
 
-from dynamo_dap.debuggee.agent.engine import CachedCalls, Host
+from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, Host
 from dynamo_dap.debuggee.run_time.frame_memory import captured_cells
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecorder, lines_of
-from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of
+from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, value_stack
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
 
 
@@ -74,11 +74,17 @@ class CallEntries:
         original = generated.original
         self._thread.number = None if original is None else self._count(generated, original)
 
+    @property
+    def number(self) -> int | None:
+        """Which call of its function is about to begin on this thread; 0 for one that was compiled for it."""
+        number: int | None = getattr(self._thread, "number", None)
+        return number
+
     def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:
         """Have the call stopped that begins to run ``generated`` in ``frame``, if the cache serves it."""
         cached_calls = self._cached_calls
         original = generated.original
-        number: int | None = getattr(self._thread, "number", None)
+        number = self.number
         if cached_calls is None or not cached_calls.are_traced() or original is None:
             return
         if number == 0 or generated.cannot_be_stopped:
@@ -86,16 +92,7 @@ class CallEntries:
         step = self._host.steps.current()
         if not (self.may_stop(generated) or (step is not None and cached_calls.wants_step(step))):
             return
-        call = CachedCall(
-            code=original,
-            frame=frame,
-            arguments=dict(frame.f_locals),
-            closure=captured_cells(frame),
-            compile_id=generated.compile_id or "?",
-            backend=getattr(cache_entry_of(generated.code), "backend", None),
-            number=number,
-        )
-        facts = cached_calls.stop_in(call, generated.facts)
+        facts = cached_calls.stop_in(_call(generated, original, frame, number), generated.facts)
         if facts is None:
             generated.cannot_be_stopped = True
         elif facts is not generated.facts:
@@ -111,3 +108,76 @@ class CallEntries:
         elif key in self._counts:
             self._counts[key] += 1
         return 0 if compiled else self._counts.get(key)
+
+
+def _call(generated: GeneratedCode, original: types.CodeType, frame: types.FrameType, number: int | None) -> CachedCall:
+    return CachedCall(
+        code=original,
+        frame=frame,
+        arguments=dict(frame.f_locals),
+        closure=captured_cells(frame),
+        compile_id=generated.compile_id or "?",
+        backend=getattr(cache_entry_of(generated.code), "backend", None),
+        number=number,
+    )
+
+
+class GradientEntries:
+    """Reports calls whose backward pass may stop, compiled just now or not, and what their graphs return."""
+
+    def __init__(self, host: Host, backward: BackwardCalls | None) -> None:
+        """``backward`` stops, if anything does."""
+        self._host = host
+        self._backward = backward
+        self._are_wanted = False
+
+    def arm(self) -> bool:
+        """Take note of what is armed now; return whether the backward pass of any call may have to stop. Any thread."""
+        wanted = self._backward is not None and self._backward.are_wanted()
+        if self._are_wanted and not wanted and self._backward is not None:
+            self._backward.release()
+        self._are_wanted = wanted
+        return wanted
+
+    def close(self) -> None:
+        """Forget all calls: the client is gone. Any thread."""
+        self._are_wanted = False
+        if self._backward is not None:
+            self._backward.release()
+
+    def may_stop(self, generated: GeneratedCode) -> bool:
+        """Whether backward passes of calls that run ``generated`` may have to stop."""
+        if not self._are_wanted or self._backward is None or generated.cannot_be_kept:
+            return False
+        version = self._host.breakpoints.version
+        if generated.keeping_decided_at != version:
+            generated.keeping_decided_at = version
+            known, record = generated.backward_facts, generated.record
+            lines = known.lines if known is not None else None if record is None else record.lines
+            # What was compiled before the session may have inlined anything: its first call tells.
+            generated.keeps_inputs = lines is None or self._backward.may_stop(lines)
+        return generated.keeps_inputs
+
+    def begins(self, generated: GeneratedCode, frame: types.FrameType, number: int | None) -> None:
+        """The call begins that runs ``generated`` in ``frame``."""
+        original = generated.original
+        if self._backward is None or original is None or not self.may_stop(generated):
+            return
+        known = generated.backward_facts
+        facts = self._backward.begins(_call(generated, original, frame, number), known)
+        generated.cannot_be_kept = known is not None and facts is None
+        if facts is not known:
+            generated.backward_facts = facts
+            generated.keeping_decided_at = -1
+
+    def came_to(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
+        """An instruction is next."""
+        if self._backward is not None and self.may_stop(generated) and offset in generated.after_graph:
+            index = generated.table.index_of_start[offset]
+            slots = value_stack(frame, generated.depths.before(index) or 0)
+            self._backward.computed(frame, slots[-1] if slots else None)
+
+    def ended(self, frame: types.FrameType) -> None:
+        """A call that runs generated code has returned or raised."""
+        if self._are_wanted and self._backward is not None:
+            self._backward.ended(frame)

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
-from dynamo_dap.debuggee.agent.engine import CachedCalls, Host, RequestError
+from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, Host, RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.code_analysis.patching import PatchRefused
 from dynamo_dap.debuggee.run_time.breakpoints import InstructionBreakpoints, Plans, RunTimeLines
-from dynamo_dap.debuggee.run_time.cached_calls import CallEntries
+from dynamo_dap.debuggee.run_time.cached_calls import CallEntries, GradientEntries
 from dynamo_dap.debuggee.run_time.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.run_time.disassembly import disassemble
 from dynamo_dap.debuggee.run_time.evaluation import ConditionFilter
@@ -72,10 +72,16 @@ class _Wants:
     breakpoints: bool = False
     cached_calls: bool = False
     """Whether calls that the cache serves may have to stop before their code runs."""
+    gradients: bool = False
+    """Whether the backward passes of calls may have to stop."""
+
+    @property
+    def calls(self) -> bool:
+        return self.cached_calls or self.gradients
 
     @property
     def notification(self) -> bool:
-        return self.everything or self.breakpoints or self.cached_calls
+        return self.everything or self.breakpoints or self.calls
 
 
 class RunTimeEngine:
@@ -83,14 +89,21 @@ class RunTimeEngine:
 
     name = RUN_TIME
 
-    def __init__(self, host: Host, crash_folder: str | None = None, cached_calls: CachedCalls | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        crash_folder: str | None = None,
+        cached_calls: CachedCalls | None = None,
+        backward: BackwardCalls | None = None,
+    ) -> None:
         """``host`` is the agent; ``crash_folder`` is where to note what is executed, None if nobody reads it.
 
-        ``cached_calls`` is asked before the code of a cached call runs.
+        ``cached_calls`` is asked before the code of a cached call runs, ``backward`` is told of calls it may stop in.
         """
         self._host = host
         self._recorder = CompileRecorder(log_exception)
         self._calls = CallEntries(host, cached_calls, self._recorder)
+        self._gradients = GradientEntries(host, backward)
         self._form: str | None = None
         self.codes = GeneratedCodes(self._recorder, lambda: self._form or host.options.listing)
         self._events = _new_source(self, self.codes)
@@ -116,7 +129,7 @@ class RunTimeEngine:
         if MARKERS.problem is None:
             self._marker_hook.install()
         self._wants = wants = self._what_is_wanted()
-        if self._host.options.run_time or wants.cached_calls:
+        if self._host.options.run_time or wants.calls:
             self._recorder.install()
         if wants.notification:
             if not self._notifier.is_installed:
@@ -135,15 +148,15 @@ class RunTimeEngine:
 
     def _what_is_wanted(self) -> _Wants:
         host = self._host
-        cached_calls = self._calls.arm()
+        cached_calls, gradients = self._calls.arm(), self._gradients.arm()
         if not host.options.run_time:
-            return _Wants(cached_calls=cached_calls)
+            return _Wants(cached_calls=cached_calls, gradients=gradients)
         raises = GENERATED_CODE in host.breakpoints.exception_filters
         entries = host.options.stop_on_generated_code
         stepping = host.steps.any_step or host.steps.any_pause_request
         everything = raises or entries or stepping or host.options.trace_instructions
         breakpoints = bool(self._instruction_breakpoints) or host.breakpoints.any_line(RUN_TIME)
-        return _Wants(everything, entries, raises, breakpoints, cached_calls)
+        return _Wants(everything, entries, raises, breakpoints, cached_calls, gradients)
 
     def _watch_again(self, wants: _Wants) -> None:
         """Breakpoints may have come to, or gone from, code that was watched or is running."""
@@ -157,7 +170,7 @@ class RunTimeEngine:
 
     def _is_wanted(self, generated: GeneratedCode, wants: _Wants) -> bool:
         """Bring the stops of ``generated`` up to date, and return whether its events are needed."""
-        may_stop = self._calls.may_stop(generated)
+        may_stop = self._calls.may_stop(generated) | self._gradients.may_stop(generated)
         if wants.breakpoints:
             any_mode = not wants.cached_calls or generated.cannot_be_stopped
             generated.stops = self._plans.of(generated, any_mode=any_mode).stops
@@ -179,6 +192,7 @@ class RunTimeEngine:
         take_all_back(self.codes)
         self._wants = _Wants()
         self._calls.close()
+        self._gradients.close()
         if NOTIFICATION.problem is not None:
             return
         self._notifier.remove()
@@ -219,8 +233,11 @@ class RunTimeEngine:
     def on_instruction(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
         """See ``events.Sink``."""
         wants = self._wants
-        if offset == generated.entry_offset and (wants.cached_calls or wants.everything) and not self._host.is_holding:
+        if offset == generated.entry_offset and (wants.calls or wants.everything) and not self._host.is_holding:
             self._calls.begins(generated, frame)
+            self._gradients.begins(generated, frame, self._calls.number)
+        elif wants.gradients:
+            self._gradients.came_to(generated, frame, offset)
         stops: Sequence[LineBreakpoint] | None = generated.stops.get(offset)
         if not wants.everything:
             # What a program pays for a breakpoint at each instruction of the code that it is in.
@@ -284,6 +301,7 @@ class RunTimeEngine:
             step.origin.returned = returned
         if self._wants.raises:
             self._raised.frame_ended(frame)
+        self._gradients.ended(frame)
         self._crash.frame_ended(frame, self.codes)
 
     def on_raise(self, generated: GeneratedCode, frame: types.FrameType, offset: int, exception: BaseException) -> None:

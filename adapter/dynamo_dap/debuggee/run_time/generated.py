@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
 from dynamo_dap.debuggee.code_analysis.line_table import prologue_end, qualified_name
 from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
 from dynamo_dap.debuggee.run_time.listing import Explanation, Listing
+from dynamo_dap.debuggee.run_time.purpose import Kind
 from dynamo_dap.debuggee.run_time.statements import StatementListing
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, CompileRecorder, lines_computed
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
@@ -88,6 +89,14 @@ class GeneratedCode:
         """Whether a call may have to stop before this runs (``agent.engine.CachedCalls``)."""
         self.decided_at = -1
         """The version of the breakpoints for which ``may_stop`` holds."""
+        self.backward_facts: CallFacts | None = None
+        """What holds for the backward passes of all calls that run this; None while it is not known."""
+        self.keeps_inputs = False
+        """Whether the backward pass of a call may have to stop (``agent.engine.BackwardCalls``)."""
+        self.keeping_decided_at = -1
+        """The version of the breakpoints for which ``keeps_inputs`` holds."""
+        self.cannot_be_kept = False
+        """Whether the inputs of a call were to be kept, and could not."""
         self.cannot_be_stopped = False
         """Whether a call was to stop before this ran, and could not."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
@@ -156,6 +165,12 @@ class GeneratedCode:
     def entry_offset(self) -> int:
         """The offset of the instruction ``entry``."""
         return self.table[self.entry].start
+
+    @cached_property
+    def after_graph(self) -> frozenset[int]:
+        """The offsets of the instructions before which the compiled graph has just returned."""
+        calls = [group.purpose.anchor for group in self.listing.groups_of(Kind.GRAPH)]
+        return frozenset(self.table[index + 1].start for index in calls)
 
     @cached_property
     def depths(self) -> StackDepths:

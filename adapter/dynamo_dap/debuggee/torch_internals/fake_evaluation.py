@@ -132,12 +132,17 @@ def flattened(value: Any) -> Iterator[Any]:
 @contextlib.contextmanager
 def preserved_global_state() -> Iterator[None]:
     """Put back random states and torch's global switches, whatever the code inside did to them."""
-    restore = [*random_states(), *_switches()]
+    restore = global_state()
     try:
         yield
     finally:
         for put_back in restore:
             put_back()
+
+
+def global_state() -> list[Callable[[], None]]:
+    """Return what puts back the present random states and global switches."""
+    return [*random_states(), *_switches()]
 
 
 def random_states() -> list[Callable[[], None]]:

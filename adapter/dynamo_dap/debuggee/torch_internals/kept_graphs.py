@@ -32,6 +32,8 @@ class KeptGraph:
         self._copies: dict[Any, Any] = {}
         """The copy of each node of the trace; empty when that is over."""
         self.nodes: list[Any] = []
+        self.outputs: list[Any] = []
+        """What the finished graph returns: nodes, or constants; see ``finish``."""
         self.wanted: set[Any] = set()
         """Nodes whose values are asked for in later calls."""
         self.sources: dict[Any, types.CodeType | None] = {}
@@ -57,6 +59,24 @@ class KeptGraph:
             elif each.op in ("get_attr", "call_module"):
                 self.attributes[each.target] = _kept(attribute_of_graph(output, each.target))
         return len(self.nodes)
+
+    def finish(self, output: Any, finished: Any) -> None:
+        """Copy all of ``output``'s graph, which a backend was given as ``finished`` (``torch.fx.Graph``)."""
+        self.take(output)
+        (returned,) = next(node for node in finished.nodes if node.op == "output").args
+        self.outputs = [self._copies.get(each, each) for each in returned]
+
+    def attribute(self, target: str) -> Any:
+        """Return a subgraph, or what belongs to the program.
+
+        Raises:
+            NoRealValue: it is gone.
+        """
+        found = self.attributes[target]
+        found = found() if isinstance(found, ref) else found
+        if found is None:
+            raise NoRealValue(f"'{target}' of the graph is gone")
+        return found
 
     def wanted_copy(self, node: Any) -> Any:
         """Return the copy of the trace's ``node``, whose value later calls ask for.
@@ -150,8 +170,4 @@ class KeptGraphInCall:
 
     def attribute(self, target: str) -> Any:
         """Return a subgraph, or what belongs to the program."""
-        found = self._graph.attributes[target]
-        found = found() if isinstance(found, ref) else found
-        if found is None:
-            raise NoRealValue(f"'{target}' of the graph is gone")
-        return found
+        return self._graph.attribute(target)

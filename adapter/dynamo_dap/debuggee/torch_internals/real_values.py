@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.torch_internals.graph_runs import (
     NoRealValue,
     Wanted,
 )
+from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.translator import with_callers
 from dynamo_dap.debuggee.torch_internals.variable_trackers import mutation_state
 
@@ -120,6 +121,9 @@ class _TracedGraph:
         tracer, values = self._tracer(), self._values()
         if tracer is not None and values is not None and getattr(tracer, "parent", None) is not None:
             return values.value_of(_operand(tracer, node), values.reachable)
+        call = retraced_call()
+        if call is not None and call.in_backward is not None:
+            return call.in_backward.input_of(node.name)
         try:
             return node.meta["grapharg"].example
         except (AttributeError, AssertionError, KeyError):

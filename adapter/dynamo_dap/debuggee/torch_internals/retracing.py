@@ -18,9 +18,9 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_internals.dynamo_names import is_dynamos_global
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state
@@ -62,13 +62,39 @@ _OWN_COMPILES = itertools.count(1_000_000)
 """Numbers of our own compiles of a frame: torch writes them into names, which must not be those of real compiles."""
 
 
+class FrameOfCall(Protocol):
+    """What is needed of the frame of a call; a call that is over has none any more."""
+
+    @property
+    def f_globals(self) -> dict[str, Any]:
+        """The globals of its module."""
+
+    @property
+    def f_builtins(self) -> dict[str, Any]:
+        """Its builtins."""
+
+    @property
+    def f_back(self) -> types.FrameType | None:
+        """Who called it, or looks at it."""
+
+
+class ValuesInBackward(Protocol):
+    """What is known of a call when the gradients of its outputs are there, by the names of its graph's nodes."""
+
+    def input_of(self, name: str) -> object:
+        """Return what the call gave to a placeholder. Raises ``NoRealValue``."""
+
+    def gradient_of(self, name: str) -> object:
+        """Return a tensor, or None where the outputs do not depend on the node. Raises ``NoRealValue``."""
+
+
 @dataclass(frozen=True, eq=False)
 class CachedCall:
     """A call that a cache entry serves, about to begin."""
 
     code: types.CodeType
     """What was compiled: the user's function, or a resume function as Dynamo wrote it."""
-    frame: types.FrameType
+    frame: FrameOfCall
     """Runs the code that Dynamo generated; its first instruction is next."""
     arguments: Mapping[str, object]
     """The locals of ``frame``, captured variables included."""
@@ -78,6 +104,8 @@ class CachedCall:
     """As the cache entry has it; for its name."""
     number: int | None
     """Which call of the function it is, counted from 1; None when calls were not counted from the first on."""
+    in_backward: ValuesInBackward | None = None
+    """The call itself is over, and looked at in the program's backward pass."""
 
 
 _thread = threading.local()
@@ -98,10 +126,10 @@ class TraceIsOver(BaseException):
         self.output = output
 
 
-def trace_again(call: CachedCall) -> None:
+def trace_again(call: CachedCall, on_graph: Callable[[Any], None] = lambda graph: None) -> None:
     """Trace ``call`` from its arguments. Whoever hooks Dynamo's interpreter sees the trace as any other.
 
-    It may be ended early: see ``TraceIsOver``.
+    It may be ended early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``.
 
     Raises:
         FeatureMissing: this torch lacks what it takes.
@@ -117,7 +145,7 @@ def trace_again(call: CachedCall) -> None:
                 {name: value for name, value in call.arguments.items() if name in names},
                 call.frame.f_builtins,
                 call.closure,
-                _ThrownAway(call.backend),
+                _ThrownAway(call.backend, on_graph),
                 one_graph=False,
                 restart_reasons=set(),
                 frame_state={},
@@ -156,10 +184,12 @@ def _let_go(output: Any) -> None:
 class _ThrownAway:
     """The backend of such a trace: does nothing with a graph."""
 
-    def __init__(self, backend: Any) -> None:
+    def __init__(self, backend: Any, on_graph: Callable[[Any], None]) -> None:
         self._torchdynamo_orig_backend = backend
+        self._on_graph = on_graph
 
     def __call__(self, graph: Any, inputs: Any) -> Any:
+        self._on_graph(graph.graph)
         return graph.forward
 
 

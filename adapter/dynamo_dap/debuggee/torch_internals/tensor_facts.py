@@ -96,6 +96,11 @@ def is_tensor(value: object) -> bool:
     return any(kind.__name__ == "Tensor" and kind.__module__ == "torch" for kind in kinds)
 
 
+def is_gradient_recorded() -> bool:
+    """Whether autograd records what is computed now."""
+    return bool(sys.modules["torch"].is_grad_enabled())
+
+
 def is_fake_tensor(value: object) -> bool:
     """Whether ``value`` is a FakeTensor, told by its class: a tensor subclass may redefine what an instance is."""
     fake: Any = sys.modules.get("torch._subclasses.fake_tensor")

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, NoReturn
 from dynamo_dap.debuggee.torch_internals import compilation, graph, guards
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import evaluating
 from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_internals.real_values import reachable_nodes, real_values_of
-from dynamo_dap.debuggee.torch_internals.retracing import TraceIsOver
+from dynamo_dap.debuggee.torch_internals.retracing import TraceIsOver, retraced_call
 from dynamo_dap.debuggee.torch_internals.trace_state import TraceState, Undo
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm, Unrealized
 from dynamo_dap.debuggee.torch_internals.trackers.readers import form_of
@@ -406,6 +407,33 @@ class TracedFrame:
             FeatureMissing: this version of torch lacks what it takes.
         """
         return real_values_of(self.translator.output).value_of(node, lambda: reachable_nodes(self.translator))
+
+    def gradient(self, node: Any) -> object:
+        """Return the gradient of a node in the backward pass in which the call is looked at; None when it gets none.
+
+        Raises:
+            NoRealValue: there is none; the text says why.
+        """
+        call = retraced_call()
+        if call is None or call.in_backward is None or node.graph is not self.translator.output.root_tracer.graph:
+            raise NoRealValue("it is computed in the body of a higher-order operator")
+        return call.in_backward.gradient_of(node.name)
+
+    @property
+    def last_operation(self) -> str:
+        """The name of the node that was added last to the outermost graph; empty when there is none."""
+        for node in reversed(self.translator.output.root_tracer.graph.nodes):
+            return "" if node.op == "placeholder" else str(node.name)
+        return ""
+
+    def operations_since(self, name: str) -> list[str]:
+        """Return the names of the nodes behind ``name`` in the outermost graph, or of all if it is gone."""
+        found: list[str] = []
+        for node in reversed(self.translator.output.root_tracer.graph.nodes):
+            if node.op == "placeholder" or node.name == name:
+                break
+            found.append(node.name)
+        return found[::-1]
 
     def keep_graph(self, graph: KeptGraph) -> int:
         """Copy what this trace has put into its outermost graph to ``graph``; return how many nodes that has then."""

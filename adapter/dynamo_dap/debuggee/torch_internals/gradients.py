@@ -1,0 +1,367 @@
+"""Gradients of everything that a graph of Dynamo's computes, from the gradients that its outputs really get.
+
+``ArrivingGradients`` hears of them in the program's backward pass. The hooks are on the nodes of the program's autograd
+graph and change nothing: what the program sees of its tensors is as before. ``GradientRun`` then runs the graph of the
+call once more with autograd on, on detached copies of its inputs and with its random numbers, and differentiates it
+from the outputs. Thread of the program that runs the hook: for tensors on the CPU the one that called ``backward()``,
+else a thread of autograd's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.graph import target_name
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue, apart_from_the_program
+from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
+
+_EDGE = "torch.autograd.graph:get_gradient_edge"
+_TASK = "torch._C:_current_graph_task_id"
+_ENGINE = "torch.autograd:Variable._execution_engine.queue_callback"
+_MAP = "torch.fx.node:map_arg"
+
+GRADIENTS = Feature("gradients of what a compiled call computes", _EDGE, _TASK, _ENGINE, _MAP)
+
+Gradients = Sequence[Any]
+"""By output of a graph; None where none arrived."""
+
+
+class ArrivingGradients:
+    """The gradients of a call's outputs, reported once in each backward pass that comes to the call."""
+
+    def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[Gradients], None]) -> None:
+        """``report`` is called before the backward pass goes on into the call; what it raises is its own affair.
+
+        It lives as long as the program's autograd graph, of which it must not hold any node itself.
+        """
+        self._report = report
+        ends = [node for each in inputs if (node := getattr(each, "grad_fn", None)) is not None]
+        found = _Places(outputs, ends)
+        self._places = found.places
+        self._last = found.last
+        self.included = found.included
+        """For each output, those whose gradients are part of its own gradient already: see ``GradientRun``."""
+        self._arrived: dict[int, dict[int, tuple[Any, ...]]] = {}
+        self._handles = [
+            node.register_prehook(functools.partial(self._on_gradients, at)) for at, node in enumerate(found.nodes)
+        ]
+
+    @property
+    def are_expected(self) -> bool:
+        """Whether any output can get a gradient."""
+        return bool(self._handles)
+
+    def close(self) -> None:
+        """Hear of no more."""
+        while self._handles:
+            self._handles.pop().remove()
+        self._arrived.clear()
+
+    def _on_gradients(self, at: int, gradients: tuple[Any, ...]) -> None:
+        task = GRADIENTS.resolve(_TASK)()
+        if task not in self._arrived:
+            self._arrived[task] = {}
+            if self._last != at:  # in case the pass does not come to the last one
+                GRADIENTS.resolve(_ENGINE)(functools.partial(self._finish, task))
+        self._arrived[task][at] = gradients
+        if self._last == at:
+            self._finish(task)
+
+    def _finish(self, task: int) -> None:
+        arrived = self._arrived.pop(task, None)
+        if arrived is not None:
+            self._report(
+                [
+                    None if place is None or place[0] not in arrived else arrived[place[0]][place[1]]
+                    for place in self._places
+                ]
+            )
+
+
+class _Places:
+    """Where tensors are in autograd's graph, and from which of them a backward pass comes to which others."""
+
+    def __init__(self, tensors: Sequence[Any], ends: Sequence[Any]) -> None:
+        """Nodes behind ``ends`` are not looked at."""
+        self.nodes: list[Any] = []
+        self.places: list[tuple[int, int] | None] = []
+        """For each tensor, its node among the distinct ones, and which output of that node it is."""
+        for each in tensors:
+            node = getattr(each, "grad_fn", None)
+            if node is not None and node not in self.nodes:
+                self.nodes.append(node)
+            self.places.append(None if node is None else (self.nodes.index(node), each.output_nr))
+        comes_to = self._comes_to(set(ends))
+        others = set(range(len(self.nodes)))
+        self.last = next(
+            (at for at in others if all(at in {node for node, _ in comes_to[each]} for each in others - {at})), None
+        )
+        """The node that comes last in every backward pass that comes to it; None when there is none."""
+        self.included = [
+            frozenset(
+                other
+                for other, where in enumerate(self.places)
+                if place is not None and where is not None and where[0] != place[0] and place in comes_to[where[0]]
+            )
+            for place in self.places
+        ]
+        """For each tensor, those from which a backward pass comes to it."""
+
+    def _comes_to(self, ends: set[Any]) -> list[set[tuple[int, int]]]:
+        if len(self.nodes) < 2:
+            return [set() for _ in self.nodes]
+        place = {node: at for at, node in enumerate(self.nodes)}
+        direct = [_next_of(node, place, ends) for node in self.nodes]
+        found: list[set[tuple[int, int]]] = []
+        for at in range(len(self.nodes)):
+            seen: set[tuple[int, int]] = set()
+            left = set(direct[at])
+            while left:
+                each = left.pop()
+                if each not in seen:
+                    seen.add(each)
+                    left |= direct[each[0]]
+            found.append(seen)
+        return found
+
+
+def _next_of(node: Any, place: Mapping[Any, int], ends: set[Any]) -> set[tuple[int, int]]:
+    """Return to which of the nodes in ``place``, and their outputs, a backward pass comes without passing another."""
+    found: set[tuple[int, int]] = set()
+    seen: set[Any] = set()
+    left = list(node.next_functions)
+    while left:
+        each, number = left.pop()
+        if each in place:
+            found.add((place[each], number))
+        elif each is not None and each not in seen and each not in ends:
+            seen.add(each)
+            left += each.next_functions
+    return found
+
+
+@dataclass
+class KeptInput:
+    """What a call gave to a placeholder of its graph."""
+
+    name: str
+    value: Any
+    """Of a tensor a detached one: with the program's memory, or a copy where the call writes to it."""
+    requires_grad: bool = False
+    version: int | None = None
+    """That of the program's tensor at the time; None where it does not matter any more."""
+
+    @classmethod
+    def of(cls, name: str, given: Any, *, is_written: bool) -> KeptInput:
+        """Keep ``given``, of which the call is about to write to if ``is_written``.
+
+        Raises:
+            NoRealValue: it is of a kind whose gradients are not known here.
+        """
+        torch: Any = sys.modules["torch"]
+        if not isinstance(given, torch.Tensor):
+            return cls(name, given)
+        if type(given) not in (torch.Tensor, torch.nn.Parameter):
+            raise NoRealValue(f"the input '{name}' is a {type(given).__name__}")
+        with torch._C.DisableTorchFunction():
+            detached = given.detach()
+            if is_written:
+                return cls(name, detached.clone(), given.requires_grad)
+            return cls(name, detached, given.requires_grad, None if given.is_inference() else given._version)
+
+    @property
+    def bytes(self) -> int:
+        """What keeping it costs: a parameter would be there all the same."""
+        is_tensor = isinstance(self.value, sys.modules["torch"].Tensor)
+        return self.value.untyped_storage().nbytes() if is_tensor else 0
+
+    def now(self) -> Any:
+        """Return it as it was at the call.
+
+        Raises:
+            NoRealValue: the program has changed it since.
+        """
+        if self.version is not None and self.value._version != self.version:
+            raise NoRealValue(f"the input '{self.name}' was changed in place after the call")
+        return self.value
+
+
+class GradientRun:
+    """A graph run once more, for the gradients of its nodes."""
+
+    def __init__(
+        self,
+        graph: KeptGraph,
+        inputs: Mapping[Any, KeptInput],
+        states: Sequence[Callable[[], None]],
+        arrived: Gradients,
+        included: Sequence[frozenset[int]],
+    ) -> None:
+        """Run it; ``states`` put back random numbers and switches as they were when the call began.
+
+        ``arrived`` are the gradients of the outputs. That of an output has those of the outputs that are ``included``
+        in it: the program's autograd graph leads from them to it. So it does within the graph if a backend gives the
+        graph's own operations to autograd, and for views if it does not.
+
+        Raises:
+            NoRealValue: it cannot be run so; the text says why.
+        """
+        self._found: dict[str, Any] = {}
+        self._edges: dict[str, Any] = {}
+        self._bytes: dict[str, int] = {}
+        self._states = states
+        with self._recording():
+            results = self._results(graph, inputs)
+            self._seed([results.get(each, each) for each in graph.outputs], arrived, included)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The nodes that have a gradient, or might."""
+        return frozenset(self._edges)
+
+    def gradient(self, name: str, limit: int) -> Any:
+        """Return the gradient of a node; None when the outputs do not depend on it.
+
+        All are computed at once unless they take more than ``limit`` bytes.
+
+        Raises:
+            NoRealValue: none can be computed; the text says why.
+        """
+        if name not in self._edges:
+            return None
+        if name not in self._found:
+            is_small = sum(self._bytes.values()) <= limit
+            self.compute([each for each in self._edges if each not in self._found] if is_small else [name])
+            if not is_small:
+                return self._found.pop(name)
+        return self._found[name]
+
+    def compute(self, names: Sequence[str]) -> None:
+        """Compute the gradients of some nodes.
+
+        Raises:
+            NoRealValue: it fails; the text says why.
+        """
+        wanted = [name for name in names if name in self._edges and name not in self._found]
+        if not wanted or not self._roots:
+            self._found.update(dict.fromkeys(wanted))
+            return
+        torch: Any = sys.modules["torch"]
+        with self._recording():
+            try:
+                found = torch.autograd.grad(
+                    self._roots,
+                    [self._edges[name] for name in wanted],
+                    self._gradients,
+                    retain_graph=True,
+                    allow_unused=True,
+                )
+            except Exception as problem:
+                raise NoRealValue(f"differentiating fails: {_first_line(problem)}") from problem
+        self._found.update(zip(wanted, found, strict=True))
+
+    @contextlib.contextmanager
+    def _recording(self) -> Iterator[None]:
+        torch: Any = sys.modules["torch"]
+        with apart_from_the_program():
+            for put_back in self._states:
+                put_back()
+            with torch.enable_grad():
+                yield
+
+    def _results(self, graph: KeptGraph, inputs: Mapping[Any, KeptInput]) -> dict[Any, Any]:
+        map_arg = GRADIENTS.resolve(_MAP)
+        results: dict[Any, Any] = {}
+        last_use = {operand: node for node in graph.nodes for operand in node.all_input_nodes}
+        for node in graph.nodes:
+            try:
+                result = results[node] = self._result(graph, inputs, node, map_arg, results)
+            except NoRealValue:
+                raise
+            except Exception as problem:
+                raise NoRealValue(f"{target_name(node)} fails: {_first_line(problem)}") from problem
+            self._note(node.name, result)
+            for operand in node.all_input_nodes:
+                if last_use[operand] is node and operand not in graph.outputs:
+                    results.pop(operand, None)
+        return results
+
+    def _result(self, graph: KeptGraph, inputs: Mapping[Any, KeptInput], node: Any, map_arg: Any, results: Any) -> Any:
+        if node.op == "placeholder":
+            return _given(inputs[node], is_written=node in graph.written)
+        if node.op == "get_attr":
+            return graph.attribute(node.target)
+        name = target_name(node)
+        refusal = next((why for part, why in _REFUSED.items() if part in name), None)
+        if node.op == "call_module" or refusal is not None:
+            raise NoRealValue(f"the call has {name}, {refusal or 'a module that Dynamo did not trace into'}")
+        if any(part in name for part in _LEFT_OUT):
+            return None
+        args = map_arg(node.args, results.__getitem__)
+        kwargs = map_arg(node.kwargs, results.__getitem__)
+        if node.op == "call_method":
+            return getattr(args[0], node.target)(*args[1:], **kwargs)
+        return node.target(*args, **kwargs)
+
+    def _note(self, name: str, result: Any) -> None:
+        torch: Any = sys.modules["torch"]
+        if isinstance(result, torch.Tensor) and result.requires_grad:
+            # Of this moment: what is written in place later has another edge.
+            self._edges[name] = result if result.grad_fn is None else GRADIENTS.resolve(_EDGE)(result)
+            self._bytes[name] = result.numel() * result.element_size()
+
+    def _seed(self, outputs: Sequence[Any], arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
+        """Say where differentiating begins, with which gradients."""
+        torch: Any = sys.modules["torch"]
+        self._roots: list[Any] = []
+        self._gradients: list[Any] = []
+        if len(outputs) != len(arrived):
+            raise NoRealValue(f"the call gave {len(arrived)} outputs, and its graph gives {len(outputs)}")
+        counted = [
+            isinstance(each, torch.Tensor) and each.grad_fn is not None and gradient is not None
+            for each, gradient in zip(outputs, arrived, strict=True)
+        ]
+        within = _Places([each if is_in else None for each, is_in in zip(outputs, counted, strict=True)], []).included
+        for at in (each for each, is_in in enumerate(counted) if is_in):
+            before = {each for each in included[at] if counted[each]}
+            if before - within[at] or (before and within[at] - before):
+                raise NoRealValue("its outputs are computed from each other, some by views")
+            if before:
+                outputs[at].register_hook(_always(arrived[at]))
+            self._roots.append(outputs[at])
+            self._gradients.append(arrived[at].detach())
+
+
+def _always(whole: Any) -> Callable[[Any], Any]:
+    """Return a hook that puts a gradient in place of the sum, which is part of it."""
+    return lambda _: whole
+
+
+_REFUSED = {
+    "register_hook": "a hook on a gradient, which is not run again",
+    "_c10d_functional": "a collective, which is not run again",
+    "c10d": "a collective, which is not run again",
+    "torch.distributed": "a collective, which is not run again",
+}
+_LEFT_OUT = ("record_function", "._print")
+
+
+def _given(kept: KeptInput, *, is_written: bool) -> Any:
+    torch: Any = sys.modules["torch"]
+    value = kept.now()
+    if not isinstance(value, torch.Tensor):
+        return value
+    if not kept.requires_grad:
+        return value.clone() if is_written else value.detach()
+    leaf = value.detach().requires_grad_()
+    return leaf.clone() if is_written else leaf
+
+
+def _first_line(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"

@@ -1,0 +1,128 @@
+"""Breakpoints of mode ``backward``: where the gradient of a line's result is there, and nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.client import Fixture, Session
+from tests.end_to_end.test_cached_calls import program_of, untouched
+
+TRAINING = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.drop = nn.Dropout(0.5)
+
+    def scaled(self, hidden, scale):
+        hidden = hidden * scale  # @scaled
+        return hidden.sigmoid()  # @squash
+
+    def forward(self, x, scale):
+        hidden = self.norm(self.linear(x))  # @first
+        hidden = self.scaled(self.drop(hidden), scale)  # @call
+        return hidden.sum()  # @sum
+
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
+step = torch.compile(net, backend="aot_eager")
+for number in range(5):
+    optimizer.zero_grad()
+    loss = step(torch.randn(8, 4), 2.0)
+    kept = loss._backward_hooks
+    (loss * (1.0 if number != 2 else 1000.0)).backward()  # @backward
+    optimizer.step()  # @step
+    print(number, loss.item(), kept, net.norm.running_mean.tolist(), net.linear.weight.grad.tolist())
+print(torch.rand(1).item(), torch._dynamo.utils.counters["stats"]["unique_graphs"], len(net.linear.weight.grad))
+print(sorted(name[:15] for name in globals()))
+"""
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Fixture:
+    return program_of(TRAINING, tmp_path)
+
+
+def eager_gradients(line: str) -> list[torch.Tensor]:
+    """Return the gradients of ``hidden`` in each step of the program without a compiler, after ``line``."""
+    kept: list[torch.Tensor] = []
+    text = TRAINING.replace(line, f"{line.partition('  #')[0]}; hidden.retain_grad(); keep(hidden)")
+    program: dict[str, Any] = {"keep": kept.append, "print": lambda *_: None}
+    exec(text.replace('torch.compile(net, backend="aot_eager")', "net"), program)
+    return [each.grad for each in kept if each.grad is not None]
+
+
+def shown(values: torch.Tensor) -> str:
+    return str(values.tolist())
+
+
+@pytest.mark.timeout(300)
+def test_a_training_loop_stops_where_a_gradient_is_large(session: Session, training: Fixture) -> None:
+    """On the third step: its values, gradients, steps in the order of the backward pass; the program is as without."""
+    with session.launching(training):
+        line, condition = training.line("scaled"), "__grad__.norm() > 500"
+        session.set_breakpoints(training, SourceBreakpoint(line=line, condition=condition, mode="backward"))
+    stop = session.wait_for_stop("breakpoint", at="scaled")
+    assert stop.description == "Backward pass of Net.forward [0/0]"
+    assert [frame.marker for frame in stop.user_frames] == ["scaled", "call", "backward"]
+    assert stop.frame_called("<module>").evaluate("number").text == "2"
+    scaled = eager_gradients("hidden = hidden * scale  # @scaled")
+    assert stop.frame.evaluate("__grad__.tolist()", "clipboard").text == shown(scaled[2])
+    assert stop.frame.evaluate("(__grad__ == 0).sum().item()").text == str(int((scaled[2] == 0).sum()))
+    hidden = stop.frame["Locals"]["hidden"]
+    assert hidden["value"]["value"].text == "Tensor f32[8, 4] cpu"
+    assert hidden["grad"]["grad"].text == "Tensor f32[8, 4] cpu"
+    assert hidden["grad"]["grad"]["NaNs"]["NaNs"].text == "0"
+    first = session.next(at="first")
+    assert [frame.marker for frame in first.user_frames] == ["first", "backward"]
+    normalized = eager_gradients("hidden = self.norm(self.linear(x))  # @first")
+    assert first.frame.evaluate("__grad__.tolist()", "clipboard").text == shown(normalized[2])
+    assert session.next(at="backward").frame.name == "<module>", "the backward pass is over"
+    session.next(at="step")
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == untouched(training)
+
+
+@pytest.mark.timeout(300)
+def test_steps_go_in_and_out(session: Session, training: Fixture) -> None:
+    with session.launching(training):
+        wanted = SourceBreakpoint(line=training.line("sum"), hit_condition="2", mode="backward")
+        session.set_breakpoints(training, wanted)
+    stop = session.wait_for_stop("breakpoint", at="sum")
+    assert stop.frame.evaluate("__grad__.item()").text == "1.0"
+    assert session.next(at="call").frame.name == "Net.forward"
+    assert session.step_in(at="squash").frame.name == "Net.scaled"
+    assert session.next(at="scaled").frame.name == "Net.scaled"
+    assert session.step_out(at="first").frame.name == "Net.forward"
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == untouched(training)
+
+
+@pytest.mark.timeout(300)
+def test_messages_and_expressions_with_other_names(session: Session, training: Fixture) -> None:
+    """A condition may use the line's own variables: it is evaluated there."""
+    with session.launching(training):
+        session.set_breakpoints(
+            training,
+            SourceBreakpoint(
+                line=training.line("squash"), log_message="zeros {(__grad__ == 0).sum().item()}", mode="backward"
+            ),
+            SourceBreakpoint(
+                line=training.line("call"),
+                condition="__grad__.shape == hidden.shape and hidden.isnan().any()",
+                mode="backward",
+            ),
+        )
+    assert session.wait_for_exit() == 0
+    assert session.output("console").splitlines()[-5:] == ["zeros 0"] * 5
+    assert session.output("stdout") == untouched(training)
