@@ -376,6 +376,7 @@ class ErrorId(IntEnum):
     NO_SUCH_COMPILE = 132
     NOTHING_COMPILED = 133
     PATCH_REFUSED = 134
+    NO_PAST = 135
     AGENT_INTERNAL = 199
 
     # Of the server; the agent uses those that fit.

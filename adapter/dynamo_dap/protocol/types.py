@@ -497,6 +497,19 @@ class ProgressUpdateEventBody(Struct, rename="camel", omit_defaults=True):
     percentage: float | None = None
 
 
+class RestartFrameArguments(Struct, rename="camel", omit_defaults=True):
+    """Arguments of DAP's ``restartFrame`` request."""
+
+    frame_id: int
+
+
+class ReverseContinueArguments(Struct, rename="camel", omit_defaults=True):
+    """Arguments of DAP's ``reverseContinue`` request."""
+
+    thread_id: int
+    single_thread: bool | None = None
+
+
 class RunInTerminalRequestArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of DAP's ``runInTerminal`` request."""
 
@@ -739,6 +752,14 @@ class StartDebuggingRequestArguments(Struct, rename="camel", omit_defaults=True)
 
     configuration: dict[str, Any]
     request: str
+
+
+class StepBackArguments(Struct, rename="camel", omit_defaults=True):
+    """Arguments of DAP's ``stepBack`` request."""
+
+    thread_id: int
+    single_thread: bool | None = None
+    granularity: str | None = None
 
 
 class StepInArguments(Struct, rename="camel", omit_defaults=True):

@@ -26,7 +26,8 @@ from dynamo_dap.server.ids import References
 _log = logging.getLogger(__name__)
 
 
-_RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
+_INTO_THE_PAST = frozenset({"restartFrame", "reverseContinue", "stepBack"})
+_RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto", "reverseContinue", "stepBack"})
 _OF_STOPPED_THREADS = _RESUMING | {"stackTrace"}
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
 _EVALUATING = frozenset({"completions", "evaluate", "setExpression", TENSOR})
@@ -83,6 +84,10 @@ class Router:
         if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
             self._answer_without_debugpy(request)
             return
+
+        if request.command in _INTO_THE_PAST and backend.name == DEBUGPY:
+            text = "only a trace can be gone back in: ordinary Python keeps nothing of its past"
+            raise RequestRefused(ErrorId.NO_PAST, text)
 
         if request.command == "dataBreakpointInfo" and backend.name == DEBUGPY:
             self._client.respond(request, _NOT_WATCHED)

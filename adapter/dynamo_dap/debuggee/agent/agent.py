@@ -185,7 +185,8 @@ class Agent:
         with self.holding():
             pause.serve(self._tell_unstuck)
         self._local.held_seconds = self._held_seconds + time.perf_counter() - began
-        self.eager_debugger.resume(pause.step)
+        goes_back = pause.step is not None and pause.step.kind.is_in_the_past
+        self.eager_debugger.resume(None if goes_back else pause.step)
         self.references.forget(pause)
         self.threads.drop_pause(pause)
         if pause.step is not None:
@@ -227,6 +228,11 @@ class Agent:
             return []
         with self.holding():
             return self._decider.should_stop(breakpoints, frame)
+
+    def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
+        """Whether the condition of ``breakpoint`` holds in ``frame``; see ``Host.condition_holds``."""
+        with self.holding():
+            return self._decider.condition_holds(breakpoint, frame)
 
     def passes(self, reached: Iterable[Reached]) -> bool:
         """Whether a call stops at none of the breakpoints that it comes to; see ``Host.passes``."""

@@ -62,7 +62,7 @@ class Decider:
     def _stops(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
         breakpoint.seen = True
         conditions = breakpoint.conditions
-        if conditions.condition is not None and not self._holds(breakpoint, conditions.condition, frame):
+        if not self.condition_holds(breakpoint, frame):
             return False
         breakpoint.hits += 1
         if conditions.hit_condition is not None and not conditions.hit_condition.is_met(breakpoint.hits):
@@ -72,6 +72,11 @@ class Decider:
         text = conditions.log_message.format(lambda expression: self._text_of(expression, breakpoint, frame))
         self._log(breakpoint, text)
         return False
+
+    def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
+        """Whether the condition holds in ``frame``, if there is one; one that fails is told, and holds."""
+        condition = breakpoint.conditions.condition
+        return condition is None or self._holds(breakpoint, condition, frame)
 
     def passes(self, reached: Iterable[Reached]) -> bool:
         """Whether a call that comes to ``reached``, in this order, stops at none of them.

@@ -336,6 +336,9 @@ class Host(Protocol):
         Returns the ids of those that stop, empty for none.
         """
 
+    def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
+        """Whether the condition of ``breakpoint`` holds in ``frame``, if it has one; nothing is counted or logged."""
+
     def passes(self, reached: Iterable[Reached]) -> bool:
         """Whether a call that comes to these breakpoints stops at none; then hits are counted and messages logged."""
 

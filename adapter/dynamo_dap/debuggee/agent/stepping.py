@@ -22,6 +22,15 @@ class StepKind(Enum):
     OVER = "next"
     IN = "stepIn"
     OUT = "stepOut"
+    BACK = "stepBack"
+    BACK_TO_BREAKPOINT = "reverseContinue"
+    RESTART_FRAME = "restartFrame"
+    TO_MOMENT = "dynamoGoTo"
+
+    @property
+    def is_in_the_past(self) -> bool:
+        """Whether it leads to what was before."""
+        return self not in (StepKind.OVER, StepKind.IN, StepKind.OUT)
 
 
 @dataclass(slots=True)
@@ -35,6 +44,9 @@ class Step:
     """Name of the engine whose frame was on top when the step began."""
     origin: Any = None
     """What that engine needs to know of where the step began; other engines leave it alone."""
+    target: int = 0
+    """Where a step into the past leads: for ``RESTART_FRAME`` how deep the function lies in the stack, for
+    ``TO_MOMENT`` the number of the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,8 @@ class Stop:
     exception: RaisedException | None = None
     origin: Any = None
     """Becomes ``Step.origin`` when a step begins from this stop."""
+    past: Any = None
+    """What the engine can tell of what was before; None where it cannot go back."""
 
 
 class Steps:

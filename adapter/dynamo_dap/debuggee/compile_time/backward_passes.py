@@ -305,7 +305,7 @@ class BackwardPasses:
             Stop(
                 engine=COMPILE_TIME,
                 reason=reason,
-                frames=lambda: frames_of(frame, top, self._address_of, self._host, names),
+                frames=lambda: frames_of(frame.running(top), top, self._address_of, self._host, names),
                 description=f"Backward pass of {name} [{moment.kept.call.compile_id}]",
                 text=f"Paused on {reason}: {moment.headline}",
                 hit_breakpoint_ids=list(hit),

@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.compile_time.frames import TracedFunction
 from dynamo_dap.debuggee.compile_time.later_calls import NotForetold, Visit, evaluating, reached_in
+from dynamo_dap.debuggee.compile_time.time_travel import TraceLogs
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import AS_PYTHON_CALLS, run_as_python
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
@@ -33,9 +34,10 @@ from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 class ReplayedCalls:
     """See ``agent.engine.CachedCalls``."""
 
-    def __init__(self, host: Host) -> None:
-        """``host`` is the agent."""
+    def __init__(self, host: Host, logs: TraceLogs) -> None:
+        """``host`` is the agent; ``logs`` has the log of the trace that runs."""
         self._host = host
+        self._logs = logs
         self._thread = threading.local()
         self._as_python: dict[int, types.CodeType] = {}
         """What runs uncompiled for now, by identity: code with some constants cannot be hashed."""
@@ -107,6 +109,7 @@ class ReplayedCalls:
             self._tell_failure(call, problem)
             return None
         finally:
+            self._logs.forget()
             self._thread.traced, self._thread.rest = outer
             if traced is not None:
                 traced.is_over()

@@ -50,18 +50,20 @@ class CodeFacts:
         """Whether a statement begins on ``line``; True when there is no source to decide by."""
         return self._statement_starts is None or line in self._statement_starts
 
-    def continues_statement(self, depth: int, index: int, line: int) -> bool:
+    def continues_statement(self, depth: int, index: int, line: int, depths: dict[int, int] | None = None) -> bool:
         """Whether the line at ``index`` is only returned to within a statement.
 
         So it is for a call after its arguments on lines of their own, and for the exit of a ``with``. Then more lies
-        on the value stack, ``depth`` values, than when the line began.
+        on the value stack, ``depth`` values, than when the line began. ``depths`` remembers that, by line: for what is
+        asked in the order in which the code runs, and apart from the trace that is running.
         """
+        known = self._depth_of_line if depths is None else depths
         if index == self._first_of_line.get(line):
-            self._depth_of_line[line] = depth
+            known[line] = depth
             return False
         if self._instructions[index].name in _LOOP_HEADS:
             return False
-        return depth > self._depth_of_line.get(line, depth)
+        return depth > known.get(line, depth)
 
 
 def _line_starts(instructions: Sequence[TracedInstruction]) -> list[int]:

@@ -7,11 +7,12 @@ breakpoints, steps or pause requests, no hook is installed.
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Sequence
 
-from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, LineBreakpoint
+from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception
@@ -33,7 +34,9 @@ from dynamo_dap.debuggee.compile_time.stepping import (
     TraceProgress,
     outcome,
 )
-from dynamo_dap.debuggee.compile_time.stop_texts import data_changed, explain, headline
+from dynamo_dap.debuggee.compile_time.stop_texts import data_changed, explain, headline, in_the_past
+from dynamo_dap.debuggee.compile_time.time_travel import Arrival, Past, TraceLogs
+from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_internals.graph_runs import Limits
 from dynamo_dap.debuggee.torch_internals.real_values import limit_real_values
@@ -55,6 +58,8 @@ class CompileTimeEngine:
         self._host = host
         self._hooks = TranslatorHooks(self._on_line_instruction, self._on_instruction)
         self._facts = CodeFactsCache()
+        self._logs = TraceLogs(self._facts)
+        self._ends = _EndsOfTraces(self._logs)
         self._codes = TracedCodes()
         self._traces = ProgressOfTraces()
         self._attempt: object = None
@@ -62,7 +67,7 @@ class CompileTimeEngine:
         self._watches_every_line = False
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
         self._data_watch = DataWatch()
-        self.cached_calls = ReplayedCalls(host)
+        self.cached_calls = ReplayedCalls(host, self._logs)
         self.backward_passes = BackwardPasses(host, self._codes.address_of)
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
@@ -81,12 +86,16 @@ class CompileTimeEngine:
         lines = lines or self.backward_passes.are_wanted()
         watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
         self._hooks.want(lines=lines, instructions=wanted and (host.steps.any_step or watched))
+        self._logs.want(lines)
+        HOOKS.want(self._ends, {CompileObserver.compile_ended} if lines else ())
         self._compile_stops.arm()
 
     def close(self) -> None:
         """Take the hooks out. Any thread."""
         self._watches_every_line = False
         self._hooks.want(lines=False, instructions=False)
+        self._logs.want(False)
+        HOOKS.want(self._ends, ())
         self._compile_stops.close()
 
     # -- hooks: the tracing thread ---------------------------------------------------------------------------------
@@ -106,6 +115,8 @@ class CompileTimeEngine:
 
     def _on_line(self, frame: TracedFrame, progress: TraceProgress) -> None:
         line = frame.line
+        if not self._host.is_holding:
+            self._logs.note(frame, progress, just_my_code=self._host.options.just_my_code)
         self.cached_calls.came_to(frame.path, line)
         lines = self._host.breakpoints.lines_in(frame.path)
         if self._watches_every_line or (lines is not None and line in lines):
@@ -126,7 +137,10 @@ class CompileTimeEngine:
         # As ``step`` would do next; the frame stands at the instruction, for whoever looks.
         frame.next_index = index + 1
         try:
-            self._visit(frame, self._progress_of(frame), ())
+            progress = self._progress_of(frame)
+            if not self._host.is_holding:
+                self._logs.note(frame, progress, just_my_code=self._host.options.just_my_code, is_line=False)
+            self._visit(frame, progress, ())
         except Exception:  # noqa: BLE001  (as above)
             self._tell_failure()
         finally:
@@ -178,6 +192,7 @@ class CompileTimeEngine:
             facts=facts,
             progress=progress,
             begins_line=begins_line and not frame.is_in_resume_prologue,
+            continues_statement=facts.continues_statement(frame.depth, index, frame.line),
             chain=lambda: frame.running(sys._getframe()),
             is_user_code=is_wanted and not stands_in_for_builtin(filename),
         )
@@ -205,10 +220,7 @@ class CompileTimeEngine:
     def _breakpoints_hit(self, point: TracePoint, reached: tuple[LineBreakpoint, ...]) -> list[int]:
         if not point.begins_line:
             return []
-        candidates: list[LineBreakpoint] = []
-        if reached and not point.facts.continues_statement(point.frame.depth, point.index, point.line):
-            candidates += [breakpoint for breakpoint in reached if applies_here(breakpoint.mode)]
-        candidates += self._functions_entered(point)
+        candidates = [*_applying(point, reached), *self._functions_entered(point)]
         new = [breakpoint for breakpoint in candidates if self._is_new(breakpoint, point)]
         self.cached_calls.reached(point.frame, new)
         return self._stopping(new, point)
@@ -218,18 +230,22 @@ class CompileTimeEngine:
         return point.progress.is_first_visit(visit) or self._host.options.pause_on_restart
 
     def _functions_entered(self, point: TracePoint) -> list[LineBreakpoint]:
+        entered = self._functions_begun(point)
+        if not entered or not point.progress.enters(point.frame):
+            return []
+        for breakpoint in entered:
+            self._host.function_found(breakpoint, point.frame.code.co_filename, point.line)
+        return list(entered)
+
+    def _functions_begun(self, point: TracePoint) -> list[FunctionEntry]:
+        """Return the breakpoints on the function whose first line begins."""
         functions = self._host.breakpoints.functions
         code = point.frame.code
         if not functions or point.index != point.facts.first_line_start or resume_function(code) is not None:
             return []
         module = point.frame.globals.get("__name__")
         name = qualified_name(code)
-        entered = [breakpoint for breakpoint in functions if breakpoint.matches(name, module)]
-        if not entered or not point.progress.enters(point.frame):
-            return []
-        for breakpoint in entered:
-            self._host.function_found(breakpoint, code.co_filename, point.line)
-        return list(entered)
+        return [breakpoint for breakpoint in functions if breakpoint.matches(name, module)]
 
     # -- stopping --------------------------------------------------------------------------------------------------
 
@@ -255,19 +271,69 @@ class CompileTimeEngine:
         top = sys._getframe()
         frame = point.frame
         progress = point.progress
-        self._host.hold(
-            Stop(
-                engine=self.name,
-                reason=reason,
-                frames=lambda: frames_of(frame, top, self._codes.address_of, self._host),
-                description=headline(frame, progress.identity) if raised is None else raised.headline,
-                text=explain(reason, frame, progress.identity, top, restarted=restarted)
-                if raised is None
-                else raised.text,
-                hit_breakpoint_ids=hit or [],
-                exception=raised,
-                origin=self._origin(point, top),
-            )
+        past = self._logs.of(frame)
+        stop = Stop(
+            engine=self.name,
+            reason=reason,
+            frames=lambda: frames_of(frame.running(top), top, self._codes.address_of, self._host),
+            description=headline(frame, progress.identity) if raised is None else raised.headline,
+            text=explain(reason, frame, progress.identity, top, restarted=restarted) if raised is None else raised.text,
+            hit_breakpoint_ids=hit or [],
+            exception=raised,
+            origin=self._origin(point, top),
+            past=past,
+        )
+        self._host.hold(stop)
+        if past is not None:
+            self._travel(past, stop, point, top)
+
+    def _travel(self, past: Past, present: Stop, point: TracePoint, top: types.FrameType) -> None:
+        """Hold the thread wherever the user goes in the past, until the trace is to go on from where it stands."""
+        now = past.present(point.frame, point.index)
+        at = now
+        try:
+            while True:
+                step = self._host.steps.current()
+                goes_back = step is not None and step.kind.is_in_the_past
+                if at == now and not goes_back:
+                    return
+                hits = functools.partial(self._hits_in_the_past, past)
+                if step is not None and goes_back:
+                    arrival = past.back(at, step, hits)
+                else:
+                    arrival = past.forward(at, now, step, hits) or Arrival(now, present.reason)
+                at = arrival.at
+                past.show(at if at != now else None)
+                self._host.hold(present if at == now else self._stop_in_the_past(past, arrival, now, top))
+        finally:
+            past.show(None)
+
+    def _hits_in_the_past(self, past: Past, at: int, point: TracePoint) -> list[int]:
+        """Return what stops at a moment; nothing is counted or logged, that was done when it was the present."""
+        lines = self._host.breakpoints.lines_in(point.frame.path) or {}
+        candidates = [*_applying(point, lines.get(point.line, ())), *self._functions_begun(point)]
+        candidates = [each for each in candidates if each.conditions.log_message is None]
+        if not candidates:
+            return []
+        if any(each.conditions.condition is not None for each in candidates):
+            past.show(at)
+        address = self._codes.address_of(point.frame, point.index)
+        shown = TracedFunction(point.frame, address, {}, self._host)
+        return [each.id for each in candidates if self._host.condition_holds(each, lambda: shown)]
+
+    def _stop_in_the_past(self, past: Past, arrival: Arrival, now: int, top: types.FrameType) -> Stop:
+        moment = past.moment(arrival.at)
+        frame, identity = moment.frames[0].frame, past.origin(arrival.at).identity
+        text = in_the_past(frame, identity, lines=now - arrival.at, remark=arrival.remark)
+        return Stop(
+            engine=self.name,
+            reason=arrival.reason,
+            frames=lambda: frames_of(past.chain(arrival.at), top, self._codes.address_of, self._host),
+            description=text,
+            text=text,
+            hit_breakpoint_ids=list(arrival.hit),
+            origin=past.origin(arrival.at),
+            past=past,
         )
 
     def _origin(self, point: TracePoint, top: types.FrameType) -> Origin:
@@ -301,6 +367,24 @@ class CompileTimeEngine:
         if self._host.options.compile_time:
             self._stop(self._point(traced, progress), "breakpoint")
         return True
+
+
+def _applying(point: TracePoint, reached: Sequence[LineBreakpoint]) -> list[LineBreakpoint]:
+    """Return those of the breakpoints on a line that are for traces, where the line begins."""
+    if not reached or not point.begins_line or point.continues_statement:
+        return []
+    return [breakpoint for breakpoint in reached if applies_here(breakpoint.mode)]
+
+
+class _EndsOfTraces(CompileObserver):
+    """Lets go of what is known of a trace when it is over."""
+
+    def __init__(self, logs: TraceLogs) -> None:
+        self._logs = logs
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """See ``CompileObserver``."""
+        self._logs.forget()
 
 
 def _limits(asked: RealValues | str) -> Limits | None:

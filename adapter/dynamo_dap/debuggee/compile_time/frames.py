@@ -99,7 +99,7 @@ class TracedFunction(Frame):
 
 
 def frames_of(
-    frame: TracedFrame,
+    chain: Sequence[TracedFrame],
     top: types.FrameType,
     address_of: Callable[[TracedFrame, int], int],
     host: Host,
@@ -107,11 +107,12 @@ def frames_of(
 ) -> list[Frame]:
     """Return the whole stack of a thread that traces.
 
-    ``top`` is the Python frame that the hook runs in; ``address_of`` gives the address of a frame's instruction;
-    ``host`` presents the Python frames that called into Dynamo; ``names`` can be used in expressions.
+    ``chain`` is the function that is traced and its callers; ``top`` the Python frame that the hook runs in;
+    ``address_of`` gives the address of a frame's instruction; ``host`` presents the Python frames that called into
+    Dynamo; ``names`` can be used in expressions.
     """
     scratch = dict(names)
-    traced = [TracedFunction(each, address_of(each, each.index), scratch, host) for each in frame.running(top)]
+    traced = [TracedFunction(each, address_of(each, each.index), scratch, host) for each in chain]
     return [*traced, *host.python_stack(frame_below_trace(top))]
 
 

@@ -130,6 +130,8 @@ class TracePoint:
     progress: TraceProgress
     begins_line: bool
     """Whether a line of the user's begins here."""
+    continues_statement: bool
+    """Whether that line merely goes on with a statement."""
     chain: Callable[[], Sequence[TracedFrame]]
     """The function and those that run it, innermost first."""
     is_user_code: bool
@@ -138,11 +140,7 @@ class TracePoint:
     @property
     def begins_statement(self) -> bool:
         """Whether a line begins here that does not merely go on with a statement."""
-        return (
-            self.begins_line
-            and self.facts.begins_statement(self.line)
-            and not self.facts.continues_statement(self.frame.depth, self.index, self.line)
-        )
+        return self.begins_line and not self.continues_statement and self.facts.begins_statement(self.line)
 
 
 class Outcome(Enum):

@@ -68,6 +68,18 @@ def real_values_of(output: Any) -> RealValues:
 _of_traces: WeakKeyDictionary[Any, RealValues] = WeakKeyDictionary()
 
 
+def forget_values(output: Any) -> RealValues | None:
+    """Begin anew with the real values of a trace; return what was there, for ``put_values_back``."""
+    return _of_traces.pop(output.root_tracer, None)
+
+
+def put_values_back(output: Any, values: RealValues | None) -> None:
+    """Go on with real values that were set aside."""
+    _of_traces.pop(output.root_tracer, None)
+    if values is not None:
+        _of_traces[output.root_tracer] = values
+
+
 class RealValues:
     """Those of one trace."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import RequestError
-from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles
+from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles, handles_while_held
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.protocol.contract import VS_CODE, ErrorId
 from dynamo_dap.protocol.options import AgentOptions
@@ -16,6 +17,9 @@ from dynamo_dap.protocol.types import (
     InitializeRequestArguments,
     NextArguments,
     PauseArguments,
+    RestartFrameArguments,
+    ReverseContinueArguments,
+    StepBackArguments,
     StepInArguments,
     StepOutArguments,
     TerminateArguments,
@@ -106,6 +110,31 @@ def step_out(agent: Agent, arguments: StepOutArguments) -> AndThen:
     return _step(agent, arguments.thread_id, StepKind.OUT, arguments.granularity)
 
 
+@handles("stepBack", StepBackArguments)
+def step_back(agent: Agent, arguments: StepBackArguments) -> AndThen:
+    """Go back in a trace, over what was called."""
+    return _step(agent, arguments.thread_id, StepKind.BACK, arguments.granularity)
+
+
+@handles("reverseContinue", ReverseContinueArguments)
+def reverse_continue(agent: Agent, arguments: ReverseContinueArguments) -> AndThen:
+    """Go back in a trace, to the breakpoint before."""
+    return _step(agent, arguments.thread_id, StepKind.BACK_TO_BREAKPOINT, None)
+
+
+def _pause_of_frame(agent: Agent, arguments: RestartFrameArguments) -> Pause:
+    return agent.references.frame(arguments.frame_id)[1]
+
+
+@handles_while_held("restartFrame", RestartFrameArguments, _pause_of_frame)
+def restart_frame(agent: Agent, pause: Pause, arguments: RestartFrameArguments) -> None:
+    """Go back in a trace, to where a function began."""
+    frame, _ = agent.references.frame(arguments.frame_id)
+    _refuse_without_past(pause)
+    depth = next(at for at, each in enumerate(pause.frames) if each is frame)
+    pause.release(_new_step(pause, StepKind.RESTART_FRAME, "statement", depth))
+
+
 @handles("pause", PauseArguments)
 def pause_threads(agent: Agent, arguments: PauseArguments) -> None:
     """Ask a thread to stop where it next can; 0 asks all."""
@@ -116,5 +145,20 @@ def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None)
     if granularity is not None and granularity not in _GRANULARITIES:
         raise RequestError(f"unknown stepping granularity '{granularity}'", error_id=ErrorId.UNKNOWN_GRANULARITY)
     held = agent.threads.pause_of(thread_id)
-    step = Step(kind, granularity or "statement", held.stop.engine, held.stop.origin)
+    if kind.is_in_the_past:
+        _refuse_without_past(held)
+    step = _new_step(held, kind, granularity or "statement")
     return AndThen(lambda: held.release(step))
+
+
+def _new_step(held: Pause, kind: StepKind, granularity: str, target: int = 0) -> Step:
+    return Step(kind, granularity, held.stop.engine, held.stop.origin, target)
+
+
+def _refuse_without_past(held: Pause) -> None:
+    if held.stop.past is None:
+        raise RequestError(
+            "only a trace can be gone back in: ordinary Python and generated code keep nothing of their past",
+            error_id=ErrorId.NO_PAST,
+            message="noPast",
+        )

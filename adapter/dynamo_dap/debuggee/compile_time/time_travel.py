@@ -1,0 +1,275 @@
+"""Steps through the past of a held trace: backwards, and forwards again up to where it stands.
+
+The log of the trace (``torch_internals.trace_log``) has its state at every line that it came to. A step back puts one
+of these states in place, and the thread is held there as anywhere else; before Dynamo goes on, what it had found is put
+back. Tracing thread; a ``Past`` lives as long as the log that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
+from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
+from dynamo_dap.debuggee.compile_time.stepping import Origin, Outcome, TracePoint, TraceProgress, outcome
+from dynamo_dap.debuggee.torch_internals.trace_log import CHANGES, TRACE_LOG, Moment, TraceLog
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.variable_trackers import unwrapped
+
+Hits = Callable[[int, TracePoint], list[int]]
+"""Returns the ids of the breakpoints that stop at a moment, given by its number and as a point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Where a step through the past ends."""
+
+    at: int
+    """The moment's number."""
+    reason: str
+    """DAP's ``stopped.reason``."""
+    hit: Sequence[int] = ()
+    """The ids of the breakpoints that it stopped for."""
+    remark: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Begins:
+    """What begins at a moment."""
+
+    line: bool = False
+    continues_statement: bool = False
+    statement: bool = False
+    is_user_code: bool = False
+
+
+class Past:
+    """The moments of one attempt, as steps see them: numbered from the beginning of the log."""
+
+    def __init__(self, log: TraceLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
+        """``just_my_code`` has steps end in the user's own files only."""
+        self._log = log
+        self._facts = facts
+        self._progress = progress
+        self._just_my_code = just_my_code
+        self._begins: list[_Begins] = []
+        self._depths: dict[object, dict[int, int]] = {}
+        """By run of a function: how many values lay on the stack when each line began."""
+        self._last: tuple[object, int] = (None, -1)
+
+    @property
+    def end(self) -> int:
+        """The number after that of the last moment."""
+        return self._log.forgotten + len(self._log.moments)
+
+    @property
+    def beginning(self) -> int:
+        """The number of the oldest moment."""
+        return self._log.forgotten
+
+    def moment(self, at: int) -> Moment:
+        """Return a moment."""
+        return self._log.moments[at - self._log.forgotten]
+
+    def show(self, at: int | None) -> None:
+        """Put the state of a moment in place; None: what the trace goes on with."""
+        self._log.show(None if at is None else at - self._log.forgotten)
+
+    def present(self, frame: TracedFrame, index: int) -> int:
+        """Return the number of the moment at which the trace stands; ``end`` when it is in the middle of a line."""
+        if self.end == self.beginning:
+            return self.end
+        last = self.moment(self.end - 1).frames[0]
+        return self.end - 1 if last.frame == frame and last.at == index else self.end
+
+    # -- points ----------------------------------------------------------------------------------------------------
+
+    def _what_begins(self, at: int) -> _Begins:
+        while len(self._begins) <= at:
+            number = len(self._begins)
+            self._begins.append(_Begins() if number < self.beginning else self._look(self.moment(number)))
+        return self._begins[at]
+
+    def _look(self, moment: Moment) -> _Begins:
+        then = moment.frames[0]
+        frame, index = then.frame, then.at
+        (last, came_from), self._last = self._last, (frame.interpreter, index)
+        facts, is_user_code = self._facts.of(frame), self._is_user_code(frame.path)
+        if not moment.is_line:
+            return _Begins(is_user_code=is_user_code)
+        begins_line = facts.begins_line(index, came_from if last is frame.interpreter else -1)
+        depths = self._depths.setdefault(frame.interpreter, {})
+        continues = facts.continues_statement(len(then.stack), index, then.line, depths)
+        statement = begins_line and not continues and facts.begins_statement(then.line)
+        return _Begins(begins_line, continues, statement, is_user_code)
+
+    def _is_user_code(self, path: str) -> bool:
+        return (not self._just_my_code or is_user_file(path)) and not stands_in_for_builtin(path)
+
+    def point(self, at: int) -> TracePoint:
+        """Return a moment as a point that steps may end at."""
+        moment, begins = self.moment(at), self._what_begins(at)
+        then = moment.frames[0]
+        return TracePoint(
+            frame=then.frame,
+            index=then.at,
+            line=then.line,
+            facts=self._facts.of(then.frame),
+            progress=self._progress,
+            begins_line=begins.line,
+            continues_statement=begins.continues_statement,
+            chain=lambda: self.chain(at),
+            is_user_code=begins.is_user_code,
+        )
+
+    def chain(self, at: int) -> list[TracedFrame]:
+        """Return the function of a moment and its callers, innermost first."""
+        return [each.frame for each in self.moment(at).frames]
+
+    def origin(self, at: int) -> Origin:
+        """Return a moment as where a step begins."""
+        moment = self.moment(at)
+        then = moment.frames[0]
+        identity = self._progress.identity
+        return Origin(then.frame, then.at, then.line, tuple(self.chain(at)[1:]), identity, moment.position)
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def forward(self, at: int, end: int, step: Step | None, hits: Hits) -> Arrival | None:
+        """Return where going forward from ``at`` stops before ``end``, if it does; without a step at breakpoints."""
+        if step is not None and at >= self.beginning:
+            step = replace(step, origin=self.origin(at))
+        for later in range(at + 1, end):
+            point = self.point(later)
+            if hit := hits(later, point):
+                return Arrival(later, "breakpoint", hit)
+            if step is not None and outcome(step, point) is Outcome.STOP:
+                return Arrival(later, "step")
+        return None
+
+    def back(self, at: int, step: Step, hits: Hits) -> Arrival:
+        """Return where a step into the past ends: at the beginning at the latest."""
+        if step.kind is StepKind.RESTART_FRAME:
+            return self._restart(at, step.target)
+        if step.kind is StepKind.TO_MOMENT:
+            return Arrival(max(self.beginning, min(step.target, self.end - 1)), "goto")
+        if step.kind is StepKind.BACK:
+            return self._step_back(at, step.granularity)
+        for earlier in range(min(at, self.end) - 1, self.beginning - 1, -1):
+            if hit := hits(earlier, self.point(earlier)):
+                return Arrival(earlier, "breakpoint", hit)
+        return self._first()
+
+    def _first(self) -> Arrival:
+        text = "the beginning of the trace" if not self._log.forgotten else "as far back as the trace is remembered"
+        for at in range(self.beginning, self.end):
+            begins = self._what_begins(at)
+            if begins.statement and begins.is_user_code:
+                return Arrival(at, "step", remark=text)
+        return Arrival(self.beginning, "step", remark=text)
+
+    def _step_back(self, at: int, granularity: str) -> Arrival:
+        """As ``next`` the other way round: over what was called, and out of the function at its beginning."""
+        here = self.moment(min(at, self.end - 1)).frames
+        own = {each.frame for each in here}
+        for earlier in range(min(at, self.end) - 1, self.beginning - 1, -1):
+            then = self.moment(earlier).frames[0]
+            if then.frame not in own:
+                continue
+            if granularity == "instruction":
+                return Arrival(earlier, "step")
+            begins = self._what_begins(earlier)
+            if not begins.is_user_code or not (begins.line if granularity == "line" else begins.statement):
+                continue
+            is_same_line = then.frame == here[0].frame and then.line == here[0].line and then.at < here[0].at
+            if not (is_same_line and at < self.end):
+                return Arrival(earlier, "step")
+        return self._first()
+
+    def _restart(self, at: int, depth: int) -> Arrival:
+        """Return where the function at ``depth`` of the stack began."""
+        frames = self.chain(min(at, self.end - 1))
+        frame = frames[min(depth, len(frames) - 1)]
+        found = min(at, self.end - 1)
+        for earlier in range(found, self.beginning - 1, -1):
+            chain = self.chain(earlier)
+            if frame not in chain:
+                break
+            if chain[0] == frame and self._what_begins(earlier).line:
+                found = earlier
+        return Arrival(found, "restart")
+
+    # -- where something came from ---------------------------------------------------------------------------------
+
+    def bound_at(self, at: int, depth: int, name: str) -> int | None:
+        """Return the moment whose statement gave a variable its value; None when it came with the call."""
+        at = min(at, self.end - 1)
+        then = self.moment(at).frames[depth]
+        value = then.locals.get(name)
+        for earlier in self._moments_of(then.frame, at):
+            if not _is_same(self.moment(earlier).frames[0].locals.get(name), value):
+                return earlier
+        return None
+
+    def changed_at(self, at: int, depth: int, name: str) -> int | None:
+        """Return the moment whose statement changed a variable's object in place last; None when none did."""
+        at = min(at, self.end - 1)
+        value = self.moment(at).frames[depth].locals.get(name)
+        change = None if value is None else self._log.last_change(value, self.moment(at).changes)
+        if change is None:
+            return None
+        return max((each for each in range(self.beginning, at) if self.moment(each).changes <= change), default=None)
+
+    def made_at(self, nodes: int) -> int | None:
+        """Return the moment whose statement made the graph larger than ``nodes``; None when none did."""
+        for at in range(self.beginning, self.end - 1):
+            if sum(each.nodes for each in self.moment(at + 1).graphs) > nodes:
+                return at
+        return None
+
+    def _moments_of(self, frame: TracedFrame, before: int) -> Iterator[int]:
+        for earlier in range(before - 1, self.beginning - 1, -1):
+            if self.moment(earlier).frames[0].frame == frame:
+                yield earlier
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other or (one is not None and other is not None and unwrapped(one) is unwrapped(other))
+
+
+class TraceLogs:
+    """The log of the trace that runs. One for each process; tracing thread, but for ``want``."""
+
+    def __init__(self, facts: CodeFactsCache) -> None:
+        self._facts = facts
+        self._past: Past | None = None
+        self._log: TraceLog | None = None
+        self._attempt: object = None
+
+    def want(self, wanted: bool) -> None:
+        """Hear of what traces change in place, or not. Any thread."""
+        CHANGES.want(wanted)
+
+    def note(self, frame: TracedFrame, progress: TraceProgress, *, just_my_code: bool, is_line: bool = True) -> None:
+        """The trace has come to an instruction, which has a line or not."""
+        if TRACE_LOG.problem is not None:
+            return
+        log = self._log
+        if log is None or self._attempt is not frame.attempt:
+            self.forget()
+            log = self._log = CHANGES.log = TraceLog(frame)
+            self._attempt = frame.attempt
+            self._past = Past(log, self._facts, progress, just_my_code=just_my_code)
+        log.note(frame, progress.position, is_line=is_line and not frame.is_in_resume_prologue)
+
+    def of(self, frame: TracedFrame) -> Past | None:
+        """Return the past of the frame's trace; None when it is not known."""
+        return self._past if self._attempt is frame.attempt else None
+
+    def forget(self) -> None:
+        """The trace is over."""
+        if self._log is not None:
+            self._log.close()
+        self._log = self._past = self._attempt = CHANGES.log = None

@@ -1,0 +1,539 @@
+"""What a trace was like at each line that it came to, so that its past can be looked at without tracing again.
+
+Names and the value stack are copied at each line; what Dynamo changes in place (contents of containers, attributes,
+lazy values) is copied before it changes. ``show`` puts the past back into Dynamo's own objects, so that whoever looks
+at the trace sees it, and takes it out again: what was found is what tracing goes on with. Tracing thread; a log lives
+as long as the attempt that it is of.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.real_values import RealValues, forget_values, put_values_back
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.translator import Translator, running_translators, with_callers
+from dynamo_dap.debuggee.torch_internals.variable_trackers import fields_of, unwrapped
+
+_MUTATION = "torch._dynamo.side_effects:SideEffects.mutation"
+_STORE = "torch._dynamo.side_effects:SideEffects.store_attr"
+_EFFECTS = "torch._dynamo.side_effects:SideEffects"
+_REALIZE = "torch._dynamo.variables.lazy:LazyCache.realize"
+_LAZY = "torch._dynamo.variables.lazy:LazyCache"
+
+_TRACKER = "torch._dynamo.variables.base:VariableTracker"
+_ADVANCING = frozenset({"next_variable", "tp_iternext_impl"})
+"""Methods of trackers that advance an iterator; not all of them tell of it."""
+
+TRACE_LOG = Feature("going back in a trace", _EFFECTS, _MUTATION, _STORE, _LAZY, _REALIZE, _TRACKER)
+
+MAXIMUM_MOMENTS = 50_000
+"""The oldest are forgotten: each takes about a kilobyte."""
+MAXIMUM_COPIED = 4_000_000
+"""Items of containers; when more were copied, all that was before is forgotten."""
+_GENERATOR = 0x20 | 0x80 | 0x200
+"""``co_flags`` of generators and coroutines (inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR)."""
+_FRAME_FIELDS = ("symbolic_locals", "stack", "instruction_pointer", "current_instruction", "lineno", "block_stack")
+_OF_THE_PROGRAM = frozenset({"value", "source", "fn", "f_globals", "proxy", "inline_tracer", "mutation_type"})
+"""Fields of trackers that hold the program's objects, or torch's."""
+
+
+class FrameThen(NamedTuple):
+    """A function as its interpreter had it."""
+
+    translator: Translator
+    locals: dict[str, Any]
+    stack: list[Any]
+    pointer: int | None
+    instruction: Any
+    line: int
+    blocks: list[Any]
+    progress: dict[str, Any]
+    """Of a generator: what it has yielded, and whether it has ended."""
+
+    @property
+    def frame(self) -> TracedFrame:
+        """The function, as it is now."""
+        return TracedFrame(self.translator)
+
+    @property
+    def at(self) -> int:
+        """The index of the instruction that was being executed."""
+        return int(self.translator.indexof[self.instruction]) if self.pointer is None else self.pointer - 1
+
+
+class _GraphThen(NamedTuple):
+    tracer: Any
+    nodes: int
+    inputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class _SizesThen:
+    """What Dynamo knew of sizes (torch/fx/experimental/symbolic_shapes.py, ``ShapeEnv``)."""
+
+    version: tuple[int, ...]
+    """That of the environment, and which ranges it had: those change without a new version."""
+    guards: list[Any]
+    replacements: dict[Any, Any]
+    ranges: dict[Any, Any]
+
+
+class Moment(NamedTuple):
+    """The trace as an instruction was about to run."""
+
+    frames: tuple[FrameThen, ...]
+    """The function and its callers, innermost first."""
+    left: tuple[FrameThen, ...]
+    """Generators that ran at the moment before, and wait to be resumed."""
+    is_line: bool
+    """Whether a line of the source begins there, as Dynamo counts lines."""
+    position: int
+    """How many instructions with a line the attempt had come to."""
+    changes: int
+    graphs: tuple[_GraphThen, ...]
+    guards: int
+    sizes: _SizesThen | None
+
+
+class TraceLog:
+    """The moments of one attempt, oldest first."""
+
+    def __init__(self, frame: TracedFrame) -> None:
+        """``frame`` is one of the attempt's functions."""
+        self._output: Any = frame.attempt
+        self._moments: deque[Moment] = deque(maxlen=MAXIMUM_MOMENTS)
+        self.forgotten = 0
+        """How many of the oldest were forgotten."""
+        self._changes: list[_Change] = []
+        self._sizes: _SizesThen | None = None
+        self._present: _Present | None = None
+        self._undone = 0
+        self._copied = 0
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def note(self, frame: TracedFrame, position: int, *, is_line: bool = True) -> None:
+        """Add the moment at which ``frame`` stands, the innermost one."""
+        translator, moments = frame.translator, self._moments
+        before = moments[-1].frames if moments else ()
+        stays = bool(before) and before[0].translator is translator
+        callers = before[1:] if stays else self._callers_of(translator, before)
+        if len(moments) == MAXIMUM_MOMENTS:
+            self.forgotten += 1
+        now = (_frame_now(translator), *callers)
+        left = () if stays else _generators_left(before, now)
+        output = self._output
+        guards = output.tracing_context.guards_context.dynamo_guards.inner
+        moments.append(
+            Moment(
+                now,
+                left,
+                is_line,
+                position,
+                len(self._changes),
+                tuple([_GraphThen(each, each.graph._len, len(each.input_name_to_proxy)) for each in output.tracers]),
+                len(guards),
+                self._sizes_now(output.shape_env),
+            )
+        )
+
+    def _callers_of(self, translator: Translator, before: tuple[FrameThen, ...]) -> tuple[FrameThen, ...]:
+        """Return the callers as they are while they wait; ``before`` are the functions of the last moment."""
+        for at, each in enumerate(before):
+            if each.translator is translator:
+                return before[at + 1 :]
+        if _is_generator(translator):
+            chain = list(running_translators(sys._getframe()))
+            chain = chain[chain.index(translator) :] if translator in chain else list(with_callers(translator))
+        else:
+            chain = list(with_callers(translator))
+        waiting = {id(each.translator): at for at, each in enumerate(before) if at}
+        callers: list[FrameThen] = []
+        for each in chain[1:]:
+            if id(each) in waiting:
+                return (*callers, *before[waiting[id(each)] :])
+            callers.append(_frame_now(each))
+        return tuple(callers)
+
+    def _sizes_now(self, shape_env: Any) -> _SizesThen | None:
+        if shape_env is None:
+            return None
+        version, sizes = _version_of(shape_env), self._sizes
+        if sizes is None or sizes.version != version:
+            sizes = self._sizes = _SizesThen(
+                version, list(shape_env.guards), dict(shape_env.replacements), dict(shape_env.var_to_range)
+            )
+        return sizes
+
+    def add_change(self, change: _Change) -> None:
+        """Something is about to change in place."""
+        self._changes.append(change)
+        self._copied += change.size
+        if self._copied > MAXIMUM_COPIED:
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        self.forgotten += len(self._moments)
+        self._moments.clear()
+        self._changes.clear()
+        self._copied = 0
+
+    def close(self) -> None:
+        """The trace is over: forget it."""
+        self.show(None)
+        self._moments.clear()
+        self._changes.clear()
+        self._sizes = None
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def moments(self) -> Sequence[Moment]:
+        """All that are known."""
+        return self._moments
+
+    def last_change(self, tracker: Any, before: int) -> int | None:
+        """Return the number of the last change of a tracker's object that was made before change ``before``."""
+        for number in range(before - 1, -1, -1):
+            if self._changes[number].tracker is unwrapped(tracker):
+                return number
+        return None
+
+    @property
+    def is_showing(self) -> bool:
+        """Whether the past is put in place of the present."""
+        return self._present is not None
+
+    def show(self, index: int | None) -> None:
+        """Put the trace into the state of a moment; None: into that in which it was found."""
+        if self._present is None:
+            if index is None:
+                return
+            self._present = _Present(self._output)
+        self._present.take_back()
+        if index is None:
+            self._redo(len(self._changes))
+            self._present = None
+            return
+        moment = self._moments[index]
+        self._redo(moment.changes)
+        self._undo(moment.changes)
+        self._present.put_in(moment, self._suspended(index))
+
+    def _undo(self, count: int) -> None:
+        while len(self._changes) - self._undone > count:
+            self._undone += 1
+            self._changes[-self._undone].swap()
+
+    def _redo(self, count: int) -> None:
+        while len(self._changes) - self._undone < count:
+            self._changes[-self._undone].swap()
+            self._undone -= 1
+
+    def _suspended(self, index: int) -> Iterator[FrameThen]:
+        """Yield generators that do not run at a moment, as they wait to be resumed, or to begin."""
+        moments = self._moments
+        running = {id(each.translator) for each in moments[index].frames}
+        known = set(running)
+        for at in range(index, -1, -1):
+            for each in moments[at].left:
+                if id(each.translator) not in known:
+                    known.add(id(each.translator))
+                    yield each
+        for at in range(index + 1, len(moments)):
+            first = moments[at].frames[0]
+            if id(first.translator) not in known and _is_generator(first.translator):
+                known.add(id(first.translator))
+                yield first._replace(pointer=0, stack=[], line=-1, progress=_generator_progress(None))
+
+
+def _generators_left(before: Sequence[FrameThen], now: Sequence[FrameThen]) -> tuple[FrameThen, ...]:
+    running = {id(each.translator) for each in now}
+    left = [each.translator for each in before if id(each.translator) not in running]
+    return tuple(_frame_now(each) for each in left if _is_generator(each))
+
+
+def _is_generator(translator: Translator) -> bool:
+    return bool(translator.f_code.co_flags & _GENERATOR)
+
+
+def _generator_progress(translator: Translator | None) -> dict[str, Any]:
+    return {
+        "generated_items": list(getattr(translator, "generated_items", ())),
+        "generator_exhausted": getattr(translator, "generator_exhausted", False),
+    }
+
+
+def _version_of(shape_env: Any) -> tuple[int, ...]:
+    return (shape_env._version_counter, *map(id, shape_env.var_to_range.values()))
+
+
+def _frame_now(translator: Translator) -> FrameThen:
+    return FrameThen(
+        translator,
+        dict(translator.symbolic_locals),
+        list(translator.stack),
+        translator.instruction_pointer,
+        translator.current_instruction,
+        translator.lineno,
+        list(translator.block_stack),
+        _generator_progress(translator) if _is_generator(translator) else {},
+    )
+
+
+class _Present:
+    """What the past is put in place of."""
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+        self._frames: list[tuple[Translator, dict[str, Any]]] = []
+        self._unlinked: list[tuple[Any, Any, Any]] = []
+        self._users: list[tuple[dict[Any, None], dict[Any, None]]] = []
+        self._lengths: list[tuple[Any, int]] = []
+        self._fields: list[tuple[Any, str, Any]] = []
+        self._values: RealValues | None = None
+        self._has_values = False
+
+    def put_in(self, moment: Moment, suspended: Iterator[FrameThen]) -> None:
+        for frame in (*moment.frames, *suspended):
+            own = frame.translator.__dict__
+            names = (*_FRAME_FIELDS, *frame.progress)
+            self._frames.append((frame.translator, {name: own[name] for name in names if name in own}))
+            then = (frame.locals, list(frame.stack), frame.pointer, frame.instruction, frame.line, list(frame.blocks))
+            own.update(zip(_FRAME_FIELDS, then, strict=True))
+            own.update(frame.progress)
+        output = self._output
+        self._set(output, "tracers", [each.tracer for each in moment.graphs])
+        for graph in moment.graphs:
+            self._cut(graph)
+        guards = output.tracing_context.guards_context.dynamo_guards
+        if len(guards.inner) > moment.guards:
+            self._set(guards, "inner", type(guards.inner)(list(guards.inner)[: moment.guards]))
+        sizes, shape_env = moment.sizes, output.shape_env
+        if sizes is not None and sizes.version != _version_of(shape_env):
+            self._set(shape_env, "guards", sizes.guards)
+            self._set(shape_env, "replacements", sizes.replacements)
+            self._set(shape_env, "var_to_range", sizes.ranges)
+        self._values, self._has_values = forget_values(output), True
+
+    def _set(self, owner: Any, name: str, value: Any) -> None:
+        self._fields.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def _cut(self, then: _GraphThen) -> None:
+        """Unlink the nodes that were added since: inputs come first in a graph, whenever they are made."""
+        graph = then.tracer.graph
+        count = graph._len
+        if count == then.nodes:
+            return
+        inputs = {proxy.node for proxy in list(then.tracer.input_name_to_proxy.values())[: then.inputs]}
+        left = then.nodes - len(inputs)
+        removed = []
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                if node not in inputs:
+                    removed.append(node)
+            elif left > 0:
+                left -= 1
+            else:
+                removed.append(node)
+        for node in removed:
+            before, after = node._prev, node._next
+            self._unlinked.append((node, before, after))
+            before._next, after._prev = after, before
+        self._forget_users(set(removed))
+        self._lengths.append((graph, count))
+        graph._len = count - len(removed)
+
+    def _forget_users(self, removed: set[Any]) -> None:
+        for operand in {each for node in removed for each in node.all_input_nodes} - removed:
+            users: dict[Any, None] = operand.users
+            self._users.append((users, dict(users)))
+            for node in removed & users.keys():
+                del users[node]
+
+    def take_back(self) -> None:
+        if self._has_values:
+            put_values_back(self._output, self._values)
+            self._values, self._has_values = None, False
+        for owner, name, value in reversed(self._fields):
+            setattr(owner, name, value)
+        for node, before, after in reversed(self._unlinked):
+            before._next = after._prev = node
+        for users, all_of_them in self._users:
+            users.clear()
+            users.update(all_of_them)
+        for graph, length in self._lengths:
+            graph._len = length
+        for translator, own in reversed(self._frames):
+            translator.__dict__.update(own)
+        for each in (self._fields, self._unlinked, self._users, self._lengths, self._frames):
+            each.clear()
+
+
+# -- what changes in place ---------------------------------------------------------------------------------------------
+
+
+class _Change:
+    """The state of one of Dynamo's objects before it changed; after ``swap``, that after the change, and so on."""
+
+    tracker: Any = None
+    size = 0
+    """How many items of containers were copied."""
+
+    def swap(self) -> None:
+        raise NotImplementedError
+
+
+class _NotedLines:
+    """The user's lines that changed an object, where this version of torch notes them."""
+
+    def __init__(self, effects: Any, tracker: Any) -> None:
+        self._known: dict[Any, list[Any]] = getattr(effects, "mutation_user_stacks", {})
+        self._tracker = tracker
+        self._count = len(self._known.get(tracker, ()))
+        self._later: list[Any] | None = None
+
+    def swap(self) -> None:
+        stacks = self._known.get(self._tracker)
+        if stacks is None:
+            return
+        if self._later is None:
+            self._later = stacks[self._count :]
+            del stacks[self._count :]
+        else:
+            stacks.extend(self._later)
+            self._later = None
+
+
+class _TrackerChange(_Change):
+    """A tracker is modified: its fields, and the contents of the containers that they hold."""
+
+    def __init__(self, effects: Any, tracker: Any) -> None:
+        self.tracker = tracker
+        self._lines = _NotedLines(effects, tracker)
+        self._fields: dict[str, Any] = tracker.__dict__
+        self._mutation = fields_of(tracker).get("mutation_type")
+        self._then = dict(self._fields)
+        self._modified = getattr(self._mutation, "is_modified", None)
+        self._contents = list(self._copies())
+
+        self.size = sum(len(copy) for _, copy in self._contents)
+
+    def _copies(self) -> Iterator[tuple[Any, Any]]:
+        if "Iterator" in type(self.tracker).__name__:
+            return  # what it goes through is not its own
+        for name, value in self._fields.items():
+            if name not in _OF_THE_PROGRAM and type(value) in _CONTAINERS:
+                yield value, value.copy()
+
+    def swap(self) -> None:
+        self._lines.swap()
+        now, modified = dict(self._fields), getattr(self._mutation, "is_modified", None)
+        contents = [(container, container.copy()) for container, _ in self._contents]
+        for container, copy in self._contents:
+            container.clear()
+            container.extend(copy) if isinstance(container, list | deque) else container.update(copy)
+        self._fields.clear()
+        self._fields.update(self._then)
+        if modified is not None and self._mutation is not None:
+            self._mutation.is_modified = self._modified
+        self._then, self._modified, self._contents = now, modified, contents
+
+
+_CONTAINERS = (dict, list, set, deque)
+
+
+class _StoreChange(_Change):
+    """An attribute is stored: what is pending of an object."""
+
+    def __init__(self, effects: Any, tracker: Any) -> None:
+        self.tracker = tracker
+        self._lines = _NotedLines(effects, tracker)
+        self._pending: dict[Any, dict[str, Any]] = effects.store_attr_mutations
+        self._then = self._now()
+
+    def _now(self) -> dict[str, Any] | None:
+        pending = self._pending.get(self.tracker)
+        return None if pending is None else dict(pending)
+
+    def swap(self) -> None:
+        self._lines.swap()
+        now = self._now()
+        if self._then is None:
+            self._pending.pop(self.tracker, None)
+        else:
+            # The same dictionary as it was: others may hold it.
+            pending = self._pending.setdefault(self.tracker, {})
+            pending.clear()
+            pending.update(self._then)
+        self._then = now
+
+
+class _RealizedChange(_Change):
+    """A lazy value is realized: it was an object of the program's, and is a tracker."""
+
+    def __init__(self, cache: Any) -> None:
+        self._fields: dict[str, Any] = cache.__dict__
+        self._then = dict(self._fields)
+
+    def swap(self) -> None:
+        now = dict(self._fields)
+        self._fields.clear()
+        self._fields.update(self._then)
+        self._then = now
+
+
+class ChangeHooks:
+    """Wrappers that tell a log of changes before they are made. One per process, as the methods are."""
+
+    def __init__(self) -> None:
+        self.log: TraceLog | None = None
+        """That of the attempt that runs; set on the tracing thread."""
+        self._lock = threading.Lock()
+        self._originals: list[tuple[Any, str, Any]] = []
+
+    def want(self, wanted: bool) -> None:
+        """Have the wrappers in, or not. Any thread."""
+        with self._lock:
+            if wanted == bool(self._originals) or TRACE_LOG.problem is not None:
+                return
+            if not wanted:
+                self.log = None
+                for owner, name, original in self._originals:
+                    setattr(owner, name, original)
+                self._originals.clear()
+                return
+            effects, lazy = TRACE_LOG.resolve(_EFFECTS), TRACE_LOG.resolve(_LAZY)
+            self._wrap(effects, "mutation", _TrackerChange)
+            self._wrap(effects, "store_attr", _StoreChange)
+            self._wrap(lazy, "realize", lambda cache, _: _RealizedChange(cache))
+            for kind in _with_subclasses(TRACE_LOG.resolve(_TRACKER)):
+                for name in _ADVANCING & kind.__dict__.keys():
+                    self._wrap(kind, name, lambda tracker, tx: _TrackerChange(tx.output.side_effects, tracker))
+
+    def _wrap(self, owner: Any, name: str, change: Any) -> None:
+        original = owner.__dict__[name]
+
+        def wrapper(self_: Any, *arguments: Any, **named: Any) -> Any:
+            log = self.log
+            if log is not None and not log.is_showing:
+                log.add_change(change(self_, arguments[0] if arguments else next(iter(named.values()), None)))
+            return original(self_, *arguments, **named)
+
+        self._originals.append((owner, name, original))
+        setattr(owner, name, wrapper)
+
+
+def _with_subclasses(kind: Any) -> set[Any]:
+    return {kind, *(each for child in kind.__subclasses__() for each in _with_subclasses(child))}
+
+
+CHANGES = ChangeHooks()
