@@ -25,7 +25,7 @@ class StepKind(Enum):
     BACK = "stepBack"
     BACK_TO_BREAKPOINT = "reverseContinue"
     RESTART_FRAME = "restartFrame"
-    TO_MOMENT = "dynamoGoTo"
+    TO_MOMENT = "to a moment"
 
     @property
     def is_in_the_past(self) -> bool:
