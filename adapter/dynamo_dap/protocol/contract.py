@@ -48,6 +48,7 @@ SPECIALIZE = "specialize"
 GUARD = "guard"
 LIMIT = "limit"
 GENERATED_CODE = "generated-code"
+NAN = "nan"
 EXCEPTION_FILTERS = (
     GRAPH_BREAK,
     RECOMPILE,
@@ -57,6 +58,7 @@ EXCEPTION_FILTERS = (
     GUARD,
     LIMIT,
     GENERATED_CODE,
+    NAN,
 )
 """The agent's filters; debugpy has its own."""
 

@@ -18,6 +18,7 @@ from dynamo_dap.protocol.contract import (
     GRAPH_BREAK,
     GUARD,
     LIMIT,
+    NAN,
     RECOMPILE,
     RUN_TIME,
     SPECIALIZE,
@@ -145,6 +146,14 @@ AGENT_CAPABILITIES = Capabilities(
             description="Stop where an exception is raised in code that Dynamo generated",
             supports_condition=True,
             condition_description="Python expression over the frame's locals and __stack__",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=NAN,
+            label="NaN and Inf",
+            description="Stop at the line that made the first NaN or Inf of what a compiled call returns",
+            supports_condition=True,
+            condition_description="Python expression over the locals, __value__ (the line's result) and __kind__: "
+            "__kind__ == 'nan'",
         ),
     ],
     supports_set_variable=True,

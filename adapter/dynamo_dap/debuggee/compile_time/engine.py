@@ -36,6 +36,7 @@ from dynamo_dap.debuggee.compile_time.stepping import (
 )
 from dynamo_dap.debuggee.compile_time.stop_texts import data_changed, explain, headline, in_the_past
 from dynamo_dap.debuggee.compile_time.time_travel import Arrival, Past, TraceLogs
+from dynamo_dap.debuggee.compile_time.value_stops import ValueStops
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_internals.graph_runs import Limits
@@ -66,6 +67,7 @@ class CompileTimeEngine:
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
+        self._value_stops = ValueStops(host, self._stop_at_exception)
         self._data_watch = DataWatch()
         self.cached_calls = ReplayedCalls(host, self._logs)
         self.backward_passes = BackwardPasses(host, self._codes.address_of)
@@ -89,6 +91,7 @@ class CompileTimeEngine:
         self._logs.want(lines)
         HOOKS.want(self._ends, {CompileObserver.compile_ended} if lines else ())
         self._compile_stops.arm()
+        self._value_stops.arm()
 
     def close(self) -> None:
         """Take the hooks out. Any thread."""
@@ -97,6 +100,7 @@ class CompileTimeEngine:
         self._logs.want(False)
         HOOKS.want(self._ends, ())
         self._compile_stops.close()
+        self._value_stops.close()
 
     # -- hooks: the tracing thread ---------------------------------------------------------------------------------
 
@@ -250,12 +254,19 @@ class CompileTimeEngine:
     # -- stopping --------------------------------------------------------------------------------------------------
 
     def _stop_at_exception(
-        self, frame: TracedFrame, raised: RaisedException, watching: Sequence[DataEntry] = ()
+        self,
+        frame: TracedFrame,
+        raised: RaisedException,
+        watching: Sequence[DataEntry] = (),
+        names: dict[str, object] | None = None,
     ) -> None:
-        """Stop for an exception filter; with ``watching``, for those of the data breakpoints whose conditions hold."""
+        """Stop for an exception filter; with ``watching``, for those of the data breakpoints whose conditions hold.
+
+        Expressions at the stop can use ``names``.
+        """
         point = self._point(frame, self._progress_of(frame))
         if not watching:
-            self._stop(point, "exception", raised=raised)
+            self._stop(point, "exception", raised=raised, names=names)
         elif hit := self._stopping(watching, point):
             self._stop(point, "data breakpoint", hit, raised=raised)
 
@@ -267,6 +278,7 @@ class CompileTimeEngine:
         *,
         restarted: bool = False,
         raised: RaisedException | None = None,
+        names: dict[str, object] | None = None,
     ) -> None:
         top = sys._getframe()
         frame = point.frame
@@ -275,7 +287,7 @@ class CompileTimeEngine:
         stop = Stop(
             engine=self.name,
             reason=reason,
-            frames=lambda: frames_of(frame.running(top), top, self._codes.address_of, self._host),
+            frames=lambda: frames_of(frame.running(top), top, self._codes.address_of, self._host, names or {}),
             description=headline(frame, progress.identity) if raised is None else raised.headline,
             text=explain(reason, frame, progress.identity, top, restarted=restarted) if raised is None else raised.text,
             hit_breakpoint_ids=hit or [],

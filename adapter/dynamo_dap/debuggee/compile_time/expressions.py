@@ -7,6 +7,7 @@ from the trackers. Runs on any thread; the frame is accessed only through the fu
 from __future__ import annotations
 
 import ast
+import builtins
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -75,6 +76,13 @@ def names_used(parsed: Parsed) -> set[str]:
     for tree in (*parsed.statements, *([parsed.expression] if parsed.expression is not None else ())):
         names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     return names
+
+
+def names_asked(expression: str) -> set[str]:
+    """Return the names that an expression needs of whoever evaluates it."""
+    parsed = parse(expression, statements_allowed=False)
+    bound = set() if parsed.expression is None else names_bound(parsed.expression)
+    return names_used(parsed) - bound - set(vars(builtins))
 
 
 def names_bound(tree: ast.AST) -> set[str]:

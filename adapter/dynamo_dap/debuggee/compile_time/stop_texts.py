@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.errors import BackendFailure, UserError
+from dynamo_dap.debuggee.torch_internals.graph import target_name
 from dynamo_dap.debuggee.torch_internals.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard
+from dynamo_dap.debuggee.torch_internals.not_finite import INF, NAN, Kinds, Made
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call
 from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
@@ -78,6 +81,59 @@ def user_error(error: UserError, wrapped: BaseException | None) -> RaisedExcepti
 def data_changed(text: str) -> RaisedException:
     """Tell what happened to a watched variable."""
     return _raised(text, [text])
+
+
+_SHOWN_KINDS = {NAN: "NaN", INF: "Inf"}
+
+
+def not_finite(
+    made: Made | None, kind: str, where: str, changed: Sequence[str] = (), state: ParameterState | None = None
+) -> RaisedException:
+    """Tell in three lines what a call returned, where it was made, and by whom.
+
+    ``made`` is None when the operations of Dynamo's graph make none; ``state`` tells of what was there before the call.
+    ``changed`` are inputs that may not be what they were when the call began.
+    """
+    shown = _SHOWN_KINDS[kind]
+    if state is not None and made is not None:
+        what = f"The call began with {shown} in {state.name}: {made.text}."
+        whose = state.history
+        headline = f"{shown}: in {state.name} before the call"
+    elif made is None:
+        what = f"The compiled call returns {shown}, which Dynamo's graph does not give."
+        whose = "Whose: AOTAutograd's or the backend's. The graph's operations, run one by one, give none."
+        headline = f"{shown}: made by the compiled graph alone"
+    else:
+        what = f"The call returns {shown}. {target_name(made.node)} made the first: {made.text}."
+        whose = "Whose: the program's. The graph's operations, run one by one on what the call was given, give it too."
+        headline = f"{shown}: {target_name(made.node)}: {made.text}"
+    note = f"Not kept, so that they may differ from what the call was given: {', '.join(changed)}" if changed else None
+    return _raised(headline, [what, f"Where: {where}", whose, note])
+
+
+@dataclass(frozen=True)
+class ParameterState:
+    """A parameter or buffer that was not finite before a call."""
+
+    name: str
+    calls: int
+    """How many calls of its graph were looked at, this one included."""
+    gradient: Kinds | None
+    """What its gradient has; None when it has no gradient."""
+
+    @property
+    def history(self) -> str:
+        """Who made it so."""
+        since = "since the call before, which returned none" if self.calls > 1 else "before the first call looked at"
+        if self.gradient is None:
+            return f"Whose: whatever changed {self.name} {since}; it has no gradient."
+        if self.gradient:
+            return f"Whose: the backward pass. The gradient of {self.name} has {' and '.join(_kinds(self.gradient))}."
+        return f"Whose: the optimizer, or whatever changed {self.name} {since}. Its gradient is finite."
+
+
+def _kinds(kinds: Kinds) -> list[str]:
+    return sorted((_SHOWN_KINDS[kind] for kind in kinds), reverse=True)
 
 
 def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedException:

@@ -10,9 +10,9 @@ import threading
 import types
 
 from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, Host
-from dynamo_dap.debuggee.run_time.frame_memory import captured_cells
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecorder, lines_of
+from dynamo_dap.debuggee.torch_internals.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, value_stack
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
 

@@ -15,8 +15,8 @@ from typing import Any
 from dynamo_dap.debuggee.code_analysis.data_flow import Expression
 from dynamo_dap.debuggee.code_analysis.instructions import Instruction
 from dynamo_dap.debuggee.code_analysis.patching import TAKES_ANY_OBJECT
-from dynamo_dap.debuggee.run_time.frame_memory import LayoutUnknown, write_slot_in_memory
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
+from dynamo_dap.debuggee.torch_internals.frame_memory import LayoutUnknown, write_slot_in_memory
 from dynamo_dap.debuggee.torch_internals.generated_code import is_null
 from dynamo_dap.debuggee.values.model import WriteRefused
 

@@ -15,7 +15,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,6 +86,9 @@ _GONE = object()
 Wanted = Callable[[], "frozenset[Any] | None"]
 """Tells the nodes whose results are to be kept; None for all."""
 
+Ran = Callable[[Any, "Mapping[Any, Any]"], None]
+"""Gets each node that has run, and the results so far by node: its operands' and its own are among them."""
+
 
 class RunnableGraph(Protocol):
     """Where the nodes of a graph get what is not in the graph."""
@@ -139,6 +142,27 @@ def evaluating_on_real_values() -> Iterator[None]:
         yield
 
 
+def has_own_memory(value: Any) -> bool:
+    """Whether ``value`` is a plain tensor, whose memory can be copied and read."""
+    torch: Any = sys.modules["torch"]
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided
+
+
+def as_it_was(value: Any, memory: Mapping[object, Any]) -> Any:
+    """Return a tensor with what it held when the call began; anything that was not kept is itself."""
+    if not memory or not has_own_memory(value) or storage_of(value) not in memory:
+        return value
+    torch: Any = sys.modules["torch"]
+    with torch.no_grad():
+        copy = torch.empty(0, dtype=value.dtype, device=value.device)
+        return copy.set_(memory[storage_of(value)], value.storage_offset(), value.size(), value.stride())
+
+
+def in_transform() -> bool:
+    """Whether a transform of torch.func is open on this thread: a tensor stands for many there."""
+    return bool(REAL_VALUES.resolve(_DEPTH)() > 0)
+
+
 def is_operation(function: object, name: str) -> bool:
     """Whether ``function`` is torch's function ``name``, which computes a result and does nothing else."""
     torch: Any = sys.modules["torch"]
@@ -154,15 +178,18 @@ class GraphRunner:
         graph: RunnableGraph,
         watched: dict[Any, bool] | None = None,
         before: Callable[[], GraphRun] | None = None,
+        ran: Ran | None = None,
     ) -> None:
         """``watched``: nodes that are known to write to nothing but copies, and whether they need no other care.
 
         Those that are found to are added.
 
-        ``before`` is what has run when the graph's first node does, if anything has.
+        ``before`` is what has run when the graph's first node does, if anything has. ``ran`` is told of each node, and
+        again when it has to run again.
         """
         self._graph = graph
         self._before = before
+        self._ran = ran
         self.copied: set[object] = set()
         """Storages of the program (by identity) that nodes write to."""
         self._watched = {} if watched is None else watched
@@ -212,7 +239,7 @@ class GraphRunner:
         deadline = time.monotonic() + limits.seconds
         while True:
             if self._run is None or not self._run.can_go_on():
-                self._run = GraphRun(self._graph, self.copied, self._watched, limits.bytes)
+                self._run = GraphRun(self._graph, self.copied, self._watched, limits.bytes, self._ran)
                 if self._before is not None:
                     self._run.go_on_from(self._before())
             try:
@@ -241,8 +268,10 @@ class GraphRun:
         copied: set[object],
         watched: dict[Any, bool],
         limit: int,
+        ran: Ran | None = None,
     ) -> None:
         self._graph = graph
+        self._ran_observer = ran
         self._copied = copied
         self._watched = watched
         self._keep: frozenset[Any] | None = None
@@ -292,6 +321,8 @@ class GraphRun:
                 result = self._results[each] = self._result(each)
                 if each not in self._watched and not isinstance(result, _Failed):
                     self._watched[each] = _is_ordinary(each)
+                if self._ran_observer is not None:
+                    self._ran_observer(each, self._results)
                 if depth() > 0:
                     self._transformed.add(each)
                 else:

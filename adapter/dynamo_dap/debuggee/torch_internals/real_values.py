@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.torch_internals.graph_runs import (
     Limits,
     NoRealValue,
     Wanted,
+    as_it_was,
 )
 from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.translator import with_callers
@@ -133,16 +134,26 @@ class _TracedGraph:
         tracer, values = self._tracer(), self._values()
         if tracer is not None and values is not None and getattr(tracer, "parent", None) is not None:
             return values.value_of(_operand(tracer, node), values.reachable)
-        call = retraced_call()
-        if call is not None and call.in_backward is not None:
-            return call.in_backward.input_of(node.name)
-        try:
-            return node.meta["grapharg"].example
-        except (AttributeError, AssertionError, KeyError):
-            raise NoRealValue(f"the input '{node.name}' of the graph is not there any more") from None
+        return input_of_traced_call(node)
 
     def attribute(self, target: str) -> Any:
         return attribute_of_graph(self._trace(), target)
+
+
+def input_of_traced_call(placeholder: Any) -> Any:
+    """Return what the call that is traced gives to a placeholder, with what it held when the call began.
+
+    Raises:
+        NoRealValue: it is not there any more.
+    """
+    call = retraced_call()
+    if call is not None and call.in_backward is not None:
+        return call.in_backward.input_of(placeholder.name)
+    try:
+        example = placeholder.meta["grapharg"].example
+    except (AttributeError, AssertionError, KeyError):
+        raise NoRealValue(f"the input '{placeholder.name}' of the graph is not there any more") from None
+    return example if call is None else as_it_was(example, call.memory)
 
 
 def _operand(tracer: Any, placeholder: Any) -> Any:

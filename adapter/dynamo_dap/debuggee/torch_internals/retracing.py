@@ -19,7 +19,7 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_internals.dynamo_names import is_dynamos_global
@@ -106,6 +106,8 @@ class CachedCall:
     """Which call of the function it is, counted from 1; None when calls were not counted from the first on."""
     in_backward: ValuesInBackward | None = None
     """The call itself is over, and looked at in the program's backward pass."""
+    memory: Mapping[object, Any] = field(default_factory=dict)
+    """Of tensors that were changed since the call began: what they held then, by what ``storage_of`` gives."""
 
 
 _thread = threading.local()

@@ -1,4 +1,4 @@
-"""Hooks into Dynamo's symbolic interpreter: before every line, and before every instruction.
+"""Hooks into Dynamo's symbolic interpreter: before every line, before every instruction, after every node it makes.
 
 torch/_dynamo/symbolic_convert.py: ``InstructionTranslatorBase.starts_line`` is called for every instruction that has a
 line, ``step`` runs one instruction; both are looked up on the class at each call, so wrappers can come and go while a
@@ -8,6 +8,7 @@ is inside a trace. Installing and removing may happen on any thread.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,11 @@ _STARTS_LINE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.starts_
 _STEP = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.step"
 
 LINES = Feature("stopping while Dynamo traces", _BASE, _STARTS_LINE)
+_CREATE_NODE = "torch._dynamo.output_graph:SubgraphTracer.create_node"
+
 INSTRUCTIONS = Feature("stepping by instruction while Dynamo traces", _BASE, _STEP)
+
+NODES = Feature("stopping at the operation that made a value", _CREATE_NODE)
 
 Hook = Callable[[Any], None]
 """Gets torch's ``InstructionTranslatorBase``."""
@@ -117,3 +122,56 @@ class TranslatorHooks:
             return original(self)
 
         return step
+
+
+NodeListener = Callable[[Any, int], None]
+"""Gets a node (``torch.fx.Node``), and which of its graph's nodes it is in the order in which they are made."""
+
+
+class NodeHook:
+    """Wraps the method that puts nodes into graphs, for one thread's trace of a call. One per process.
+
+    A node is told by its number: its name changes when it is stored in a variable, and nodes that nothing needs are
+    taken out of the graph at the end.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[int, tuple[NodeListener, list[Any]]] = {}
+        """By the thread that traces; with it the graph that is being written, and how many nodes were put there."""
+        self._original: Any = None
+
+    def want(self, listener: NodeListener | None) -> None:
+        """Call ``listener`` with each node of the outermost graph that the calling thread's trace makes; None to end.
+
+        Raises:
+            FeatureMissing: this torch lacks what it takes.
+        """
+        owner = NODES.resolve(_CREATE_NODE)
+        tracer: Any = sys.modules[owner.__module__].SubgraphTracer
+        with self._lock:
+            self._listeners.pop(threading.get_ident(), None)
+            if listener is not None:
+                self._listeners[threading.get_ident()] = (listener, [None, 0])
+            if self._listeners and self._original is None:
+                self._original = tracer.__dict__["create_node"]
+                tracer.create_node = self._wrapper(self._original)
+            elif not self._listeners and self._original is not None:
+                tracer.create_node, self._original = self._original, None
+
+    def _wrapper(self, original: Any) -> Any:
+        def create_node(tracer: Any, *args: Any, **kwargs: Any) -> Any:
+            node = original(tracer, *args, **kwargs)
+            known = self._listeners.get(threading.get_ident())
+            if known is not None and tracer.parent is None:
+                listener, written = known
+                if written[0] is not node.graph:  # the analysis was begun again
+                    written[:] = [node.graph, 0]
+                written[1] += 1
+                listener(node, written[1])
+            return node
+
+        return create_node
+
+
+NODE_HOOK = NodeHook()

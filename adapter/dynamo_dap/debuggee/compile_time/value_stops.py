@@ -1,0 +1,241 @@
+"""Stops for what a compiled call returns: the exception filter ``nan``.
+
+The outputs of each call of a compiled graph are looked at as it returns. If they have a NaN or an Inf that its inputs
+did not have, the call is traced once more, its graph is run operation by operation on what the call was given, and the
+thread is held in a second such trace, at the line whose operation made the first one: its operands are in view, and
+nobody has seen the outputs yet. Part of the compile-time engine; runs on the thread that makes the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.stepping import RaisedException
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
+from dynamo_dap.debuggee.compile_time.expressions import names_asked
+from dynamo_dap.debuggee.compile_time.stop_texts import ParameterState, not_finite
+from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state, storage_of
+from dynamo_dap.debuggee.torch_internals.graph import target_name
+from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS, GRAPHS, CallObserver, GraphCall
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue, as_it_was, evaluating_on_real_values
+from dynamo_dap.debuggee.torch_internals.not_finite import NAN, Kinds, Made, first_made, kinds_of, may_have_any
+from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, places_of
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, trace_again
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODE_HOOK, NODES
+from dynamo_dap.debuggee.values.model import text_of_raised
+from dynamo_dap.protocol.contract import NAN as NAN_FILTER
+
+
+class StopTrace(Protocol):
+    """Holds the thread where a traced function stands."""
+
+    def __call__(self, frame: TracedFrame, raised: RaisedException, *, names: dict[str, object]) -> None:
+        """``names`` can be used in the debug console."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The operation of a call that a stop is about."""
+
+    node: int
+    """Its number: see ``NodeHook``. Every trace of the call makes the same nodes."""
+    raised: RaisedException
+    names: dict[str, object]
+    """What a condition knows it by."""
+
+
+class ValueStops(CallObserver, CompileObserver):
+    """See ``CallObserver`` and ``CompileObserver`` for who calls what when."""
+
+    def __init__(self, host: Host, stop_trace: StopTrace) -> None:
+        """``stop_trace`` holds the thread where a traced function stands."""
+        self._host = host
+        self._stop_trace = stop_trace
+        self._told: set[str] = set()
+        GRAPH_CALLS.on_problem = log_exception
+
+    # -- arming: any thread ----------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Have the calls of graphs told while the filter is on."""
+        wanted = self._host.options.compile_time and NAN_FILTER in self._host.breakpoints.exception_filters
+        limit = self._limit() if wanted else None
+        HOOKS.want(self, () if limit is None else (CompileObserver.compile_ended,))
+        GRAPH_CALLS.want(self, limit)
+
+    def _limit(self) -> int | None:
+        try:
+            GRAPHS.require()
+            NODES.require()
+            return limits_of_real_values().bytes
+        except Exception as problem:  # noqa: BLE001  (whichever feature is missing or off)
+            self._tell_once(f"the exception filter '{NAN_FILTER}' is off: {problem}")
+            return None
+
+    def close(self) -> None:
+        """Look at no call any more. Any thread."""
+        HOOKS.want(self, ())
+        GRAPH_CALLS.want(self, None)
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._host.print(f"dynamo-dap: {text}\n", "important")
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """Observe what was compiled, from its first call on."""
+        if result.code is not None:
+            GRAPH_CALLS.compiled(result.code)
+
+    def returned(self, call: GraphCall) -> None:
+        """Stop if the outputs have what the inputs had not."""
+        if self._host.is_holding or not may_have_any(call.outputs):
+            return
+        outputs = call.outputs if isinstance(call.outputs, list | tuple) else [call.outputs]
+        given = kinds_of([as_it_was(each, call.kept.memory) for each in call.inputs])
+        new = [kinds_of(each) - given for each in outputs]
+        cached_call = call.as_cached_call()
+        if cached_call is None:
+            return
+        try:
+            with self._host.holding(), _as_it_began(call):
+                culprit = self._culprit(call, cached_call, new)
+            if culprit is not None and self._may_hold(culprit):
+                self._hold(call, cached_call, culprit)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on with its outputs)
+            log_exception("looking for what made a NaN")
+            name = user_function_name(cached_call.code)
+            reason = (str(problem).strip().splitlines() or [""])[0]
+            self._tell_once(
+                f"a call of {name} returned NaN or Inf, and which line made it cannot be told: "
+                f"{type(problem).__name__}: {reason}"
+            )
+
+    def _culprit(self, call: GraphCall, cached_call: CachedCall, new: list[Kinds]) -> Culprit | None:
+        graph = graph_of(cached_call)
+        if graph is None or len(graph.output_nodes) != len(new):
+            raise NoRealValue("it is not traced again as it was compiled")
+        if not any(new):
+            return self._bad_parameter(call, graph)
+        made, replayed = first_made(graph, new)
+        kind = NAN if any(NAN in kinds for kinds in new) else next(kind for kinds in new for kind in kinds)
+        if made is not None:
+            changed = self._changed_inputs(call, graph)
+            raised = not_finite(made, kind, _place_text(made.node), changed)
+            return Culprit(graph.numbers[made.node], raised, {"__value__": made.value, "__kind__": kind})
+        return self._of_backend(graph, new, replayed, kind)
+
+    def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds], kind: str) -> Culprit | None:
+        """The operations make none: the compiled graph does otherwise than they do."""
+        for position, (node, kinds) in enumerate(zip(graph.output_nodes, new, strict=True)):
+            if kinds - replayed[position] and hasattr(node, "op") and node.op not in ("placeholder", "get_attr"):
+                raised = not_finite(None, kind, _place_text(node))
+                return Culprit(graph.numbers[node], raised, {"__value__": None, "__kind__": kind})
+        return None
+
+    def _bad_parameter(self, call: GraphCall, graph: ReplayedGraph) -> Culprit | None:
+        """Tell of a parameter or buffer that had a NaN when the call began, once each."""
+        for node, value in graph.inputs.items():
+            kinds = kinds_of(value) if graph.is_state(node) else frozenset()
+            user = next((each for each in node.users if each.op != "output"), None)
+            name = graph.names.get(node, node.name)
+            if not kinds or user is None or name in call.graph.told:
+                continue
+            call.graph.told.add(name)
+            kind = NAN if NAN in kinds else next(iter(kinds))
+            gradient = kinds_of(value.grad) if value.is_leaf and value.grad is not None else None
+            state = ParameterState(name, call.graph.calls, gradient)
+            raised = not_finite(Made(node, kind, value, 0), kind, _place_text(user), state=state)
+            return Culprit(graph.numbers[user], raised, {"__value__": value, "__kind__": kind})
+        return None
+
+    def _changed_inputs(self, call: GraphCall, graph: ReplayedGraph) -> list[str]:
+        """Return the names of inputs that the call changed and that were not kept."""
+        memory = {storage_of(call.inputs[position]) for position in call.kept.left_out}
+        return [graph.names[node] for node, value in graph.inputs.items() if storage_of(value) in memory]
+
+    # -- stopping --------------------------------------------------------------------------------------------------
+
+    def _may_hold(self, culprit: Culprit) -> bool:
+        """Whether the condition may hold, as far as it can be told without the line's variables."""
+        condition = self._host.breakpoints.exception_filters.get(NAN_FILTER)
+        if not condition or not names_asked(condition) <= culprit.names.keys():
+            return True
+        with evaluating_on_real_values():
+            return self._holds(condition, lambda: is_true_python(condition, {}, culprit.names))
+
+    def _holds(self, condition: str, is_true: Callable[[], bool]) -> bool:
+        try:
+            with self._host.holding():
+                return is_true()
+        except Exception as problem:  # noqa: BLE001  (the user's expression may raise anything)
+            text = f"The condition {condition!r} of '{NAN_FILTER}' failed: {text_of_raised(problem)}"
+            self._host.print(f"{text}\n", "important")
+            return True
+
+    def _hold(self, call: GraphCall, cached_call: CachedCall, culprit: Culprit) -> None:
+        """Trace the call again, and hold it where the culprit is."""
+        before = contextlib.ExitStack()
+        before.enter_context(self._host.holding())  # breakpoints on the way were hit when the call began
+
+        def on_node(_: Any, number: int) -> None:
+            frame = running_frame(sys._getframe()) if number == culprit.node else None
+            if frame is None:
+                return
+            NODE_HOOK.want(None)
+            before.close()
+            self._stop_at(frame, culprit)
+            if self._host.steps.current() is None:
+                frame.end_trace()
+
+        with _as_it_began(call), before:
+            NODE_HOOK.want(on_node)
+            try:
+                trace_again(cached_call)
+            finally:
+                NODE_HOOK.want(None)
+
+    def _stop_at(self, innermost: TracedFrame, culprit: Culprit) -> None:
+        chain = innermost.running(sys._getframe())
+        frame = next((each for each in chain if not is_torch_file(each.path)), innermost)
+        condition = self._host.breakpoints.exception_filters.get(NAN_FILTER)
+        if condition and not names_asked(condition) <= culprit.names.keys():
+            names = dict(culprit.names)
+            if not self._holds(condition, lambda: bool(evaluate_to_python(frame, condition, names))):
+                return
+        self._stop_trace(frame, culprit.raised, names=culprit.names)
+
+
+@contextlib.contextmanager
+def _as_it_began(call: GraphCall) -> Any:
+    """Draw the random numbers that the call drew."""
+    with preserved_global_state():
+        for put_back in call.kept.random:
+            put_back()
+        yield
+
+
+def _place_text(node: Any) -> str:
+    """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``."""
+    places = places_of(node)
+    for place, function in [each for each in places if not is_torch_file(each[0].path)] or places[:1]:
+        text = linecache.getline(place.path, place.line).strip()
+        return (
+            f"{place.path}:{place.line} in {function}: {text}" if text else f"{place.path}:{place.line} in {function}"
+        )
+    return target_name(node)

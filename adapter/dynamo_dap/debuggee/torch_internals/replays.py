@@ -1,0 +1,110 @@
+"""The graph of a call, run again operation by operation on what the call was given.
+
+A ``ReplayedGraph`` is made while the call is traced once more, with the complete graph, and lives as long as whoever
+compares values. Thread of the program that makes the call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.graph import user_places
+from dynamo_dap.debuggee.torch_internals.graph_runs import GraphRunner, Limits, NoRealValue, Ran
+from dynamo_dap.debuggee.torch_internals.real_values import input_of_traced_call, limits_of_real_values
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, trace_again
+from dynamo_dap.debuggee.torch_internals.sources import user_expression
+from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODE_HOOK
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_name
+
+
+class ReplayedGraph:
+    """See ``graph_runs.RunnableGraph``."""
+
+    def __init__(self, graph: Any, numbers: Mapping[Any, int]) -> None:
+        """``graph`` is torch's ``GraphModule``, whose call is being traced; ``numbers`` are those of ``NodeHook``."""
+        self.module = graph
+        self.numbers = numbers
+        self.nodes: list[Any] = list(graph.graph.nodes)
+        self.inputs: dict[Any, Any] = {}
+        """By placeholder, with what each held when the call began."""
+        self.names: dict[Any, str] = {}
+        """By placeholder, as the user wrote it."""
+        for node in self.nodes:
+            if node.op == "placeholder":
+                self._take_input(node)
+
+    def _take_input(self, node: Any) -> None:
+        try:
+            self.inputs[node] = input_of_traced_call(node)
+        except NoRealValue:
+            return
+        self.names[node] = user_expression(getattr(node.meta["grapharg"], "source", None)) or node.name
+
+    def input_of(self, node: Any) -> object:
+        """Return what the call gave to a placeholder."""
+        if node not in self.inputs:
+            raise NoRealValue(f"the input '{node.name}' of the graph is not there any more")
+        return self.inputs[node]
+
+    def is_state(self, node: Any) -> bool:
+        """Whether a placeholder is a parameter or a buffer of a module, or a parameter by itself."""
+        torch: Any = sys.modules["torch"]
+        source = source_name(getattr(node.meta.get("grapharg"), "source", None)) or ""
+        return isinstance(self.inputs.get(node), torch.nn.Parameter) or "_buffers" in source
+
+    def attribute(self, target: str) -> Any:
+        """Return what belongs to the graph."""
+        found = self.module
+        for name in target.split("."):
+            found = getattr(found, name)
+        return found
+
+    @property
+    def output(self) -> Any:
+        """The last node."""
+        return self.nodes[-1]
+
+    @property
+    def output_nodes(self) -> Sequence[Any]:
+        """What the graph returns: nodes and constants."""
+        returned: Any = self.output.args[0]
+        return list(returned) if isinstance(returned, list | tuple) else [returned]
+
+    def run(self, ran: Ran | None = None) -> list[Any]:
+        """Run all of it and return its outputs; ``ran`` is told of each node.
+
+        It takes as long as it takes: the call waits for nothing else.
+
+        Raises:
+            NoRealValue: some operation cannot be run again; the text says why.
+        """
+        limits: Limits = dataclasses.replace(limits_of_real_values(), seconds=math.inf)
+        runner = GraphRunner(self, ran=ran)
+        outputs: Any = runner.value_of(self.nodes, self.output, limits, frozenset)
+        return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+
+
+def graph_of(call: CachedCall) -> ReplayedGraph | None:
+    """Trace ``call`` once more and return its graph; None when it has none.
+
+    Raises:
+        FeatureMissing: this torch lacks what it takes.
+        Exception: what Dynamo raises where it cannot trace.
+    """
+    found: list[ReplayedGraph] = []
+    numbers: dict[Any, int] = {}
+    NODE_HOOK.want(numbers.__setitem__)
+    try:
+        trace_again(call, lambda graph: found.append(ReplayedGraph(graph.owning_module, numbers)))
+    finally:
+        NODE_HOOK.want(None)
+    return found[-1] if found else None
+
+
+def places_of(node: Any) -> list[tuple[Place, str]]:
+    """Return the user's frames that made a node, the innermost first: place and function."""
+    return list(user_places(node))[::-1]

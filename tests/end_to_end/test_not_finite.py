@@ -1,0 +1,486 @@
+"""The exception filter ``nan``: the thread is held at the user's line that made the first NaN or Inf of a call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client import Fixture, Session, Stop
+
+CULPRITS = '''
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Attention(nn.Module):
+    def forward(self, q, k, v, mask):
+        scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        scores = scores.masked_fill(~mask, float("-inf"))
+        weights = scores.softmax(-1)  # @masked_row
+        return weights @ v
+
+class Normalized(nn.Module):
+    def __init__(self, eps):
+        super().__init__()
+        self.eps = eps
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        variance = centred.pow(2).mean(-1, keepdim=True)
+        return centred * torch.rsqrt(variance + self.eps) * self.scale  # @eps
+
+def ratio(x, y):
+    share = x / y  # @zero_by_zero
+    return share.mean()
+
+def entropy(p):
+    logs = p.log()  # @log_of_zero
+    return -(p * logs).sum()
+
+def half(x):
+    x = x.half()
+    squared = x * x  # @overflow
+    return squared / squared.sum()
+
+def helper(x):
+    rooted = x.sqrt()  # @negative_root
+    return rooted + 1
+
+def inlined(x):
+    y = torch.relu(x) + 1
+    return helper(x) * y
+
+def in_loop(x):
+    for _ in range(20):
+        x = x.exp()  # @third_turn
+    return x
+
+def in_place(x):
+    out = torch.zeros_like(x)
+    out[1:] = torch.acos(x[1:] * 2)  # @in_place
+    out.add_(1)
+    return out * 2
+
+def changes_its_input(x, y):
+    x.add_(1)
+    y = y / (x - 2)  # @input_changed
+    x.zero_()
+    return y
+
+def with_dropout(x):
+    x = F.dropout(x, 0.5, training=True)
+    return (x / x.sum(-1, keepdim=True)).sum()  # @dropped
+
+def broken(x):
+    x = x * 2
+    torch._dynamo.graph_break()
+    x = x - 2
+    return torch.log1p(-x)  # @after_break
+
+def condensed(x):
+    return F.normalize(x, eps=0.0).sum()  # @normalize
+
+def distance(a, b):
+    norms = (a * a).sum() - (b * b).sum()
+    return (
+        norms.abs().sqrt()  # @several_lines
+        / norms.sum()
+    )
+
+def unwritten(x):
+    out = torch.empty_like(x)
+    torch.pow(x, 0.5, out=out)  # @written_out
+    return out
+
+def run(function, *arguments, backend="eager"):
+    """Call it with harmless arguments first: the second call, which the cache serves, is the one that goes wrong."""
+    torch.manual_seed(0)
+    compiled = torch.compile(function, backend=backend)
+    for each in arguments:
+        compiled(*[value.clone() if isinstance(value, torch.Tensor) else value for value in each])
+
+ones = torch.ones(8)
+zeros = torch.zeros(8)
+mask = torch.ones(4, 4, dtype=torch.bool)
+q = torch.arange(32.0).reshape(4, 8) / 32
+row = mask.clone()
+row[2] = False
+steps = [
+    (ratio, (ones, ones * 2), (zeros, ones.index_fill(0, torch.tensor([3]), 0.0))),
+    (entropy, (ones / 8,), (ones.index_fill(0, torch.tensor([3]), 0.0),)),
+    (half, (ones,), (ones * 300,)),
+    (inlined, (ones,), (-ones,)),
+    (in_loop, (ones - 30,),),
+    (in_place, (ones / 8,), (ones,)),
+    (changes_its_input, (ones * 3, ones), (ones, ones)),
+    (with_dropout, (torch.ones(4, 1),),),
+    (broken, (ones / 2,), (ones * 3,)),
+    (condensed, (ones.reshape(2, 4),), (zeros.reshape(2, 4),)),
+    (distance, (ones, zeros), (ones, ones)),
+    (unwritten, (ones,), (-ones,)),
+]
+for function, *arguments in steps:
+    run(function, *arguments)
+run(Attention(), (q, q, q, mask), (q, q, q, row))
+with torch.no_grad():
+    run(Normalized(0.0), (q,), (torch.ones(4, 8),), backend="aot_eager")
+print("done", torch.rand(1).item())
+'''
+
+
+def program_of(text: str, folder: Path) -> Fixture:
+    path = folder / "program.py"
+    path.write_text(text, encoding="utf-8")
+    return Fixture(path)
+
+
+def launch(session: Session, program: Fixture, condition: str | None = None, **options: Any) -> None:
+    filters = {"filterOptions": [{"filterId": "nan", **({"condition": condition} if condition else {})}]}
+    with session.launching(program, **options):
+        session.request("setExceptionBreakpoints", {"filters": [], **filters})
+
+
+def told(session: Session, stop: Stop) -> tuple[str, list[str]]:
+    info = session.request("exceptionInfo", {"threadId": stop.thread_id})
+    return info["exceptionId"], info["description"].splitlines()
+
+
+EXPECTED = {
+    "zero_by_zero": "NaN: operator.truediv: 1 of 8 elements is NaN, first [3]",
+    "log_of_zero": "NaN: log: 1 of 8 elements is -Inf, first [3]",
+    "overflow": "NaN: operator.mul: 8 of 8 elements are Inf, first [0]",
+    "negative_root": "NaN: sqrt: 8 of 8 elements are NaN, first [0]",
+    "third_turn": "Inf: exp: 8 of 8 elements are Inf, first [0]",
+    "in_place": "NaN: torch.acos: 7 of 7 elements are NaN, first [0]",
+    "input_changed": "Inf: operator.truediv: 8 of 8 elements are Inf, first [0]",
+    "dropped": "NaN: operator.truediv: 3 of 4 elements are NaN, first [0, 0]",
+    "after_break": "NaN: torch.log1p: 8 of 8 elements are NaN, first [0]",
+    "normalize": "NaN: torch.nn.functional.normalize: 8 of 8 elements are NaN, first [0, 0]",
+    "several_lines": "NaN: operator.truediv: is NaN",
+    "written_out": "NaN: torch.pow: 8 of 8 elements are NaN, first [0]",
+    "masked_row": "NaN: softmax: 4 of 16 elements are NaN, first [2, 0]",
+    "eps": "NaN: torch.rsqrt: 4 of 4 elements are Inf, first [0, 0]",
+}
+OPERANDS = {
+    "zero_by_zero": ("y[3].item()", "0.0"),
+    "log_of_zero": ("p.min().item()", "0.0"),
+    "overflow": ("x.max().item()", "300.0"),
+    "negative_root": ("x.max().item()", "-1.0"),
+    "third_turn": ("x.isfinite().all().item()", "True"),
+    "input_changed": ("(x - 2).sum().item()", "0.0"),
+    "dropped": ("x.flatten().tolist()", "[0.0, 0.0, 2.0, 0.0]"),
+    "after_break": ("x.max().item()", "4.0"),
+    "masked_row": ("scores[2].tolist()", "[-inf, -inf, -inf, -inf]"),
+    "eps": ("variance.sum().item()", "0.0"),
+}
+"""What stands at the line, as it was before it."""
+
+
+@pytest.mark.timeout(300)
+def test_each_culprit_is_found_at_its_line(session: Session, tmp_path: Path) -> None:
+    """In calls that the cache serves and in those that were compiled just now."""
+    program = program_of(CULPRITS, tmp_path)
+    launch(session, program)
+    for marker, headline in EXPECTED.items():
+        stop = session.wait_for_stop("exception", at=marker)
+        exception_id, (what, where, whose) = told(session, stop)
+        assert exception_id == headline
+        assert what.startswith(f"The call returns {headline[:3]}. ")
+        assert where.startswith(f"Where: {program.path}:{stop.frame.line} in ")
+        assert whose.startswith("Whose: the program's.")
+        assert stop.description == headline[:3]
+        if marker in OPERANDS:
+            expression, value = OPERANDS[marker]
+            assert stop.frame.evaluate(expression).text == value, marker
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "done 0.49625658988952637\n"
+
+
+TRAINING = """
+import torch
+import torch._inductor.config
+from torch import nn
+
+torch._inductor.config.fallback_random = True  # dropout draws what eager code would
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.drop = nn.Dropout(0.5)
+        self.last = None
+
+    def forward(self, x, scale):
+        hidden = self.norm(self.linear(x))
+        self.last = scale
+        hidden = self.drop(hidden).relu()
+        return (hidden / scale).mean()  # @divided
+
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+step = torch.compile(net)
+for number in range(4):
+    optimizer.zero_grad()
+    loss = step(torch.randn(8, 4), torch.tensor(0.0 if number == 2 else 2.0))
+    print(number, loss.item(), net.last.item(), net.norm.running_mean.tolist())  # @printed
+    if number != 2:
+        loss.backward()
+        optimizer.step()
+print(torch.rand(1).item(), dict(torch._dynamo.utils.counters["stats"]), dict(torch._dynamo.utils.counters["frames"]))
+print(sorted(name[:13] for name in globals()), net.linear.weight.sum().item(), loss._version, step.training)
+entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(Net.forward)
+print(len(entries), [len(entry.guard_manager.code_parts) for entry in entries])
+"""
+
+
+def untouched(program: Fixture) -> str:
+    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=240, check=True)
+    return run.stdout
+
+
+@pytest.mark.timeout(300)
+def test_the_program_does_not_notice(session: Session, tmp_path: Path) -> None:
+    """On Inductor, in training: dropout, running statistics, what the module stores, guards, caches and counters."""
+    program = program_of(TRAINING, tmp_path)
+    launch(session, program)
+    stop = session.wait_for_stop("exception", at="divided")
+    assert stop.frame.evaluate("scale.item()").text == "0.0"
+    # The side effect of this very call is not replayed yet.
+    assert stop.frame_called("<module>").evaluate("net.last.item()").text == "2.0"
+    session.next()
+    assert session.next(at="printed").frame.evaluate("loss.item()").text == "nan"
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == untouched(program)
+
+
+OPTIMIZER = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.unused = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        hidden = self.first(x)
+        return (hidden + self.unused * 0).sum()  # @taken
+
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.Adam(net.parameters(), eps=0.0)
+step = torch.compile(net, backend="aot_eager")
+for number in range(3):
+    loss = step(torch.randn(8, 4))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("done")
+"""
+
+
+def test_a_parameter_that_the_optimizer_made_nan_is_named(session: Session, tmp_path: Path) -> None:
+    """Adam divides a gradient of zero by the root of zero: ``eps`` is zero. It is told once."""
+    launch(session, program_of(OPTIMIZER, tmp_path))
+    stop = session.wait_for_stop("exception", at="taken")
+    exception_id, (what, _, whose) = told(session, stop)
+    assert exception_id == "NaN: in self.unused before the call"
+    assert what == "The call began with NaN in self.unused: 4 of 4 elements are NaN, first [0]."
+    changed = "whatever changed self.unused since the call before, which returned none"
+    assert whose == f"Whose: the optimizer, or {changed}. Its gradient is finite."
+    assert session.run_to_end() == 0
+
+
+ARMED_LATER = """
+import torch
+
+def double(x):
+    return (x * 2).log()  # @log
+
+def with_bad_backend(x):
+    y = x + 1
+    return y.sin()  # @sine
+
+def backend(graph, inputs):
+    return lambda *given: tuple(each * float("nan") for each in graph(*given))
+
+compiled = torch.compile(double, backend="eager")
+compiled(torch.ones(3))
+print("compiled")  # @compiled
+compiled(torch.zeros(3))
+compiled(torch.tensor([-1.0, -1.0, -1.0]))
+compiled(torch.tensor([0.0, -1.0, 1.0]))
+torch.compile(with_bad_backend, backend=backend)(torch.ones(3))
+print("called")  # @called
+compiled(torch.zeros(3))
+"""
+OURS = "['dynamo_dap' in each.__code__.co_filename for name, each in globals().items() if 'compiled_fn' in name]"
+
+
+def test_it_is_armed_and_disarmed_at_any_time(session: Session, tmp_path: Path) -> None:
+    """Nothing stands in a graph's place while it is off; with it on, it sees what was compiled before as well."""
+    program = program_of(ARMED_LATER, tmp_path)
+    session.launch(program, "compiled", "called")
+    stop = session.wait_for_stop("breakpoint", at="compiled")
+    assert stop.frame.evaluate(OURS).text == "[False]"
+    condition = "__kind__ == 'nan' and x.max().item() == 1.0"
+    wanted = {"filters": [], "filterOptions": [{"filterId": "nan", "condition": condition}]}
+    session.request("setExceptionBreakpoints", wanted)
+    assert stop.frame.evaluate(OURS).text == "[True]"
+    of_log = session.go_on(at="log")  # not for the calls that returned -Inf alone, or had no 1.0
+    assert of_log.frame.evaluate("__value__").text.startswith("Tensor f32[3]")
+    assert of_log.frame.evaluate("__value__.isnan().sum().item()").text == "1"
+    of_backend = session.go_on(at="sine")
+    exception_id, (_, _, whose) = told(session, of_backend)
+    assert exception_id == "NaN: made by the compiled graph alone"
+    assert whose.startswith("Whose: AOTAutograd's or the backend's.")
+    last = session.go_on(at="called")
+    session.request("setExceptionBreakpoints", {"filters": []})
+    assert last.frame.evaluate(OURS).text == "[False, False]"
+    assert session.run_to_end() == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("__value__.isinf().any()", ["log_of_zero", "overflow", "third_turn", "input_changed", "eps"]),
+        ("__kind__ == 'inf'", ["third_turn", "input_changed"]),
+    ],
+)
+def test_a_condition_chooses(session: Session, tmp_path: Path, condition: str, expected: list[str]) -> None:
+    """Over what the operation gave, and over what the call returns."""
+    launch(session, program_of(CULPRITS, tmp_path), condition)
+    for marker in expected:
+        session.wait_for_stop("exception", at=marker)
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "done 0.49625658988952637\n"
+
+
+CORRECT = '''
+import sys
+import torch
+from torch import nn
+
+class Causal(nn.Module):
+    """A mask of -inf, an output of -inf that the program asks for, numbers that are not used."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x):
+        size = x.shape[1]
+        mask = torch.full((size, size), float("-inf"), dtype=x.dtype).triu(1)
+        x = self.norm(x + self.heads(x, x, x, attn_mask=mask)[0])
+        logits = torch.where(x > 0, x, x.abs().log())
+        least = logits.topk(3).values[..., -1:]
+        return logits.masked_fill(logits < least, float("-inf"))
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.5), nn.Flatten(),
+            nn.LazyLinear(4),
+        )
+
+    def forward(self, x):
+        return self.layers(x).log_softmax(-1)
+
+class Masked(nn.Module):
+    """Divides by zero where it then takes another value, and sums up what is large."""
+
+    def forward(self, x):
+        scratch = torch.empty_like(x)
+        scratch.copy_(x / x)
+        scratch[x == 0] = 1.0
+        large = torch.full_like(x, torch.finfo(x.dtype).max / 2)
+        return torch.where(x == 0, torch.zeros_like(x), 1 / x) + scratch, large
+
+def models():
+    yield Causal(), lambda: torch.randn(2, 5, 16)
+    yield Images(), lambda: torch.randn(4, 3, 12, 12)
+    yield Masked(), lambda: torch.randn(6, 6).relu()
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    yield nn.TransformerEncoder(layer, 2), lambda: torch.randn(2, 5, 16)
+    yield nn.LSTM(8, 8), lambda: torch.randn(4, 2, 8)
+    yield nn.Sequential(nn.Embedding(10, 8), nn.GRU(8, 8)), lambda: torch.arange(8).reshape(4, 2)
+
+count = 0
+for dtype in (torch.float32, torch.bfloat16):
+    torch.manual_seed(0)
+    for model, given in models():
+        if isinstance(model, Images):
+            model(given())
+        model = model.to(dtype)
+        step = torch.compile(model, backend="aot_eager")
+        for number in range(3):
+            x = given()
+            x = x.to(dtype) if x.is_floating_point() else x
+            step(x)
+            count += 1
+print(count, "calls")
+'''
+
+
+@pytest.mark.timeout(300)
+def test_correct_programs_do_not_stop(session: Session, tmp_path: Path) -> None:
+    """In float32 and bfloat16, in training mode."""
+    launch(session, program_of(CORRECT, tmp_path))
+    assert session.wait_for_exit() == 0
+    assert "36 calls" in session.output("stdout")
+
+
+LIBRARIES = """
+import sys
+import torch
+import transformers
+from torch_geometric.nn import models as graph_models
+
+small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=64)
+count = 0
+for dtype in (torch.float32, torch.bfloat16):
+    torch.manual_seed(0)
+    ids = torch.arange(12).reshape(2, 6) % 50
+    mask = torch.ones(2, 6, dtype=torch.long)
+    mask[1, :3] = 0
+    cases = [
+        (transformers.LlamaForCausalLM(transformers.LlamaConfig(**small)), dict(input_ids=ids, attention_mask=mask)),
+        (transformers.BertModel(transformers.BertConfig(**small)), dict(input_ids=ids, attention_mask=mask)),
+        (
+            transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=64)),
+            dict(input_ids=ids, attention_mask=mask),
+        ),
+        (
+            graph_models.GCN(8, 16, 2, 4),
+            dict(x=torch.randn(6, 8, dtype=dtype), edge_index=torch.randint(0, 6, (2, 18))),
+        ),
+    ]
+    for model, given in cases:
+        step = torch.compile(model.to(dtype).train(), backend="eager")
+        for number in range(2):
+            step(**given)
+            count += 1
+print(count, "calls")
+"""
+
+
+@pytest.mark.timeout(300)
+def test_correct_models_of_libraries_do_not_stop(session: Session, tmp_path: Path) -> None:
+    """With attention masks that leave tokens out: Llama, BERT, GPT-2, a GCN."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("torch_geometric")
+    launch(session, program_of(LIBRARIES, tmp_path))
+    assert session.wait_for_exit() == 0
+    assert "16 calls" in session.output("stdout")
