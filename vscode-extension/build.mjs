@@ -1,23 +1,36 @@
-// Bundles the extension into out/extension.cjs. With --watch it rebuilds on every change.
+// Bundles the extension into out/extension.cjs, and its pages into out. With --watch it rebuilds on every change.
 
 import { context } from "esbuild";
 
 const watch = process.argv.includes("--watch");
-const bundle = await context({
-    entryPoints: ["src/extension.ts"],
-    outfile: "out/extension.cjs",
-    bundle: true,
-    platform: "node",
-    format: "cjs",
-    target: "node20",
-    external: ["vscode"],
-    sourcemap: watch,
-    minify: !watch,
-    logLevel: "info",
-});
-if (watch) {
-    await bundle.watch();
-} else {
-    await bundle.rebuild();
-    await bundle.dispose();
+const common = { bundle: true, sourcemap: watch, minify: !watch, logLevel: "info" };
+const bundles = [
+    await context({
+        ...common,
+        entryPoints: ["src/extension.ts"],
+        outfile: "out/extension.cjs",
+        platform: "node",
+        format: "cjs",
+        target: "node20",
+        external: ["vscode"],
+    }),
+    await context({
+        ...common,
+        entryPoints: [
+            { in: "src/webview/main.ts", out: "tensor" },
+            { in: "src/webview/page.css", out: "tensor" },
+        ],
+        outdir: "out",
+        platform: "browser",
+        format: "iife",
+        target: "es2022",
+    }),
+];
+for (const bundle of bundles) {
+    if (watch) {
+        await bundle.watch();
+    } else {
+        await bundle.rebuild();
+        await bundle.dispose();
+    }
 }

@@ -120,7 +120,10 @@ def _type(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.StructType):
         return _name(kind.cls)
     if isinstance(kind, inspect.ListType):
-        return f"{_type(kind.item_type)}[]"
+        item, parts = _type(kind.item_type), getattr(kind.item_type, "types", ())
+        if any(isinstance(part, inspect.NoneType) for part in parts):
+            item += " | null"
+        return f"({item})[]" if "|" in item else f"{item}[]"
     if isinstance(kind, inspect.DictType):
         return f"Record<{_type(kind.key_type)}, {_type(kind.value_type)}>"
     return _PLAIN[type(kind)]

@@ -19,6 +19,7 @@ import { createGraphView } from "./views/graph-view.js";
 import { createGuardsView } from "./views/guards-view.js";
 import { registerReadableGraph } from "./views/readable-graph.js";
 import { registerReport } from "./views/report.js";
+import { registerTensorViewer } from "./views/tensor-viewer.js";
 
 /** What the extension reads of its own package.json. */
 interface Manifest {
@@ -45,6 +46,7 @@ export function activate(context: vscode.ExtensionContext): void {
         createGuardsView(compiles),
         registerReadableGraph(compiles),
         registerReport(),
+        registerTensorViewer(context.extensionUri),
         vscode.commands.registerCommand("dynamo.refresh", () => {
             compiles.refresh();
         }),

@@ -8,6 +8,7 @@ import {
     GUARDS,
     LISTING,
     PATCH,
+    TENSOR,
     UNPATCH,
     type CompiledFunction,
     type Graph,
@@ -17,6 +18,8 @@ import {
     type ListingArguments,
     type PatchArguments,
     type PatchBody,
+    type TensorArguments,
+    type TensorBody,
     type UnpatchArguments,
     type UnpatchBody,
 } from "./structures.js";
@@ -56,4 +59,9 @@ export async function requestPatch(session: DebugSession, wanted: PatchArguments
 export async function requestUnpatch(session: DebugSession): Promise<UnpatchBody> {
     const wanted: UnpatchArguments = {};
     return (await session.customRequest(UNPATCH, wanted)) as UnpatchBody;
+}
+
+/** A part of a tensor of a stopped thread. */
+export async function requestTensor(session: DebugSession, wanted: TensorArguments): Promise<TensorBody> {
+    return (await session.customRequest(TENSOR, wanted)) as TensorBody;
 }

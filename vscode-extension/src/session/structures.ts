@@ -56,7 +56,7 @@ export interface TensorArguments {
     /** An expression for another tensor: what is shown is the difference. */
     minus?: string;
     /** For each dimension an index, or null where it is shown; missing: null for the last two, 0 before. */
-    selection?: number[];
+    selection?: (number | null)[];
     startRow?: number;
     rowCount?: number;
     startColumn?: number;
@@ -119,7 +119,7 @@ export interface TensorBody {
     /** Of what is shown. */
     shape: number[];
     /** As what the tensor can be drawn, the likeliest first. */
-    pictures: "map" | "tiles" | "chw" | "hwc"[];
+    pictures: ("map" | "tiles" | "chw" | "hwc")[];
     /** What is shown in place of the tensor's own elements, if it is not these. */
     note?: string;
     elements?: string[][];

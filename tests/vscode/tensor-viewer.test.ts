@@ -1,0 +1,150 @@
+/** "View Tensor": the page of a tensor, of ordinary Python, of a trace and of generated code. */
+
+import type { FrameLocator, Locator } from "@playwright/test";
+
+import { at } from "./harness/debug-panes.js";
+import { expect, test } from "./harness/test.js";
+import type { Workbench } from "./harness/workbench.js";
+import { launchJson } from "./harness/workspace.js";
+
+const FILE = "attention.py";
+
+/** Presses the button of a tensor in the Variables pane, and returns the page that opens. */
+async function view(vscode: Workbench, name: string): Promise<FrameLocator> {
+    const { debug, page } = vscode;
+    await expect(async () => {
+        const row = await debug.reveal("variables", `${name} =`);
+        await row.hover();
+        await row.getByRole("button", { name: "View Tensor" }).click({ timeout: 2000 });
+        await expect(page.locator(".tab.active", { hasText: name })).toBeVisible({ timeout: 3000 });
+    }, `the page of ${name} opens`).toPass({ timeout: 30_000 });
+    return tensorPage(vscode);
+}
+
+/** The page in front. */
+function tensorPage({ page }: Workbench): FrameLocator {
+    return page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
+}
+
+/** How many colours a canvas has; those of points that are not there do not count. */
+async function colours(canvas: Locator): Promise<number> {
+    return canvas.evaluate((element: HTMLCanvasElement) => {
+        const { data } = element.getContext("2d")?.getImageData(0, 0, element.width, element.height) ?? { data: new Uint8ClampedArray() };
+        const found = new Set<string>();
+        for (let at = 0; at < data.length; at += 4) {
+            if (data[at + 3] !== 0) {
+                found.add([data[at], data[at + 1], data[at + 2]].join());
+            }
+        }
+        return found.size;
+    });
+}
+
+test("a tensor of a trace is looked at: table, histogram, heat maps, NaN, and again in the next call", { tag: "@picture" }, async ({
+    vscode,
+    workspace,
+    picture,
+}) => {
+    const { debug, editor, page } = vscode;
+    const line = await workspace.line(FILE, "traced");
+    await workspace.write(".vscode/launch.json", launchJson({ internalConsoleOptions: "neverOpen" }));
+    await vscode.openFile(FILE);
+    await editor.setBreakpoint(line);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("attend", FILE, line));
+    expect(await debug.offers("weights =")).toContain("View Tensor");
+
+    const tensor = await view(vscode, "weights");
+    await expect(tensor.locator("#text")).toHaveText("Tensor f32[6, 24, 24] cpu");
+    await expect(tensor.locator("td").first()).toHaveText("1.0");
+    await expect(tensor.locator("dd.nan")).toHaveText("144");
+    await expect(tensor.locator("#histogram canvas")).toBeVisible();
+    await expect(tensor.locator("#kind")).toHaveValue("tiles");
+    const maps = tensor.locator("#picture canvas");
+    await expect(maps).toHaveCount(6);
+    expect(await colours(maps.first())).toBeGreaterThan(20);
+    await expect(tensor.locator("#legend")).toContainText("NaN");
+    await vscode.command("View: Toggle Maximize Editor Group");
+    await expect(tensor.locator("#side")).toBeInViewport();
+    await picture("tensor");
+
+    // A click on a heat map goes to its element.
+    const box = await maps.nth(3).boundingBox();
+    await maps.nth(3).click({ position: { x: 3, y: ((box?.height ?? 0) * 20.5) / 24 } });
+    await expect(tensor.locator("#cell")).toHaveText("weights[3, 20, 0] = nan");
+    await expect(tensor.locator("td.nan.active")).toBeVisible();
+    // By keys through the rows, and by them through the first dimension.
+    await tensor.locator("#scroller").press("Control+Home");
+    await tensor.locator("#scroller").press("ArrowDown");
+    await expect(tensor.locator("#cell")).toContainText("weights[3, 1, 0] = 0.");
+    await tensor.getByLabel("Dimension 0, of 6").press("ArrowDown");
+    await expect(tensor.locator("#cell")).toContainText("weights[2, 1, 0] = 0.");
+    const inFirstCall = await tensor.locator("#cell").innerText();
+
+    // The difference from another.
+    await tensor.locator("#minus").fill("scores.softmax(-1)");
+    await tensor.locator("#minus").press("Enter");
+    await expect(tensor.locator("#text")).toHaveText("Tensor f32[6, 24, 24] cpu - Tensor f32[6, 24, 24] cpu");
+    await expect(tensor.locator("#table-title")).toContainText("weights - (scores.softmax(-1))");
+    await tensor.locator("#minus").fill("nothing");
+    await tensor.locator("#minus").press("Enter");
+    await expect(tensor.locator("#problem")).toContainText("nothing");
+    await tensor.locator("#minus").fill("");
+    await tensor.locator("#minus").press("Enter");
+    await expect(tensor.locator("#problem")).toBeHidden();
+
+    // The next call, which the cache serves, has the values of its own.
+    const before = await tensor.locator("#statistics").innerText();
+    await page.keyboard.press("F5");
+    await expect(debug.headline()).toHaveText("Call 2 of attend [0/0]");
+    await expect(tensor.locator("#statistics")).not.toHaveText(before);
+    await expect(tensor.locator("#cell")).toContainText("weights[2, 1, 0] = ");
+    await expect(tensor.locator("#cell")).not.toHaveText(inFirstCall);
+    await page.keyboard.press("F5");
+    await debug.waitForEnd();
+    await expect(tensor.locator("#stop")).toContainText("The program has ended");
+});
+
+test("tensors of ordinary Python: an image, and one of a billion elements", async ({ vscode, workspace, picture }) => {
+    const { debug, editor } = vscode;
+    const line = await workspace.line(FILE, "eager");
+    await vscode.openFile(FILE);
+    await editor.setBreakpoint(line);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("main", FILE, line));
+    const image = await view(vscode, "image");
+    await expect(image.locator("#kind")).toHaveValue("chw");
+    await expect(image.locator("#picture canvas")).toHaveAttribute("width", "96");
+    expect(await colours(image.locator("#picture canvas"))).toBeGreaterThan(1000);
+    await picture("tensor-image");
+
+    const huge = await view(vscode, "huge");
+    await expect(huge.locator("#text")).toHaveText("Tensor f32[1000000000] cpu");
+    await expect(huge.locator("#statistics")).toContainText("Of 1,048,576 of 1,000,000,000 elements, taken at random");
+    await huge.locator("#scroller").press("Control+End");
+    await expect(huge.locator("#cell")).toHaveText("huge[999999999] = 0.0");
+    await expect(huge.locator("#cells tbody th").last()).toHaveText("999999999");
+    await expect(huge.locator("td.active")).toBeInViewport();
+    await picture("tensor-huge");
+});
+
+test("a tensor of generated code, by an expression", async ({ vscode, workspace, picture }) => {
+    const { debug } = vscode;
+    await workspace.write(".vscode/launch.json", launchJson({ mode: "run-time", stopOnGeneratedCode: true, internalConsoleOptions: "neverOpen" }));
+    await vscode.openFile(FILE);
+    await vscode.startDebugging();
+    await debug.waitForStop(/^attend \(generated #\d+\) /);
+    const mask = await view(vscode, "mask");
+    await expect(mask.locator("#text")).toHaveText("Tensor f32[24, 24] cpu");
+    await expect(mask.locator("td.negative-inf").first()).toHaveText("-inf");
+    await expect(mask.locator("#histogram canvas")).toBeVisible();
+    expect(await colours(mask.locator("#picture canvas"))).toBe(2);
+    await picture("tensor-generated");
+
+    await vscode.command("View Tensor of an Expression");
+    await vscode.quickInput.answer("x[0] - 1");
+    await expect(vscode.page.locator(".tab.active", { hasText: "x[0] - 1" })).toBeVisible();
+    const computed = tensorPage(vscode);
+    await expect(computed.locator("#text")).toHaveText("Tensor f32[24, 16] cpu");
+    await expect(computed.locator("#legend")).toContainText("-");
+});

@@ -1,0 +1,50 @@
+/** The frame that is selected in the call stack, and values in it. */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+
+/** A frame of a stop. */
+export interface StoppedFrame {
+    session: vscode.DebugSession;
+    frameId: number;
+    /** Tells the stop from others: the next one of the same frame may have the same number. */
+    stop: number;
+}
+
+/** What has children at a stop. */
+export interface Evaluated extends StoppedFrame {
+    reference: number;
+}
+
+let stops = 0;
+
+/** Counts the stops of all sessions. */
+export function countStops(): vscode.Disposable {
+    return vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, {
+        createDebugAdapterTracker: (): vscode.DebugAdapterTracker => ({
+            onDidSendMessage: (message: DebugProtocol.Event): void => {
+                stops += message.type === "event" && message.event === "stopped" ? 1 : 0;
+            },
+        }),
+    });
+}
+
+/** The selected frame, if its session is one of ours. */
+export function stoppedFrame(): StoppedFrame | undefined {
+    const item = vscode.debug.activeStackItem;
+    return item instanceof vscode.DebugStackFrame && item.session.type === DEBUG_TYPE
+        ? { session: item.session, frameId: item.frameId, stop: stops }
+        : undefined;
+}
+
+/** The value of an expression in a frame; rejects when it has nothing below it. */
+export async function evaluated(expression: string, frame: StoppedFrame): Promise<Evaluated> {
+    const wanted: DebugProtocol.EvaluateArguments = { expression, frameId: frame.frameId, context: "watch" };
+    const found = (await frame.session.customRequest("evaluate", wanted)) as DebugProtocol.EvaluateResponse["body"];
+    if (found.variablesReference === 0) {
+        throw new Error(`${expression} is not a tensor: ${found.result}`);
+    }
+    return { ...frame, reference: found.variablesReference };
+}

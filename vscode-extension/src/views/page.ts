@@ -1,0 +1,37 @@
+/** The HTML of the extension's own pages. They run their bundled scripts and nothing else. */
+
+import { randomBytes } from "node:crypto";
+import * as vscode from "vscode";
+
+let lastColumn: vscode.ViewColumn | undefined;
+
+/** Makes a panel beside the editor, where the last one is, whose page is `body` with the bundle `name`. */
+export function openPage(extension: vscode.Uri, viewType: string, title: string, name: string, body: string): vscode.WebviewPanel {
+    const out = vscode.Uri.joinPath(extension, "out");
+    const options = { enableScripts: true, retainContextWhenHidden: true, localResourceRoots: [out] };
+    const panel = vscode.window.createWebviewPanel(viewType, title, lastColumn ?? vscode.ViewColumn.Beside, options);
+    lastColumn = panel.viewColumn;
+    panel.onDidChangeViewState(() => {
+        lastColumn = panel.viewColumn;
+    });
+    panel.onDidDispose(() => {
+        lastColumn = undefined;
+    });
+    const { webview } = panel;
+    const uri = (file: string): string => webview.asWebviewUri(vscode.Uri.joinPath(out, file)).toString();
+    const nonce = randomBytes(16).toString("base64");
+    const policy = `default-src 'none'; script-src 'nonce-${nonce}'; style-src ${webview.cspSource};`;
+    webview.html = `<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="${policy}">
+<link rel="stylesheet" href="${uri(`${name}.css`)}">
+</head>
+<body>
+${body}
+<script nonce="${nonce}" src="${uri(`${name}.js`)}"></script>
+</body>
+</html>`;
+    return panel;
+}

@@ -1,0 +1,129 @@
+/**
+ * "View Tensor": a page with the elements, statistics, histogram and picture of a tensor, from the Variables pane or by an
+ * expression. It asks the program for what it shows, and at the next stop, for the tensor of the same expression.
+ */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import * as vscode from "vscode";
+
+import { requestTensor } from "../session/requests.js";
+import { countStops, evaluated, stoppedFrame, type Evaluated, type StoppedFrame } from "../session/stopped-frame.js";
+import type { ToExtension, ToPage } from "../webview/messages.js";
+import { openPage } from "./page.js";
+import { TENSOR_PAGE } from "./tensor-page.js";
+
+/** What VS Code gives to a command in the menu of a variable. */
+interface VariableInMenu {
+    sessionId: string | undefined;
+    variable: DebugProtocol.Variable;
+}
+
+/** Registers `dynamo.viewTensor` (of a variable) and `dynamo.viewExpression`. */
+export function registerTensorViewer(extension: vscode.Uri): vscode.Disposable {
+    const viewVariable = ({ variable }: VariableInMenu): void => {
+        const frame = neededFrame();
+        if (frame !== undefined) {
+            const viewed = { ...frame, reference: variable.variablesReference };
+            new TensorViewer(extension, variable.evaluateName ?? variable.name, viewed, variable.evaluateName);
+        }
+    };
+    return vscode.Disposable.from(
+        vscode.commands.registerCommand("dynamo.viewTensor", viewVariable),
+        vscode.commands.registerCommand("dynamo.viewExpression", () => viewExpression(extension)),
+        countStops(),
+    );
+}
+
+async function viewExpression(extension: vscode.Uri): Promise<void> {
+    const frame = neededFrame();
+    if (frame === undefined) {
+        return;
+    }
+    const editor = vscode.window.activeTextEditor;
+    const selected = editor === undefined ? "" : editor.document.getText(editor.selection);
+    const expression = await vscode.window.showInputBox({ title: "View Tensor", prompt: "An expression in the selected frame", value: selected });
+    if (expression?.trim()) {
+        try {
+            new TensorViewer(extension, expression.trim(), await evaluated(expression.trim(), frame), expression.trim());
+        } catch (problem) {
+            void vscode.window.showErrorMessage(textOf(problem));
+        }
+    }
+}
+
+/** The frame that is selected; without one the user is told. */
+function neededFrame(): StoppedFrame | undefined {
+    const frame = stoppedFrame();
+    if (frame === undefined) {
+        void vscode.window.showErrorMessage("A tensor can be viewed while the program is stopped and a frame is selected.");
+    }
+    return frame;
+}
+
+class TensorViewer {
+    private readonly panel: vscode.WebviewPanel;
+    private readonly registrations: vscode.Disposable[];
+
+    /** `expression` gives the tensor again at the next stop; undefined when nothing does. */
+    constructor(
+        extension: vscode.Uri,
+        private readonly name: string,
+        private viewed: Evaluated,
+        private readonly expression: string | undefined,
+    ) {
+        this.panel = openPage(extension, "dynamo.tensor", name, "tensor", TENSOR_PAGE);
+        this.registrations = [
+            this.panel.webview.onDidReceiveMessage((message: ToExtension) => this.take(message)),
+            vscode.debug.onDidChangeActiveStackItem((item) => this.follow(item)),
+            vscode.debug.onDidTerminateDebugSession((session) => {
+                if (session.id === this.viewed.session.id) {
+                    this.say({ kind: "stale", problem: "The program has ended: this is what was shown last." });
+                }
+            }),
+        ];
+        this.panel.onDidDispose(() => {
+            vscode.Disposable.from(...this.registrations).dispose();
+        });
+    }
+
+    private say(message: ToPage): void {
+        void this.panel.webview.postMessage(message);
+    }
+
+    private async take(message: ToExtension): Promise<void> {
+        if (message.kind === "ready") {
+            this.say({ kind: "show", name: this.name, stop: "" });
+            return;
+        }
+        const { session, frameId, reference } = this.viewed;
+        const { id, wanted } = message;
+        try {
+            this.say({ kind: "answer", id, body: await requestTensor(session, { ...wanted, variablesReference: reference, frameId }) });
+        } catch (problem) {
+            this.say({ kind: "refusal", id, problem: textOf(problem) });
+        }
+    }
+
+    /** The thread has gone on, or another frame was chosen: the name may mean another tensor there, or nothing. */
+    private async follow(item: vscode.DebugThread | vscode.DebugStackFrame | undefined): Promise<void> {
+        const frame = stoppedFrame();
+        const { session, frameId, stop } = this.viewed;
+        if (frame === undefined || item?.session.id !== session.id || (frame.frameId === frameId && frame.stop === stop)) {
+            return;
+        }
+        if (this.expression === undefined) {
+            this.say({ kind: "stale", problem: "The program has gone on since: this is what was shown last." });
+            return;
+        }
+        try {
+            this.viewed = await evaluated(this.expression, frame);
+            this.say({ kind: "show", name: this.name, stop: "" });
+        } catch (problem) {
+            this.say({ kind: "stale", problem: `Not of this stop: ${textOf(problem)}` });
+        }
+    }
+}
+
+function textOf(problem: unknown): string {
+    return problem instanceof Error ? problem.message : String(problem);
+}

@@ -1,0 +1,44 @@
+/** Asks the extension for parts of the tensor, one after the other. */
+
+import type { TensorBody } from "../session/structures.js";
+import type { ToExtension, ToPage, Wanted } from "./messages.js";
+
+declare function acquireVsCodeApi(): { postMessage(message: ToExtension): void };
+
+interface Waiting {
+    resolve: (body: TensorBody) => void;
+    reject: (problem: Error) => void;
+}
+
+const vscode = acquireVsCodeApi();
+const waiting = new Map<number, Waiting>();
+let last = 0;
+
+/** The part of the tensor; rejects with a text for a person. */
+export function ask(wanted: Wanted): Promise<TensorBody> {
+    last += 1;
+    const id = last;
+    vscode.postMessage({ kind: "ask", id, wanted });
+    return new Promise((resolve, reject) => waiting.set(id, { resolve, reject }));
+}
+
+/** Takes what the extension says: answers here, the rest by `take`. */
+export function listen(take: (message: ToPage) => void): void {
+    window.addEventListener("message", ({ data }: MessageEvent<ToPage>) => {
+        if (data.kind === "answer") {
+            waiting.get(data.id)?.resolve(data.body);
+            waiting.delete(data.id);
+        } else if (data.kind === "refusal") {
+            waiting.get(data.id)?.reject(new Error(data.problem));
+            waiting.delete(data.id);
+        } else {
+            take(data);
+        }
+    });
+    vscode.postMessage({ kind: "ready" });
+}
+
+/** What goes wrong, as text. */
+export function textOf(problem: unknown): string {
+    return problem instanceof Error ? problem.message : String(problem);
+}

@@ -1,0 +1,111 @@
+/**
+ * Draws heat maps and images. A canvas does it, not the charting library: a picture of a million points is one call, and
+ * each point keeps its own colour, however the picture is scaled.
+ */
+
+import type { TensorBody } from "../session/structures.js";
+import { byId, make } from "./elements.js";
+
+type Picture = NonNullable<TensorBody["picture"]>;
+type Colour = readonly [number, number, number];
+
+const HIGHEST = 252;
+const NEGATIVE_INF = 253;
+const POSITIVE_INF = 254;
+const MARKS: Record<number, Colour> = { [NEGATIVE_INF]: [0, 200, 255], [POSITIVE_INF]: [255, 150, 0], 255: [255, 0, 255] };
+/** From low to high, as people with any colour vision tell them apart (viridis). */
+const RISING: Colour[] = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+/** With zero in the middle: from blue over grey to red. */
+const AROUND_ZERO: Colour[] = [[33, 102, 172], [103, 169, 207], [221, 221, 221], [239, 138, 98], [178, 24, 43]];
+
+export type Chosen = (tile: number, row: number, column: number) => void;
+
+/** Draws a picture into `#picture`; `chosen` is called with the place that is clicked. */
+export function drawPicture(picture: Picture, isImage: boolean, chosen: Chosen): void {
+    const bytes = Uint8Array.from(atob(picture.data), (letter) => letter.charCodeAt(0));
+    const palette = paletteOf(picture.low, picture.high);
+    const size = picture.width * picture.height;
+    const tiles = Array.from({ length: picture.tiles }, (_, tile) => {
+        const points = isImage ? Uint8ClampedArray.from(bytes) : coloured(bytes.subarray(tile * size, (tile + 1) * size), palette);
+        const canvas = canvasOf(points, picture, isImage ? "Image" : "Heat map");
+        canvas.addEventListener("click", (event) => {
+            const row = Math.floor((event.offsetY / canvas.clientHeight) * picture.height) * picture.rowStep;
+            const column = Math.floor((event.offsetX / canvas.clientWidth) * picture.width) * picture.columnStep;
+            chosen(tile, row, column);
+        });
+        return picture.tiles === 1 ? canvas : make("figure", {}, canvas, make("figcaption", {}, String(tile)));
+    });
+    const place = byId("picture");
+    place.className = picture.tiles === 1 ? "one" : "tiles";
+    place.replaceChildren(...tiles);
+    byId("legend").replaceChildren(...(isImage ? [] : legend(picture, palette, bytes)));
+}
+
+/** What is to be said of how the picture was made. */
+export function noteOf(picture: Picture, isImage: boolean): string {
+    const { rowStep, columnStep, isSampled, tileCount, tiles } = picture;
+    const said = [];
+    if (rowStep * columnStep > 1) {
+        const mean = isImage ? "the first" : isSampled ? "the mean of a few" : "the mean";
+        said.push(`A point is ${mean} of ${rowStep} × ${columnStep} elements; NaN and Inf are marked where ${isSampled ? "one of these is" : "any is"}.`);
+    }
+    if (tileCount !== undefined) {
+        said.push(`The first ${tiles} of ${tileCount}.`);
+    }
+    if (isImage && (picture.low !== 0 || (picture.high !== 1 && picture.high !== 255))) {
+        said.push(`Colours go from ${short(picture.low)} to ${short(picture.high)}.`);
+    }
+    return said.join(" ");
+}
+
+function canvasOf(points: Uint8ClampedArray<ArrayBuffer>, { width, height }: Picture, label: string): HTMLCanvasElement {
+    const canvas = make("canvas", { width, height, role: "img", "aria-label": `${label}, ${height} × ${width} points` });
+    // A narrow one is to be seen, too.
+    canvas.style.aspectRatio = String(Math.min(Math.max(width / height, 1 / 8), 8));
+    canvas.getContext("2d")?.putImageData(new ImageData(points, width, height), 0, 0);
+    return canvas;
+}
+
+function coloured(bytes: Uint8Array, palette: Colour[]): Uint8ClampedArray<ArrayBuffer> {
+    const points = new Uint8ClampedArray(bytes.length * 4);
+    bytes.forEach((byte, at) => {
+        const [red, green, blue] = MARKS[byte] ?? palette[byte] ?? [0, 0, 0];
+        points.set([red, green, blue, 255], at * 4);
+    });
+    return points;
+}
+
+/** A colour for each byte up to the highest. */
+function paletteOf(low: number, high: number): Colour[] {
+    const isAroundZero = low < 0 && high > 0;
+    const reach = Math.max(-low, high);
+    return Array.from({ length: HIGHEST + 1 }, (_, byte) => {
+        const value = low + (byte / HIGHEST) * (high - low);
+        return isAroundZero ? mixed(AROUND_ZERO, (value / reach + 1) / 2) : mixed(RISING, byte / HIGHEST);
+    });
+}
+
+function mixed(colours: Colour[], part: number): Colour {
+    const at = Math.min(Math.max(part, 0), 1) * (colours.length - 1);
+    const [from, to] = [colours[Math.floor(at)] ?? [0, 0, 0], colours[Math.ceil(at)] ?? [0, 0, 0]];
+    const mix = (channel: 0 | 1 | 2): number => Math.round(from[channel] + (to[channel] - from[channel]) * (at % 1));
+    return [mix(0), mix(1), mix(2)];
+}
+
+function legend({ low, high }: Picture, palette: Colour[], bytes: Uint8Array): Node[] {
+    const bar = make("canvas", { width: palette.length, height: 1, class: "bar", "aria-hidden": true });
+    bar.getContext("2d")?.putImageData(new ImageData(coloured(Uint8Array.from(palette.keys()), palette), palette.length, 1), 0, 0);
+    const found = new Set(bytes);
+    const marks = [[255, "NaN"], [POSITIVE_INF, "inf"], [NEGATIVE_INF, "-inf"]] as const;
+    const shown = marks.filter(([byte]) => found.has(byte)).map(([byte, name]) => {
+        const swatch = make("span", { class: "swatch" });
+        swatch.style.backgroundColor = `rgb(${(MARKS[byte] ?? []).join(" ")})`;
+        return make("span", { class: "mark" }, swatch, name);
+    });
+    return [make("span", {}, short(low)), bar, make("span", {}, short(high)), ...shown];
+}
+
+/** A number with as many digits as one reads. */
+export function short(value: number): string {
+    return String(Number(value.toPrecision(4)));
+}

@@ -1,0 +1,142 @@
+/** The page of a tensor: its table, statistics, histogram and picture. Runs in a webview of VS Code. */
+
+import type { TensorArguments, TensorBody } from "../session/structures.js";
+import { ask, listen, textOf } from "./asking.js";
+import { byId, field, make } from "./elements.js";
+import { drawPicture, noteOf } from "./heat-map.js";
+import { drawHistogram, redrawHistogram } from "./histogram.js";
+import type { Wanted } from "./messages.js";
+import { SelectionBar } from "./selection.js";
+import { statisticsOf } from "./statistics.js";
+import { Table } from "./table.js";
+
+type Kind = NonNullable<TensorArguments["picture"]>;
+
+const PICTURES: Record<Kind, string> = {
+    map: "Heat map",
+    tiles: "Heat map of each index",
+    chw: "Image (C, H, W)",
+    hwc: "Image (H, W, C)",
+};
+const IMAGE_POINTS = 512;
+const MAP_POINTS = 256;
+const TILE_POINTS = 96;
+
+let name = "";
+let minus = "";
+let kind: Kind | undefined;
+let kinds = "";
+
+const selection = new SelectionBar(() => {
+    showPart();
+});
+const table = new Table(
+    async (startRow, rowCount, startColumn, columnCount) => {
+        const wanted = { show: "elements", selection: selection.selection, startRow, rowCount, startColumn, columnCount } as const;
+        return (await askFor(wanted)).elements ?? [];
+    },
+    (row, column, text) => {
+        byId("cell").textContent = text === undefined ? "" : `${name}${selection.indexOf(row, column)} = ${text}`;
+    },
+);
+
+/** Asks for a part of what is shown: the tensor, or its difference from another. */
+async function askFor(wanted: Wanted): Promise<TensorBody> {
+    try {
+        const body = await ask(minus === "" ? wanted : { ...wanted, minus });
+        byId("problem").textContent = "";
+        return body;
+    } catch (problem) {
+        byId("problem").textContent = textOf(problem);
+        throw problem;
+    }
+}
+
+/** Shows all of a tensor, from the first. */
+async function show(): Promise<void> {
+    try {
+        await showStatistics(false);
+        showPart();
+    } catch {
+        // The page says why.
+    }
+}
+
+async function showStatistics(isWhole: boolean): Promise<void> {
+    const body = await askFor({ show: "statistics", isWhole });
+    byId("text").textContent = body.text;
+    byId("note").textContent = body.note ?? "";
+    selection.setShape(body.shape);
+    offer(body.pictures);
+    if (body.statistics !== undefined) {
+        const all = make("button", {}, "Look at All Elements");
+        all.addEventListener("click", () => {
+            void showStatistics(true).catch(() => undefined);
+        });
+        byId("statistics").replaceChildren(...statisticsOf(body.statistics, body.shape, all));
+        drawHistogram(body.statistics.histogram);
+    }
+}
+
+function offer(pictures: Kind[]): void {
+    if (pictures.join() !== kinds) {
+        kinds = pictures.join();
+        kind = pictures[0];
+        document.body.classList.toggle("picture-first", kind !== "map");
+        byId("kind").replaceChildren(...pictures.map((each) => make("option", { value: each }, PICTURES[each])));
+    }
+}
+
+function showPart(): void {
+    table.show(selection.sizes);
+    void showPicture();
+}
+
+async function showPicture(): Promise<void> {
+    const shown = kind ?? "map";
+    const isImage = shown === "chw" || shown === "hwc";
+    const points = isImage ? IMAGE_POINTS : shown === "tiles" ? TILE_POINTS : MAP_POINTS;
+    const part = selection.forPicture(shown === "map" ? 2 : 3);
+    try {
+        const { picture } = await ask({ show: "picture", picture: shown, selection: part, width: points, height: points, ...(minus === "" ? {} : { minus }) });
+        if (picture !== undefined) {
+            drawPicture(picture, isImage, (tile, row, column) => {
+                if (shown === "tiles") {
+                    selection.choose(3, tile);
+                }
+                table.go(row, column);
+            });
+            byId("picture-note").textContent = noteOf(picture, isImage);
+        }
+    } catch (problem) {
+        byId("picture").replaceChildren();
+        byId("legend").replaceChildren();
+        byId("picture-note").textContent = textOf(problem);
+    }
+}
+
+byId("kind").addEventListener("change", () => {
+    kind = field("kind").value as Kind;
+    void showPicture();
+});
+byId("logarithmic").addEventListener("change", redrawHistogram);
+byId("minus").addEventListener("change", () => {
+    minus = field("minus").value.trim();
+    byId("table-title").textContent = minus === "" ? "Elements" : `Elements of ${name} - (${minus})`;
+    void show();
+});
+new MutationObserver(redrawHistogram).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+new ResizeObserver(redrawHistogram).observe(byId("side"));
+
+listen((message) => {
+    if (message.kind === "show") {
+        name = message.name;
+        byId("name").textContent = name;
+        byId("stop").textContent = message.stop;
+        document.body.classList.remove("stale");
+        void show();
+    } else if (message.kind === "stale") {
+        byId("stop").textContent = message.problem;
+        document.body.classList.add("stale");
+    }
+});

@@ -1,0 +1,104 @@
+/** Which part of a tensor of many dimensions is shown: an index for each dimension, or `:` where it is shown whole. */
+
+import { byId, make } from "./elements.js";
+
+/** Null where a dimension is shown. */
+export type Selection = (number | null)[];
+
+const MOST_SHOWN = 2;
+
+export class SelectionBar {
+    private shape: number[] = [];
+    private chosen: Selection = [];
+
+    /** `changed` is called when a person chose another part. */
+    constructor(private readonly changed: () => void) {}
+
+    /** Takes the shape of the tensor; of the same shape as before the selection stays. */
+    setShape(shape: number[]): void {
+        if (shape.join() !== this.shape.join()) {
+            this.shape = shape;
+            this.chosen = shape.map((_, number) => (number >= shape.length - MOST_SHOWN ? null : 0));
+            this.draw();
+        }
+    }
+
+    get selection(): Selection {
+        return [...this.chosen];
+    }
+
+    /** The selection for a picture of so many dimensions: the last ones are shown. */
+    forPicture(dimensions: number): Selection {
+        if (dimensions === MOST_SHOWN) {
+            return this.selection;
+        }
+        const first = this.shape.length - dimensions;
+        return this.chosen.map((index, number) => (number >= first ? null : (index ?? 0)));
+    }
+
+    /** The sizes of the rows and columns that are shown. */
+    get sizes(): [number, number] {
+        const shown = this.shape.filter((_, number) => this.chosen[number] === null);
+        return [shown[0] ?? 1, shown[1] ?? 1];
+    }
+
+    /** The index of an element, as Python writes it. */
+    indexOf(row: number, column: number): string {
+        const places = [row, column];
+        const parts = this.chosen.map((index) => index ?? places.shift());
+        return parts.length === 0 ? "" : `[${parts.join(", ")}]`;
+    }
+
+    /** Chooses an index of a dimension, counted from the end. */
+    choose(fromEnd: number, index: number): void {
+        const number = this.shape.length - fromEnd;
+        if (this.chosen[number] !== undefined && this.chosen[number] !== null) {
+            this.chosen[number] = index;
+            this.draw();
+            this.changed();
+        }
+    }
+
+    private draw(): void {
+        const boxes = this.shape.map((size, number) => this.box(size, number));
+        byId("selection").replaceChildren(...(this.shape.length > MOST_SHOWN ? ["Index ", ...boxes] : []));
+    }
+
+    private box(size: number, number: number): HTMLElement {
+        const text = String(this.chosen[number] ?? ":");
+        const input = make("input", { type: "text", value: text, size: 4, "aria-label": `Dimension ${number}, of ${size}` });
+        input.title = `Dimension ${number}: an index below ${size}, or : to show it`;
+        input.addEventListener("change", () => {
+            this.take(number, input.value);
+        });
+        input.addEventListener("keydown", (event) => {
+            const step = event.key === "ArrowUp" ? 1 : event.key === "ArrowDown" ? -1 : 0;
+            const before = this.chosen[number];
+            if (step !== 0 && typeof before === "number") {
+                event.preventDefault();
+                this.take(number, String(before + step));
+            }
+        });
+        return make("span", { class: "dimension" }, input, `/${size}`);
+    }
+
+    private take(number: number, text: string): void {
+        const size = this.shape[number] ?? 0;
+        const shown = this.chosen.filter((index) => index === null).length;
+        const before = this.chosen[number];
+        if (text.trim() === ":") {
+            // One that was shown gives way.
+            const other = this.chosen.indexOf(null);
+            if (before !== null && shown >= MOST_SHOWN) {
+                this.chosen[other] = 0;
+            }
+            this.chosen[number] = null;
+        } else if (/^\s*-?\d+\s*$/.test(text)) {
+            const index = Number(text);
+            this.chosen[number] = Math.min(Math.max(index < 0 ? index + size : index, 0), Math.max(size - 1, 0));
+        }
+        this.draw();
+        byId("selection").querySelectorAll("input")[number]?.focus();
+        this.changed();
+    }
+}

@@ -1,0 +1,145 @@
+/** The table of a tensor's elements. Only what is seen is made and asked for, so the tensor may be of any size. */
+
+import { byId, make } from "./elements.js";
+import { Scrolling, type Pair } from "./scrolling.js";
+
+const MOST_ASKED = 9000;
+
+/** Elements from a row and a column on. */
+interface Page {
+    row: number;
+    column: number;
+    elements: string[][];
+}
+
+export type Fetch = (startRow: number, rowCount: number, startColumn: number, columnCount: number) => Promise<string[][]>;
+export type Told = (row: number, column: number, text: string | undefined) => void;
+
+export class Table {
+    private readonly scroller = byId("scroller");
+    private readonly cells = byId("cells");
+    private readonly scrolling: Scrolling;
+    private counts: Pair = [0, 0];
+    private active: Pair = [0, 0];
+    private page: Page | undefined;
+    private generation = 0;
+    private asked = "";
+
+    /** `fetch` gets elements; `told` is called with the active cell and its text. */
+    constructor(
+        private readonly fetch: Fetch,
+        private readonly told: Told,
+    ) {
+        this.scrolling = new Scrolling(this.scroller, byId("sizer"), () => {
+            this.draw();
+        });
+        this.scroller.addEventListener("keydown", (event) => {
+            this.press(event);
+        });
+        this.cells.addEventListener("click", (event) => {
+            const { row, column } = (event.target as HTMLElement).dataset;
+            if (row !== undefined && column !== undefined) {
+                this.go(Number(row), Number(column));
+            }
+        });
+    }
+
+    /** Shows a tensor, or another part of it: from the beginning, but from where it was if the sizes are the same. */
+    show(counts: Pair): void {
+        this.generation += 1;
+        this.page = undefined;
+        this.asked = "";
+        if (counts.join() !== this.counts.join()) {
+            this.counts = counts;
+            this.active = [0, 0];
+            this.scrolling.reset(counts);
+        }
+        this.scroller.setAttribute("aria-rowcount", String(counts[0]));
+        this.scroller.setAttribute("aria-colcount", String(counts[1]));
+        this.draw();
+    }
+
+    /** Makes a cell the active one, and scrolls to it. */
+    go(row: number, column: number): void {
+        const [rows, columns] = this.counts;
+        this.active = [Math.max(0, Math.min(row, rows - 1)), Math.max(0, Math.min(column, columns - 1))];
+        this.scrolling.reveal(this.active);
+        this.draw();
+    }
+
+    private press(event: KeyboardEvent): void {
+        const [row, column] = this.active;
+        const page = Math.max(1, this.scrolling.seen[0] - 2);
+        const [rows, columns] = this.counts;
+        const goals: Record<string, Pair> = {
+            ArrowDown: [row + 1, column],
+            ArrowUp: [row - 1, column],
+            ArrowRight: [row, column + 1],
+            ArrowLeft: [row, column - 1],
+            PageDown: [row + page, column],
+            PageUp: [row - page, column],
+            Home: event.ctrlKey ? [0, 0] : [row, 0],
+            End: event.ctrlKey ? [rows - 1, columns - 1] : [row, columns - 1],
+        };
+        const goal = goals[event.key];
+        if (goal !== undefined) {
+            event.preventDefault();
+            this.go(...goal);
+        }
+    }
+
+    private draw(): void {
+        const { first, seen } = this.scrolling;
+        const [rows, columns] = ([0, 1] as const).map((way) => numbers(first[way], Math.min(first[way] + seen[way], this.counts[way])));
+        if (rows === undefined || columns === undefined) {
+            return;
+        }
+        const header = make("tr", {}, make("th"), ...columns.map((column) => make("th", { scope: "col" }, String(column))));
+        const shown = rows.map((row) => {
+            const cells = columns.map((column) => this.cell(row, column));
+            return make("tr", { role: "row", "aria-rowindex": row + 1 }, make("th", { scope: "row" }, String(row)), ...cells);
+        });
+        this.cells.replaceChildren(make("thead", {}, header), make("tbody", {}, ...shown));
+        this.told(...this.active, this.text(...this.active));
+        if (rows.length > 0 && columns.length > 0) {
+            void this.load([first[0], first[1]], [rows.length, columns.length]);
+        }
+    }
+
+    private cell(row: number, column: number): HTMLElement {
+        const text = this.text(row, column);
+        const isActive = row === this.active[0] && column === this.active[1];
+        const kind = text === undefined ? "waits" : text.includes("nan") ? "nan" : text.startsWith("-inf") ? "negative-inf" : text.includes("inf") ? "inf" : "";
+        const attributes = { role: "gridcell", class: `${kind}${isActive ? " active" : ""}`, "data-row": row, "data-column": column };
+        return make("td", { ...attributes, title: text ?? "", ...(isActive ? { id: "active-cell" } : {}) }, text ?? "…");
+    }
+
+    private text(row: number, column: number): string | undefined {
+        return this.page?.elements[row - this.page.row]?.[column - this.page.column];
+    }
+
+    /** Gets what is seen if it is not there, and as much around it. */
+    private async load(first: Pair, seen: Pair): Promise<void> {
+        const ends = [this.text(...first), this.text(first[0] + seen[0] - 1, first[1] + seen[1] - 1)];
+        const around = 9 * seen[0] * seen[1] <= MOST_ASKED ? 1 : 0;
+        const start: Pair = [Math.max(0, first[0] - around * seen[0]), Math.max(0, first[1] - around * seen[1])];
+        const key = [this.generation, ...start, ...seen].join();
+        if (key === this.asked || ends.every((text) => text !== undefined)) {
+            return;
+        }
+        this.asked = key;
+        try {
+            const elements = await this.fetch(start[0], (1 + 2 * around) * seen[0], start[1], (1 + 2 * around) * seen[1]);
+            if (key === this.asked) {
+                this.page = { row: start[0], column: start[1], elements };
+                this.draw();
+            }
+        } catch {
+            // Who gets it for us tells why it cannot be had.
+        }
+    }
+}
+
+function numbers(start: number, stop: number): number[] {
+    return Array.from({ length: Math.max(0, stop - start) }, (_, at) => start + at);
+}
