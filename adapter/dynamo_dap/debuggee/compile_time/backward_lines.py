@@ -111,10 +111,10 @@ class Survey:
             self._close(self._open.pop()[1])
         self._found.graph.finish(self._attempt, graph)
 
-    def result(self) -> BackwardLines | None:
-        """Return what was noted; None when the trace made no graph."""
+    def result(self) -> BackwardLines:
+        """Return what was noted; nothing when the trace made no graph."""
         self._found.graph.close()
-        return self._found if self._found.graph.outputs else None
+        return self._found if self._found.graph.outputs else BackwardLines()
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue, evaluati
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraphInCall
 from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, trace_again
-from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor, is_gradient_recorded
+from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
 from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME
@@ -103,9 +103,9 @@ class _InBackward:
                 return given.now()
         raise NoRealValue(f"the input '{name}' of the graph is not there any more")
 
-    def gradient_of(self, name: str) -> object:
+    def gradient_of(self, name: str, at: str) -> object:
         """Return the gradient of a node."""
-        return self.run.gradient(name, limits_of_real_values().bytes)
+        return self.run.gradient(name, at, limits_of_real_values().bytes)
 
 
 @dataclass
@@ -165,19 +165,17 @@ class BackwardPasses:
 
     def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         """See ``BackwardCalls``."""
-        if not is_gradient_recorded():
-            return known
         try:
             with self._host.holding():
                 lines = known if isinstance(known, BackwardLines) else self._surveyed(call)
-                if lines is not None and self.may_stop(lines.lines):
+                if self.may_stop(lines.lines):
                     self._thread.begun[id(call.frame)] = self._keep(call, lines)
                 return lines
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
             self._report_failure(call, problem)
             return None
 
-    def _surveyed(self, call: CachedCall) -> BackwardLines | None:
+    def _surveyed(self, call: CachedCall) -> BackwardLines:
         survey = Survey()
         self._thread.survey = survey
         try:
@@ -185,7 +183,7 @@ class BackwardPasses:
         finally:
             self._thread.survey = None
         lines = survey.result()
-        if lines is not None and lines.graph.nodes:
+        if lines.graph.nodes:
             # Tells what of the program's memory it writes to.
             KeptGraphInCall(lines.graph, call).value_of(lines.graph.nodes[-1], len(lines.graph.nodes))
         return lines
@@ -239,15 +237,25 @@ class BackwardPasses:
     def _come_back(self, kept: KeptCall, gradients: Gradients) -> None:
         if kept.dropped is not None:
             raise NoRealValue(kept.dropped)
-        armed = {visit: found for visit in kept.lines.visits if (found := self._armed_on(visit))}
-        if not armed and not isinstance(getattr(self._host.steps.current(), "origin", None), BackwardOrigin):
-            return
         assert kept.arriving is not None, "it has reported them"
+        if not self._is_looked_at(kept):
+            return
         with self._host.holding():
             run = GradientRun(kept.lines.graph, kept.inputs, kept.states, gradients, kept.arriving.included)
-            results = {visit: name for visit in kept.lines.visits if (name := _result_of(visit, run.names)) is not None}
-            run.compute([results[visit] for visit in armed if visit in results])
-        for number, visit in enumerate(reversed(kept.lines.visits)):
+        self._look(kept, run)
+
+    def _is_looked_at(self, kept: KeptCall) -> bool:
+        step = self._host.steps.current()
+        return isinstance(step and step.origin, BackwardOrigin) or any(map(self._armed_on, kept.lines.visits))
+
+    def _look(self, kept: KeptCall, run: GradientRun) -> None:
+        """Stop where the backward pass is to stop."""
+        visits = kept.lines.visits
+        results = {visit: name for visit in visits if (name := _result_of(visit, run.names)) is not None}
+        armed = {visit: found for visit in results if (found := self._armed_on(visit))}
+        with self._host.holding():
+            run.compute([results[visit] for visit in armed])
+        for number, visit in enumerate(reversed(visits)):
             if visit in results:
                 self._come_to(_Moment(kept, run, visit, number, results[visit]), armed.get(visit, []))
 
@@ -261,7 +269,7 @@ class BackwardPasses:
         if not armed and not is_stepped_to:
             return
         with self._host.holding():
-            gradient = moment.run.gradient(moment.result, limits_of_real_values().bytes)
+            gradient = moment.run.gradient(moment.result, moment.visit.nodes[-1], limits_of_real_values().bytes)
         if gradient is None:
             return
         if all(map(_asks_for_gradient_alone, armed)):
@@ -281,20 +289,22 @@ class BackwardPasses:
 
     def _at_line(self, moment: _Moment, arrived: Callable[[TracePoint], None]) -> None:
         """Trace the call up to the visit, and do there what is to be done."""
-        kept = moment.kept
-        frame = _EndedFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, sys._getframe())
         target = _Target(moment.visit, arrived)
         self._thread.target = target
         try:
-            with preserved_global_state():
-                for put_back in kept.states:
-                    put_back()
-                trace_again(replace(kept.call, frame=frame, in_backward=_InBackward(kept, moment.run)))
+            self._trace(moment.kept, moment.run)
         finally:
             self._thread.target = None
         if not target.is_found:
             visit = moment.visit
             raise NoRealValue(f"what the call was given has changed since: it does not come to line {visit.line} again")
+
+    def _trace(self, kept: KeptCall, run: GradientRun) -> None:
+        frame = _EndedFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, sys._getframe())
+        with preserved_global_state():
+            for put_back in kept.states:
+                put_back()
+            trace_again(replace(kept.call, frame=frame, in_backward=_InBackward(kept, run)))
 
     def _hold(self, point: TracePoint, moment: _Moment, gradient: Any, hit: Sequence[int]) -> None:
         top, frame = sys._getframe(), point.frame

@@ -15,6 +15,7 @@ from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecorder,
 from dynamo_dap.debuggee.torch_internals.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, value_stack
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
+from dynamo_dap.debuggee.torch_internals.tensor_facts import is_gradient_recorded
 
 
 class CallEntries:
@@ -161,11 +162,11 @@ class GradientEntries:
     def begins(self, generated: GeneratedCode, frame: types.FrameType, number: int | None) -> None:
         """The call begins that runs ``generated`` in ``frame``."""
         original = generated.original
-        if self._backward is None or original is None or not self.may_stop(generated):
+        if self._backward is None or original is None or not self.may_stop(generated) or not is_gradient_recorded():
             return
         known = generated.backward_facts
         facts = self._backward.begins(_call(generated, original, frame, number), known)
-        generated.cannot_be_kept = known is not None and facts is None
+        generated.cannot_be_kept = facts is None
         if facts is not known:
             generated.backward_facts = facts
             generated.keeping_decided_at = -1

@@ -12,10 +12,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph import target_name
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue, apart_from_the_program
@@ -212,9 +214,17 @@ class GradientRun:
         Raises:
             NoRealValue: it cannot be run so; the text says why.
         """
-        self._found: dict[str, Any] = {}
-        self._edges: dict[str, Any] = {}
-        self._bytes: dict[str, int] = {}
+        self._found: dict[tuple[str, int], Any] = {}
+        self._edges: dict[tuple[str, int], Any] = {}
+        """By node, and number of the node that wrote to its memory last: itself at first."""
+        self._written: dict[str, list[int]] = {}
+        """The numbers that a node has in ``_edges``."""
+        self._numbers = {node.name: number for number, node in enumerate(graph.nodes)}
+        self._alive: dict[object, list[tuple[str, weakref.ref[Any], int]]] = {}
+        """By memory: tensors with a gradient, and their versions."""
+        self._bytes = 0
+        self._known: dict[Any, Any] = {}
+        """Gradients that have arrived, by edge, where they are the whole."""
         self._states = states
         with self._recording():
             results = self._results(graph, inputs)
@@ -223,24 +233,28 @@ class GradientRun:
     @property
     def names(self) -> frozenset[str]:
         """The nodes that have a gradient, or might."""
-        return frozenset(self._edges)
+        return frozenset(self._written)
 
-    def gradient(self, name: str, limit: int) -> Any:
+    def gradient(self, name: str, at: str, limit: int) -> Any:
         """Return the gradient of a node; None when the outputs do not depend on it.
 
-        All are computed at once unless they take more than ``limit`` bytes.
+        It is that of the node's tensor as it was when the node ``at`` had run. All gradients are computed at once
+        unless they take more than ``limit`` bytes.
 
         Raises:
             NoRealValue: none can be computed; the text says why.
         """
-        if name not in self._edges:
+        if name not in self._written:
             return None
-        if name not in self._found:
-            is_small = sum(self._bytes.values()) <= limit
-            self.compute([each for each in self._edges if each not in self._found] if is_small else [name])
+        first, *later = self._written[name]
+        until = self._numbers.get(at, -1)
+        key = name, max((number for number in later if number <= until), default=first)
+        if key not in self._found:
+            is_small = self._bytes <= limit
+            self._compute([each for each in self._edges if each not in self._found] if is_small else [key])
             if not is_small:
-                return self._found.pop(name)
-        return self._found[name]
+                return self._found.pop(key)
+        return self._found[key]
 
     def compute(self, names: Sequence[str]) -> None:
         """Compute the gradients of some nodes.
@@ -248,7 +262,12 @@ class GradientRun:
         Raises:
             NoRealValue: it fails; the text says why.
         """
-        wanted = [name for name in names if name in self._edges and name not in self._found]
+        keys = [(name, number) for name in names for number in self._written.get(name, ())]
+        self._compute([key for key in keys if key not in self._found])
+
+    def _compute(self, keys: Sequence[tuple[str, int]]) -> None:
+        self._found.update({key: self._known[edge] for key in keys if (edge := self._edges[key]) in self._known})
+        wanted = [key for key in keys if key not in self._found]
         if not wanted or not self._roots:
             self._found.update(dict.fromkeys(wanted))
             return
@@ -257,7 +276,7 @@ class GradientRun:
             try:
                 found = torch.autograd.grad(
                     self._roots,
-                    [self._edges[name] for name in wanted],
+                    [self._edges[key] for key in wanted],
                     self._gradients,
                     retain_graph=True,
                     allow_unused=True,
@@ -286,7 +305,9 @@ class GradientRun:
                 raise
             except Exception as problem:
                 raise NoRealValue(f"{target_name(node)} fails: {_first_line(problem)}") from problem
-            self._note(node.name, result)
+            self._note_written(node, results)
+            if isinstance(result, sys.modules["torch"].Tensor) and result.requires_grad:
+                self._note(node.name, self._numbers[node.name], result)
             for operand in node.all_input_nodes:
                 if last_use[operand] is node and operand not in graph.outputs:
                     results.pop(operand, None)
@@ -309,12 +330,24 @@ class GradientRun:
             return getattr(args[0], node.target)(*args[1:], **kwargs)
         return node.target(*args, **kwargs)
 
-    def _note(self, name: str, result: Any) -> None:
-        torch: Any = sys.modules["torch"]
-        if isinstance(result, torch.Tensor) and result.requires_grad:
-            # Of this moment: what is written in place later has another edge.
-            self._edges[name] = result if result.grad_fn is None else GRADIENTS.resolve(_EDGE)(result)
-            self._bytes[name] = result.numel() * result.element_size()
+    def _note(self, name: str, number: int, result: Any) -> None:
+        """Note the edge of a tensor at this moment: when it is written to in place, it gets another one."""
+        self._edges[name, number] = result if result.grad_fn is None else GRADIENTS.resolve(_EDGE)(result)
+        self._written.setdefault(name, []).append(number)
+        self._bytes += result.numel() * result.element_size()
+        self._alive.setdefault(storage_of(result), []).append((name, weakref.ref(result), result._version))
+
+    def _note_written(self, node: Any, results: Mapping[Any, Any]) -> None:
+        """Note the tensors that ``node`` has written to, perhaps by a view."""
+        for operand in node.all_input_nodes:
+            given: Any = results.get(operand)
+            here = self._alive.get(storage_of(given), ()) if isinstance(given, sys.modules["torch"].Tensor) else ()
+            if all(version == given._version for _, _, version in here):
+                continue
+            self._alive[storage_of(given)] = []
+            for name, reference, _ in here:
+                if (tensor := reference()) is not None and tensor.requires_grad:
+                    self._note(name, self._numbers[node.name], tensor)
 
     def _seed(self, outputs: Sequence[Any], arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
         """Say where differentiating begins, with which gradients."""
@@ -333,6 +366,8 @@ class GradientRun:
             if before - within[at] or (before and within[at] - before):
                 raise NoRealValue("its outputs are computed from each other, some by views")
             if before:
+                # What is captured of an edge is the sum, from before its hooks.
+                self._known[GRADIENTS.resolve(_EDGE)(outputs[at])] = arrived[at].detach()
                 outputs[at].register_hook(_always(arrived[at]))
             self._roots.append(outputs[at])
             self._gradients.append(arrived[at].detach())

@@ -84,8 +84,11 @@ class ValuesInBackward(Protocol):
     def input_of(self, name: str) -> object:
         """Return what the call gave to a placeholder. Raises ``NoRealValue``."""
 
-    def gradient_of(self, name: str) -> object:
-        """Return a tensor, or None where the outputs do not depend on the node. Raises ``NoRealValue``."""
+    def gradient_of(self, name: str, at: str) -> object:
+        """Return a tensor, or None where the outputs do not depend on the node. Raises ``NoRealValue``.
+
+        It is the gradient of the node's tensor as it was when the node ``at`` had run.
+        """
 
 
 @dataclass(frozen=True, eq=False)

@@ -417,7 +417,7 @@ class TracedFrame:
         call = retraced_call()
         if call is None or call.in_backward is None or node.graph is not self.translator.output.root_tracer.graph:
             raise NoRealValue("it is computed in the body of a higher-order operator")
-        return call.in_backward.gradient_of(node.name)
+        return call.in_backward.gradient_of(node.name, self.last_operation)
 
     @property
     def last_operation(self) -> str:

@@ -1,0 +1,82 @@
+"""Backward passes of compiled calls, looked at in the test's own process with the real engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
+from dynamo_dap.debuggee.compile_time.backward_passes import BackwardPasses, KeptCall
+from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
+from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
+from dynamo_dap.debuggee.torch_internals.gradients import GradientRun
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.run_time.in_process import Action, ScriptedHost, SeenStop
+
+
+class EveryLine(BackwardPasses):
+    """Traces each call once more in its backward pass, whatever is armed."""
+
+    def __init__(self, host: Any, address_of: Callable[..., int] = lambda frame, index: 0) -> None:
+        super().__init__(host, address_of)
+        self.count = 0
+
+    def are_wanted(self) -> bool:
+        return True
+
+    def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
+        return True
+
+    def _is_looked_at(self, kept: KeptCall) -> bool:
+        return True
+
+    def _look(self, kept: KeptCall, run: GradientRun) -> None:
+        self.count += 1
+        self._trace(kept, run)
+
+    def _report_failure(self, call: CachedCall, problem: Exception) -> None:
+        self._host.failure = problem
+
+
+Kind = TypeVar("Kind", bound=EveryLine)
+
+
+@contextmanager
+def every_backward_pass(kind: type[Kind] = EveryLine) -> Iterator[Kind]:  # type: ignore[assignment]
+    """Have every compiled call looked at in its backward pass."""
+    host: Any = ScriptedHost(lambda stop: None, mode="both")
+    host.eager_debugger = NoEagerDebugger()
+    tracing = CompileTimeEngine(host)
+    passes = kind(host)
+    tracing.backward_passes = passes
+    engine = host.engine = RunTimeEngine(host, None, tracing.cached_calls, passes)
+    tracing.arm()
+    engine.arm()
+    try:
+        yield passes
+        assert host.failure is None, host.failure
+    finally:
+        engine.close()
+        tracing.close()
+
+
+@contextmanager
+def backward_breakpoints(
+    path: str, *breakpoints: SourceBreakpoint, script: Callable[[SeenStop], Action] = lambda stop: None
+) -> Iterator[ScriptedHost]:
+    """Have breakpoints in a file; ``script`` says what to do at each stop."""
+    host: Any = ScriptedHost(script, mode="both")
+    host.eager_debugger = NoEagerDebugger()
+    tracing = CompileTimeEngine(host)
+    engine = host.engine = RunTimeEngine(host, None, tracing.cached_calls, tracing.backward_passes)
+    host.breakpoints.set_lines(path, breakpoints, host.options)
+    tracing.arm()
+    engine.arm()
+    try:
+        yield host
+        assert host.failure is None, host.failure
+    finally:
+        engine.close()
+        tracing.close()
