@@ -374,3 +374,46 @@ def test_places(text: str, place: BreakpointRequest) -> None:
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(UsageError):
         parse_place(text, "/here.py")
+
+
+def test_show_a_tensor_of_a_trace(environment: dict[str, str]) -> None:
+    line = Fixture("attention").line("traced")
+    ran = run(
+        [
+            "fixtures/attention.py",
+            "--break",
+            f"fixtures/attention.py:{line}",
+            *commands("show weights", "show", "show", "show weights[1, 19:21, :2]", "show nothing", "show 1"),
+            *commands("continue", "show weights[1, 19:21, :2]", "show weights[0, 0, 0]"),
+        ],
+        environment,
+    )
+    rows = [shown.split() for shown in ran.stdout.splitlines()]
+    assert ["Tensor", "f32[6,", "24,", "24]", "cpu"] in rows
+    assert ["0", "1.0", *["0.0"] * (len(next(row for row in rows if row[:2] == ["0", "1.0"])) - 2)] in rows
+    in_order(
+        ran.stdout,
+        "this is [0, :, :]",
+        "16 of 24 rows: 'show' goes on; another part: show (weights)[-1]",
+        "min 0.0  max 1.0  mean 0.0416667  std 0.153951  zeros 1638  NaN 144  Inf 0",
+        "0 █",
+        " 1  (highest: 2",
+        "(dynamo) show",
+        "20",
+        "nan",
+        "23",
+        "(dynamo) show",
+        "no more rows",
+        "Tensor f32[2, 2] cpu",
+        "nan",
+        "NaN 2",
+        "name 'nothing' is not defined",
+        "not a tensor",
+        "call 2 of attend",
+        "Tensor f32[2, 2] cpu",
+        "NaN 2",
+        "Tensor f32[] cpu",
+        "1.0",
+        "min 1.0  max 1.0",
+    )
+    assert "Traceback" not in ran.stdout + ran.stderr

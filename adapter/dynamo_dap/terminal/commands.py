@@ -359,6 +359,12 @@ def evaluate(debugger: Debugger, argument: str) -> None:
         debugger.screen.say(f"{'▸ ' if result.variables_reference else ''}{result.result}")
 
 
+@command("show", "[EXPRESSION]", complete_expression)
+def show_tensor(debugger: Debugger, argument: str) -> None:
+    """Show a tensor: rows, statistics, a histogram; x[0, 5:9] for a part, without an expression its next rows."""
+    debugger.show_tensor(argument)
+
+
 @command("expand x", "PATH [DEPTH]", complete_path)
 def expand(debugger: Debugger, argument: str) -> None:
     """Show what is below a value, given by an expression or by names of scopes and children with '/' between."""

@@ -40,6 +40,7 @@ from dynamo_dap.protocol.types import (
 from dynamo_dap.terminal.breakpoints import BreakpointList, UsageError
 from dynamo_dap.terminal.client import Client, PendingResponse, ServerProcess, SourceText
 from dynamo_dap.terminal.screen import CONTEXT_LINES, Screen
+from dynamo_dap.terminal.tensors import Shown, show
 
 _INTRODUCTION = InitializeRequestArguments(
     adapter_id="dynamo",
@@ -94,6 +95,7 @@ class Debugger:
         self._total_frames = 0
         self._last_shown: tuple[str, str | None] | None = None
         self._steps_by_instruction = False
+        self._shown_tensor: Shown | None = None
         self._client: Client | None = None
         self._server: ServerProcess | None = None
         self._beginning: PendingResponse | None = None
@@ -279,6 +281,15 @@ class Debugger:
         body = self.client.ask(PATCH, PatchArguments(reference, instruction), PatchBody)
         self.screen.say(f"from the next call on: {body.instruction} (Dynamo generated {body.was})")
         self._show_frame_anew()
+
+    def show_tensor(self, expression: str) -> None:
+        """Show the tensor that an expression gives, or go on with the one before."""
+        self.stopped_thread()
+        if expression:
+            self._shown_tensor = Shown(expression)
+        if self._shown_tensor is None:
+            raise UsageError("give an expression, for instance: show x or show x[0, 5:9]")
+        show(self.client, self.screen, self.frame_id(), self._shown_tensor)
 
     def take_patches_back(self) -> None:
         """Have generated code run as Dynamo generated it."""

@@ -141,7 +141,7 @@ def _dense(tensor: Any) -> tuple[Any, str | None]:
     """Return what has rows and columns, without autograd, and what it is if it is not the tensor itself."""
     torch: Any = sys.modules["torch"]
     if not is_tensor(tensor):
-        raise EvaluationError(f"a {type(tensor).__name__} is not a tensor")
+        raise EvaluationError(f"this is not a tensor, but of the type {type(tensor).__name__}")
     inner = unwrapped(tensor)
     note = None if inner is tensor else "as it is without torch.func's and functionalization's wrapping"
     _check_data(inner, tensor)
