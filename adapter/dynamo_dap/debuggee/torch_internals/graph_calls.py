@@ -23,9 +23,10 @@ from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, original_of
 from dynamo_dap.debuggee.torch_internals.graph_runs import REAL_VALUES, has_own_memory, in_transform
-from dynamo_dap.debuggee.torch_internals.isolation import data_reading
+from dynamo_dap.debuggee.torch_internals.isolation import data_reading, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall
 from dynamo_dap.debuggee.torch_internals.skipping import never_compile
+from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
 
 _CLEANUPS = "torch._dynamo.utils:CleanupManager.instance"
 _PREFIX = "__compiled_fn"
@@ -72,6 +73,8 @@ class KeptInputs:
     """Positions of inputs that are written to, and were too large to be kept."""
     random: tuple[Callable[[], None], ...]
     """Put back the states of the random number generators; nothing if the graph draws no numbers."""
+    versions: tuple[int, ...] = ()
+    """How often each input had been written to, for the first call."""
 
 
 class CallObserver:
@@ -188,7 +191,7 @@ def _keep(graph: ObservedGraph, inputs: tuple[Any, ...], limit: int) -> KeptInpu
     memory: dict[object, Any] = {}
     left_out: list[int] = []
     if wanted:
-        with data_reading():
+        with uncompiled_data_reading():
             # Parameters are large, and rarely written to by a graph that has others as well.
             for position in sorted(wanted, key=lambda each: getattr(inputs[each], "requires_grad", False)):
                 each = inputs[position]
@@ -199,7 +202,8 @@ def _keep(graph: ObservedGraph, inputs: tuple[Any, ...], limit: int) -> KeptInpu
                     left_out.append(position)
                 else:
                     memory[storage_of(each)] = each.untyped_storage().clone()
-    return KeptInputs(memory, tuple(left_out), tuple(random_states()) if graph.draws else ())
+    versions = tuple(version_of(each) for each in inputs) if graph.written is None else ()
+    return KeptInputs(memory, tuple(left_out), tuple(random_states()) if graph.draws else (), versions)
 
 
 def _learn(graph: ObservedGraph, call: GraphCall) -> None:
@@ -211,6 +215,12 @@ def _learn(graph: ObservedGraph, call: GraphCall) -> None:
             for storage, before in kept.memory.items()
             for each in call.inputs
             if has_own_memory(each) and storage_of(each) == storage and _differ(before, each.untyped_storage())
+        }
+        # What is as it was may have been written to all the same: running statistics that stay.
+        written |= {
+            storage_of(each)
+            for each, before in zip(call.inputs, kept.versions, strict=True)
+            if has_own_memory(each) and version_of(each) != before
         }
         graph.written = frozenset(
             position
@@ -225,7 +235,8 @@ def _learn(graph: ObservedGraph, call: GraphCall) -> None:
         graph.draws = torch.cuda.is_initialized() or not torch.equal(now[0], torch.get_rng_state())
         for put_back in after:
             put_back()
-    call.kept = KeptInputs({each: kept.memory[each] for each in written}, kept.left_out, kept.random)
+    memory = {storage: before for storage, before in kept.memory.items() if storage in written}
+    call.kept = KeptInputs(memory, kept.left_out, kept.random)
 
 
 def _differ(before: Any, now: Any) -> bool:

@@ -98,9 +98,26 @@ def metadata_reading() -> Iterator[None]:
 @contextlib.contextmanager
 def data_reading() -> Iterator[None]:
     """Read or reduce a tensor's data: no modes, no gradients, no compiling."""
+    with dynamo_off(), _without_modes():
+        yield
+
+
+def uncompiled_data_reading() -> contextlib.AbstractContextManager[object]:
+    """Do the same with plain tensors, in code that Dynamo leaves alone anyway (``skipping.never_compile``).
+
+    It is entered at each call of a compiled graph, and takes only as much as there is to turn off.
+    """
+    torch: Any = sys.modules["torch"]
+    if not torch._C._len_torch_dispatch_stack() and not torch._C._len_torch_function_stack():
+        return torch.no_grad()  # type: ignore[no-any-return]
+    return _without_modes()
+
+
+@contextlib.contextmanager
+def _without_modes() -> Iterator[None]:
     torch: Any = sys.modules["torch"]
     disable_modes, disable_function = READING.resolve(_MODES), READING.resolve(_TORCH_FUNCTION)
-    with dynamo_off(), disable_modes(), disable_function(), torch.no_grad():
+    with disable_modes(), disable_function(), torch.no_grad():
         yield
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_internals.graph import target_name
 from dynamo_dap.debuggee.torch_internals.graph_runs import has_own_memory
-from dynamo_dap.debuggee.torch_internals.isolation import data_reading
+from dynamo_dap.debuggee.torch_internals.isolation import data_reading, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
 
@@ -40,18 +40,23 @@ def _floats(values: Any) -> Iterator[Any]:
 def may_have_any(values: Any) -> bool:
     """Whether ``values`` may have a NaN or an Inf: no for certain, or have a closer look.
 
-    One pass over the data and one answer for each device: a sum is finite only if all that it sums up is.
+    One pass over the data and one answer for each device: a sum is finite only if all that it sums up is. To be called
+    where nothing is compiled.
     """
     torch: Any = sys.modules["torch"]
-    with data_reading():
+    with uncompiled_data_reading():
         sums: dict[Any, list[Any]] = {}
         for each in _floats(values):
-            wide = each.dtype if each.itemsize >= 4 else torch.float32
-            summed = each.sum(dtype=wide) if each.itemsize > 1 else each.float().sum()
-            sums.setdefault(each.device, []).append(summed.double())
-        return any(
-            not math.isfinite((each[0] if len(each) == 1 else torch.stack(each).sum()).item()) for each in sums.values()
-        )
+            wide = each if each.itemsize > 1 else each.float()
+            summed = wide.sum(dtype=torch.float32) if wide.itemsize < 4 else wide.sum()
+            sums.setdefault(each.device, []).append(summed)
+        return any(not math.isfinite(_total(each).item()) for each in sums.values())
+
+
+def _total(sums: list[Any]) -> Any:
+    if len(sums) == 1:
+        return sums[0]
+    return sys.modules["torch"].stack([each.double() for each in sums]).sum()
 
 
 def kinds_of(value: Any) -> Kinds:
