@@ -49,6 +49,7 @@ GUARD = "guard"
 LIMIT = "limit"
 GENERATED_CODE = "generated-code"
 NAN = "nan"
+MISMATCH = "mismatch"
 EXCEPTION_FILTERS = (
     GRAPH_BREAK,
     RECOMPILE,
@@ -59,6 +60,7 @@ EXCEPTION_FILTERS = (
     LIMIT,
     GENERATED_CODE,
     NAN,
+    MISMATCH,
 )
 """The agent's filters; debugpy has its own."""
 

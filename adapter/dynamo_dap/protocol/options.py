@@ -106,6 +106,11 @@ class DebuggingOptions(Struct, rename="camel", frozen=True, kw_only=True):
             "limits of memory and time, or off."
         ),
     ] = RealValues()
+    compare_every: Annotated[
+        int,
+        Meta(ge=1),
+        _described('With the exception filter "mismatch": compare each N-th call of a compiled graph, not every one.'),
+    ] = 1
     evaluation_timeout: Annotated[
         Seconds,
         _described(

@@ -18,6 +18,7 @@ from dynamo_dap.protocol.contract import (
     GRAPH_BREAK,
     GUARD,
     LIMIT,
+    MISMATCH,
     NAN,
     RECOMPILE,
     RUN_TIME,
@@ -154,6 +155,15 @@ AGENT_CAPABILITIES = Capabilities(
             supports_condition=True,
             condition_description="Python expression over the locals, __value__ (the line's result) and __kind__: "
             "__kind__ == 'nan'",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=MISMATCH,
+            label="Compiled Differs",
+            description="Stop at the first line whose result is another in the compiled graph than in Dynamo's graph "
+            "run as it is. Each call is compared, which takes many times as long",
+            supports_condition=True,
+            condition_description="Python expression over the locals, __value__, __expected__, __difference__ "
+            "(the largest) and __stage__: __difference__ > 0.1",
         ),
     ],
     supports_set_variable=True,

@@ -1,9 +1,11 @@
-"""Stops for what a compiled call returns: the exception filter ``nan``.
+"""Stops for what a compiled call returns: the exception filters ``nan`` and ``mismatch``.
 
 The outputs of each call of a compiled graph are looked at as it returns. If they have a NaN or an Inf that its inputs
 did not have, the call is traced once more, its graph is run operation by operation on what the call was given, and the
 thread is held in a second such trace, at the line whose operation made the first one: its operands are in view, and
-nobody has seen the outputs yet. Part of the compile-time engine; runs on the thread that makes the call.
+nobody has seen the outputs yet. For ``mismatch`` the graph is run so after each call, its outputs are compared with
+those of the compiled graph, and the thread is held at the first line whose result differs. Part of the compile-time
+engine; runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.compile_time.expressions import names_asked
-from dynamo_dap.debuggee.compile_time.stop_texts import ParameterState, not_finite
+from dynamo_dap.debuggee.compile_time.stop_texts import ParameterState, mismatch, not_finite
+from dynamo_dap.debuggee.torch_internals.comparisons import COMPARING, Comparison, draws_its_own_numbers, name_of
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state, storage_of
@@ -31,11 +34,12 @@ from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS, GRAPHS,
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue, as_it_was, evaluating_on_real_values
 from dynamo_dap.debuggee.torch_internals.not_finite import NAN, Kinds, Made, first_made, kinds_of, may_have_any
 from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, places_of
+from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, place_of
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODE_HOOK, NODES
 from dynamo_dap.debuggee.values.model import text_of_raised
+from dynamo_dap.protocol.contract import MISMATCH
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
 
 
@@ -55,6 +59,7 @@ class Culprit:
     raised: RaisedException
     names: dict[str, object]
     """What a condition knows it by."""
+    filter: str = NAN_FILTER
 
 
 class ValueStops(CallObserver, CompileObserver):
@@ -70,19 +75,20 @@ class ValueStops(CallObserver, CompileObserver):
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Have the calls of graphs told while the filter is on."""
-        wanted = self._host.options.compile_time and NAN_FILTER in self._host.breakpoints.exception_filters
-        limit = self._limit() if wanted else None
+        """Have the calls of graphs told while a filter is on."""
+        wanted = [name for name in _FEATURES if name in self._host.breakpoints.exception_filters]
+        limit = self._limit(wanted) if wanted and self._host.options.compile_time else None
         HOOKS.want(self, () if limit is None else (CompileObserver.compile_ended,))
         GRAPH_CALLS.want(self, limit)
 
-    def _limit(self) -> int | None:
+    def _limit(self, wanted: list[str]) -> int | None:
         try:
-            GRAPHS.require()
-            NODES.require()
+            for name in wanted:
+                for feature in _FEATURES[name]:
+                    feature.require()
             return limits_of_real_values().bytes
         except Exception as problem:  # noqa: BLE001  (whichever feature is missing or off)
-            self._tell_once(f"the exception filter '{NAN_FILTER}' is off: {problem}")
+            self._tell_once(f"the exception filter '{wanted[0]}' is off: {problem}")
             return None
 
     def close(self) -> None:
@@ -103,33 +109,35 @@ class ValueStops(CallObserver, CompileObserver):
             GRAPH_CALLS.compiled(result.code)
 
     def returned(self, call: GraphCall) -> None:
-        """Stop if the outputs have what the inputs had not."""
-        if self._host.is_holding or not may_have_any(call.outputs):
+        """Stop if the outputs have what the inputs had not, or are not what the graph gives."""
+        if self._host.is_holding:
             return
-        outputs = call.outputs if isinstance(call.outputs, list | tuple) else [call.outputs]
-        given = kinds_of([as_it_was(each, call.kept.memory) for each in call.inputs])
-        new = [kinds_of(each) - given for each in outputs]
+        filters = self._host.breakpoints.exception_filters
+        if NAN_FILTER in filters and may_have_any(call.outputs):
+            self._examine(call, NAN_FILTER, self._made_by)
+        every = self._host.options.compare_every
+        if MISMATCH in filters and call.graph.calls % every == 0:
+            self._examine(call, MISMATCH, self._mismatch)
+
+    def _examine(self, call: GraphCall, name: str, find: Callable[[GraphCall, CachedCall], Culprit | None]) -> None:
         cached_call = call.as_cached_call()
         if cached_call is None:
             return
         try:
             with self._host.holding(), _as_it_began(call):
-                culprit = self._culprit(call, cached_call, new)
+                culprit = find(call, cached_call)
             if culprit is not None and self._may_hold(culprit):
                 self._hold(call, cached_call, culprit)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on with its outputs)
-            log_exception("looking for what made a NaN")
-            name = user_function_name(cached_call.code)
+            log_exception(f"looking at a call for '{name}'")
+            function = user_function_name(cached_call.code)
             reason = (str(problem).strip().splitlines() or [""])[0]
-            self._tell_once(
-                f"a call of {name} returned NaN or Inf, and which line made it cannot be told: "
-                f"{type(problem).__name__}: {reason}"
-            )
+            self._tell_once(f"{_CANNOT[name].format(function)}: {type(problem).__name__}: {reason}")
 
-    def _culprit(self, call: GraphCall, cached_call: CachedCall, new: list[Kinds]) -> Culprit | None:
-        graph = graph_of(cached_call)
-        if graph is None or len(graph.output_nodes) != len(new):
-            raise NoRealValue("it is not traced again as it was compiled")
+    def _made_by(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
+        given = kinds_of([as_it_was(each, call.kept.memory) for each in call.inputs])
+        new = [kinds_of(each) - given for each in _listed(call.outputs)]
+        graph = _graph_of(call, cached_call)
         if not any(new):
             return self._bad_parameter(call, graph)
         made, replayed = first_made(graph, new)
@@ -139,6 +147,31 @@ class ValueStops(CallObserver, CompileObserver):
             raised = not_finite(made, kind, _place_text(made.node), changed)
             return Culprit(graph.numbers[made.node], raised, {"__value__": made.value, "__kind__": kind})
         return self._of_backend(graph, new, replayed, kind)
+
+    def _mismatch(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
+        backend = cached_call.backend
+        if call.graph.draws and draws_its_own_numbers(backend):
+            name = user_function_name(cached_call.code)
+            self._tell_once(
+                f"calls of {name} are not compared: Inductor draws other random numbers than the operations of the "
+                "graph do, unless fallback_random is set in its configuration"
+            )
+            return None
+        graph = _graph_of(call, cached_call)
+        comparison = Comparison(graph, _listed(call.outputs), backend, call.kept.random)
+        if not comparison.differs:
+            return None
+        fault = comparison.fault()
+        worst = max(comparison.of_outputs, key=lambda each: (not each.is_same, each.largest))
+        node = fault.node or graph.output_nodes[comparison.of_outputs.index(worst)]
+        raised = mismatch(fault, worst, name_of(backend), target_name(node), _place_text(node))
+        names = {
+            "__value__": fault.value,
+            "__expected__": comparison.reference.values.get(node),
+            "__difference__": fault.difference.largest,
+            "__stage__": fault.stage or name_of(backend),
+        }
+        return Culprit(graph.numbers[node], raised, names, MISMATCH)
 
     def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds], kind: str) -> Culprit | None:
         """The operations make none: the compiled graph does otherwise than they do."""
@@ -173,18 +206,18 @@ class ValueStops(CallObserver, CompileObserver):
 
     def _may_hold(self, culprit: Culprit) -> bool:
         """Whether the condition may hold, as far as it can be told without the line's variables."""
-        condition = self._host.breakpoints.exception_filters.get(NAN_FILTER)
+        condition = self._host.breakpoints.exception_filters.get(culprit.filter)
         if not condition or not names_asked(condition) <= culprit.names.keys():
             return True
         with evaluating_on_real_values():
-            return self._holds(condition, lambda: is_true_python(condition, {}, culprit.names))
+            return self._holds(culprit, condition, lambda: is_true_python(condition, {}, culprit.names))
 
-    def _holds(self, condition: str, is_true: Callable[[], bool]) -> bool:
+    def _holds(self, culprit: Culprit, condition: str, is_true: Callable[[], bool]) -> bool:
         try:
             with self._host.holding():
                 return is_true()
         except Exception as problem:  # noqa: BLE001  (the user's expression may raise anything)
-            text = f"The condition {condition!r} of '{NAN_FILTER}' failed: {text_of_raised(problem)}"
+            text = f"The condition {condition!r} of '{culprit.filter}' failed: {text_of_raised(problem)}"
             self._host.print(f"{text}\n", "important")
             return True
 
@@ -213,10 +246,10 @@ class ValueStops(CallObserver, CompileObserver):
     def _stop_at(self, innermost: TracedFrame, culprit: Culprit) -> None:
         chain = innermost.running(sys._getframe())
         frame = next((each for each in chain if not is_torch_file(each.path)), innermost)
-        condition = self._host.breakpoints.exception_filters.get(NAN_FILTER)
+        condition = self._host.breakpoints.exception_filters.get(culprit.filter)
         if condition and not names_asked(condition) <= culprit.names.keys():
             names = dict(culprit.names)
-            if not self._holds(condition, lambda: bool(evaluate_to_python(frame, condition, names))):
+            if not self._holds(culprit, condition, lambda: bool(evaluate_to_python(frame, condition, names))):
                 return
         self._stop_trace(frame, culprit.raised, names=culprit.names)
 
@@ -230,12 +263,30 @@ def _as_it_began(call: GraphCall) -> Any:
         yield
 
 
+def _listed(outputs: Any) -> list[Any]:
+    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+
+
+def _graph_of(call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
+    graph = graph_of(cached_call)
+    if graph is None or len(graph.output_nodes) != len(_listed(call.outputs)):
+        raise NoRealValue("it is not traced again as it was compiled")
+    return graph
+
+
 def _place_text(node: Any) -> str:
     """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``."""
-    places = places_of(node)
-    for place, function in [each for each in places if not is_torch_file(each[0].path)] or places[:1]:
-        text = linecache.getline(place.path, place.line).strip()
-        return (
-            f"{place.path}:{place.line} in {function}: {text}" if text else f"{place.path}:{place.line} in {function}"
-        )
-    return target_name(node)
+    found = place_of(node, is_torch_file)
+    if found is None:
+        return target_name(node)
+    place, function = found
+    text = linecache.getline(place.path, place.line).strip()
+    where = f"{place.path}:{place.line} in {function}"
+    return f"{where}: {text}" if text else where
+
+
+_FEATURES = {NAN_FILTER: (GRAPHS, NODES), MISMATCH: (GRAPHS, NODES, COMPARING)}
+_CANNOT = {
+    NAN_FILTER: "a call of {} returned NaN or Inf, and which line made it cannot be told",
+    MISMATCH: "calls of {} cannot be compared",
+}

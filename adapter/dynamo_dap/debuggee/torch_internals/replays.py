@@ -6,17 +6,27 @@ compares values. Thread of the program that makes the call.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_internals.graph import user_places
-from dynamo_dap.debuggee.torch_internals.graph_runs import GraphRunner, Limits, NoRealValue, Ran
+from dynamo_dap.debuggee.torch_internals.graph_runs import (
+    GraphRunner,
+    Limits,
+    NoRealValue,
+    Ran,
+    as_it_was,
+    has_own_memory,
+)
 from dynamo_dap.debuggee.torch_internals.real_values import input_of_traced_call, limits_of_real_values
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_internals.sources import user_expression
+from dynamo_dap.debuggee.torch_internals.symbols import hint_of, is_symbolic
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODE_HOOK
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_name
 
@@ -33,9 +43,17 @@ class ReplayedGraph:
         """By placeholder, with what each held when the call began."""
         self.names: dict[Any, str] = {}
         """By placeholder, as the user wrote it."""
+        self.written: frozenset[object] = frozenset()
+        """The memory of inputs that it writes to, once it has run."""
         for node in self.nodes:
             if node.op == "placeholder":
                 self._take_input(node)
+
+    def with_inputs(self, graph: Any, inputs: Mapping[Any, Any]) -> ReplayedGraph:
+        """Return another form of the same graph, with its inputs by placeholder."""
+        other = copy.copy(self)
+        other.module, other.nodes, other.inputs = graph, list(graph.graph.nodes), dict(inputs)
+        return other
 
     def _take_input(self, node: Any) -> None:
         try:
@@ -74,6 +92,17 @@ class ReplayedGraph:
         returned: Any = self.output.args[0]
         return list(returned) if isinstance(returned, list | tuple) else [returned]
 
+    def fresh_inputs(self) -> list[Any]:
+        """Return what the call gave to the placeholders, in order; what the graph writes to is a copy."""
+        copies = {
+            storage_of(each): each.untyped_storage().clone()
+            for each in self.inputs.values()
+            if has_own_memory(each) and storage_of(each) in self.written
+        }
+        given: list[Any] = [self.input_of(node) for node in self.nodes if node.op == "placeholder"]
+        given = [hint_of(each) if is_symbolic(each) else as_it_was(each, copies) for each in given]
+        return [each.detach() if has_own_memory(each) else each for each in given]
+
     def run(self, ran: Ran | None = None) -> list[Any]:
         """Run all of it and return its outputs; ``ran`` is told of each node.
 
@@ -85,6 +114,7 @@ class ReplayedGraph:
         limits: Limits = dataclasses.replace(limits_of_real_values(), seconds=math.inf)
         runner = GraphRunner(self, ran=ran)
         outputs: Any = runner.value_of(self.nodes, self.output, limits, frozenset)
+        self.written = frozenset(runner.copied)
         return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
 
 
@@ -103,6 +133,13 @@ def graph_of(call: CachedCall) -> ReplayedGraph | None:
     finally:
         NODE_HOOK.want(None)
     return found[-1] if found else None
+
+
+def place_of(node: Any, is_passed_over: Callable[[str], bool]) -> tuple[Place, str] | None:
+    """Return the innermost frame that made a node and is not in a file that is passed over; else the innermost."""
+    places = places_of(node)
+    wanted = [each for each in places if not is_passed_over(each[0].path)] or places
+    return wanted[0] if wanted else None
 
 
 def places_of(node: Any) -> list[tuple[Place, str]]:

@@ -220,6 +220,21 @@ def _apart_from_the_program(call: CachedCall) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def compiling_apart_from_the_program() -> Iterator[None]:
+    """Compile a graph for looking only: what that does to statistics, random numbers and logs is taken back."""
+    torch: Any = sys.modules["torch"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dynamo_off())
+        stack.enter_context(RETRACING.resolve(_LOCK))
+        stack.enter_context(preserved_global_state())
+        stack.enter_context(RETRACING.resolve(_MODES)())
+        stack.enter_context(_silent_logs())
+        stack.enter_context(_restored_statistics())
+        stack.enter_context(torch.no_grad())
+        yield
+
+
+@contextlib.contextmanager
 def _restored_globals(names: dict[str, Any]) -> Iterator[None]:
     """Take out what Dynamo puts into the globals of the function, and nothing that other threads do."""
     before = set(names)

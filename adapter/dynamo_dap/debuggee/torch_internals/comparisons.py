@@ -1,0 +1,338 @@
+"""Compares what stages of compiling compute of one call: Dynamo's graph run as it is, AOTAutograd, the backend.
+
+Tolerances are those of torch's own accuracy check (``torch._dynamo.utils.same``): close, or else about as near to a run
+in float64 as the graph itself is. Graphs are compiled for this apart from the program. Thread of the program that makes
+the call.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_internals.isolation import data_reading
+from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph
+from dynamo_dap.debuggee.torch_internals.retracing import compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
+
+_SAME = "torch._dynamo.utils:same"
+_AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
+_DECOMPOSED = "torch._dynamo.backends.debugging:aot_eager_decomp_partition"
+
+COMPARING = Feature("comparing what compiled graphs return", _SAME)
+STAGES = Feature("telling AOTAutograd's faults from the backend's", _AOT_EAGER, _DECOMPOSED)
+
+AOT_AUTOGRAD = "AOTAutograd"
+DECOMPOSITION = "decomposition"
+"""Stages before the backend itself. Inductor asks AOTAutograd for decompositions of its own."""
+
+_TOLERANCE = 1e-3
+"""As ``torch._dynamo.config.repro_tolerance`` has it."""
+_TOLERANCE_WITHOUT_REFERENCE = 4e-2
+"""Of 16-bit numbers, where the graph cannot be run in float64."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of two values."""
+
+    largest: float
+    rmse: float
+    is_same: bool
+
+    @property
+    def text(self) -> str:
+        """``largest difference 0.5, RMSE 0.1``."""
+        return f"largest difference {self.largest:.3g}, RMSE {self.rmse:.3g}"
+
+
+def difference(reference: Any, other: Any, exact: Callable[[], Any] = lambda: None) -> Difference:
+    """Compare two results; ``exact`` gives that of a run in float64, or None, and is asked for only if it matters."""
+    if not has_own_memory(reference) or not has_own_memory(other):
+        return Difference(0.0, 0.0, True)  # numbers are compared by the guards, and what else there is cannot be
+    if reference.shape != other.shape or reference.dtype != other.dtype:
+        return Difference(math.inf, math.inf, False)
+    largest, rmse = _measured(reference, other)
+    return Difference(largest, rmse, largest == 0.0 or _is_same(reference, other, exact))
+
+
+def _is_same(reference: Any, other: Any, exact: Callable[[], Any]) -> bool:
+    same = COMPARING.resolve(_SAME)
+    with data_reading():
+        if same(reference, other, tol=_TOLERANCE, equal_nan=True, log_error=_log_nothing):
+            return True
+        if not reference.is_floating_point():
+            return False
+        more_exact = exact()
+        if has_own_memory(more_exact) and more_exact.shape == reference.shape and more_exact.itemsize == 8:
+            return bool(same(reference, other, more_exact, tol=_TOLERANCE, equal_nan=True, log_error=_log_nothing))
+        coarse = reference.itemsize < 4
+        return coarse and bool(
+            same(reference, other, tol=_TOLERANCE_WITHOUT_REFERENCE, equal_nan=True, log_error=_log_nothing)
+        )
+
+
+def _log_nothing(*arguments: object) -> None:
+    """Verdicts are told elsewhere."""
+
+
+def _measured(reference: Any, other: Any) -> tuple[float, float]:
+    """Return the largest difference and the root of the mean squared one; equal Infs and NaNs do not differ."""
+    torch: Any = sys.modules["torch"]
+    if not reference.numel():
+        return 0.0, 0.0
+    with data_reading():
+        wide = torch.complex128 if reference.is_complex() else torch.float64
+        one, two = reference.detach().to(wide), other.detach().to(wide)
+        apart = (one - two).abs()
+        apart = torch.where((one == two) | (one.isnan() & two.isnan()), torch.zeros_like(apart), apart)
+        apart = apart.nan_to_num(nan=math.inf, posinf=math.inf)
+        return float(apart.max()), float(apart.pow(2).mean().sqrt())
+
+
+class Reference:
+    """What each operation of a graph gives in one call, run as it is."""
+
+    def __init__(self, graph: ReplayedGraph) -> None:
+        """Run it.
+
+        Raises:
+            NoRealValue: some operation cannot be run again.
+        """
+        self.graph = graph
+        self.values: dict[Any, Any] = {}
+        """Of the operations that give a tensor which no later one writes to."""
+        self._seen: dict[Any, tuple[object, int, Any]] = {}
+        self._exact: dict[str, Any] | None = None
+        self.outputs = graph.run(self._note)
+        self.values = {
+            node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version
+        }
+        self._seen.clear()
+
+    def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
+        if node.prev.op == "root":
+            self._seen.clear()
+        value = results[node]
+        if node.op in ("call_function", "call_method", "call_module") and has_own_memory(value):
+            with data_reading():
+                self._seen[node] = (value, version_of(value), value.detach().clone())
+
+    def exact(self, node: Any) -> Any:
+        """Return what ``node`` gives in a run in float64; None where the graph cannot be run so."""
+        if self._exact is None:
+            try:
+                self._exact = _exact_values(self.graph)
+            except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
+                self._exact = {}
+        return self._exact.get(getattr(node, "name", ""))
+
+
+def _exact_values(graph: ReplayedGraph) -> dict[str, Any]:
+    torch: Any = sys.modules["torch"]
+
+    def wide(value: Any) -> Any:
+        is_narrow = isinstance(value, torch.dtype) and value.is_floating_point and value.itemsize < 8
+        return torch.float64 if is_narrow else value
+
+    copy = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    for node in graph.nodes:
+        made = copies[node] = copy.node_copy(node, copies.__getitem__)
+        made.args, made.kwargs = torch.fx.node.map_aggregate((made.args, made.kwargs), wide)
+        if made.op == "call_method" and made.target in ("float", "half", "bfloat16"):
+            made.target = "double"
+    module = torch.fx.GraphModule(graph.module, copy)
+    exact = graph.with_inputs(module, {copies[node]: _widened(value) for node, value in graph.inputs.items()})
+    values: dict[str, Any] = {}
+
+    def note(node: Any, results: Mapping[Any, Any]) -> None:
+        if has_own_memory(results[node]):
+            values[node.name] = results[node].detach().clone()
+
+    exact.run(note)
+    return values
+
+
+def _widened(value: Any) -> Any:
+    if has_own_memory(value) and value.is_floating_point():
+        with data_reading():
+            return value.detach().double()
+    return value
+
+
+def prefix(graph: ReplayedGraph, nodes: Sequence[Any]) -> Any:
+    """Return the graph (torch's ``GraphModule``) up to the last of ``nodes``, which it returns."""
+    torch: Any = sys.modules["torch"]
+    shorter = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    last = max(graph.nodes.index(node) for node in nodes)
+    for position, node in enumerate(graph.nodes):
+        if node.op == "placeholder" or position <= last:
+            copies[node] = shorter.node_copy(node, copies.__getitem__)
+            copies[node].meta = {}
+    shorter.output(tuple(copies[node] for node in nodes))
+    return torch.fx.GraphModule(graph.module, shorter)
+
+
+def values_by(
+    backend: Callable[..., Any], graph: ReplayedGraph, nodes: Sequence[Any], random: Iterable[Callable[[], None]]
+) -> list[Any]:
+    """Compile the graph by ``backend`` so that it returns what ``nodes`` give, and run it on the call's inputs.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    with compiling_apart_from_the_program():
+        given = graph.fresh_inputs()
+        compiled = backend(prefix(graph, nodes), given)
+        for put_back in random:
+            put_back()
+        returned = compiled(*graph.fresh_inputs())
+        return list(returned)
+
+
+def stages_before(backend: Any) -> list[tuple[str, Callable[..., Any]]]:
+    """Return what compiles a graph as far as a stage before the backend itself, in order, with the stage's name."""
+    if STAGES.problem is not None:
+        return []
+    stages = [(AOT_AUTOGRAD, STAGES.resolve(_AOT_EAGER))]
+    if is_inductor(backend):
+        stages.append((DECOMPOSITION, STAGES.resolve(_DECOMPOSED)))
+    return stages
+
+
+def name_of(backend: Any) -> str:
+    """Return the backend's name as a user gives it to ``torch.compile``."""
+    name = getattr(backend, "compiler_name", None)
+    if isinstance(name, str):
+        return name
+    inner = getattr(backend, "compiler_fn", backend)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def is_inductor(backend: Any) -> bool:
+    """Whether a cache entry's backend is Inductor."""
+    return name_of(backend) == "inductor"
+
+
+def draws_its_own_numbers(backend: Any) -> bool:
+    """Whether random numbers of the compiled graph are others than those of its operations."""
+    config: Any = sys.modules.get("torch._inductor.config")
+    return is_inductor(backend) and not getattr(config, "fallback_random", False)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Where the compiled graph begins to differ, and in which stage."""
+
+    node: Any
+    """None if it does not differ when it is compiled again."""
+    difference: Difference
+    stage: str | None
+    """None if it is the backend itself."""
+    value: Any
+    """What the compiled graph gives for ``node``."""
+
+
+class Comparison:
+    """The compiled graph of one call beside Dynamo's graph."""
+
+    def __init__(
+        self, graph: ReplayedGraph, outputs: Sequence[Any], backend: Any, random: Iterable[Callable[[], None]]
+    ) -> None:
+        """Run the graph; ``outputs`` are those of the compiled one.
+
+        Raises:
+            NoRealValue: some operation cannot be run again.
+        """
+        self.reference = Reference(graph)
+        self.graph = graph
+        self._backend = backend
+        self._random = tuple(random)
+        self.of_outputs = [
+            self._difference(node, reference, other)
+            for node, reference, other in zip(graph.output_nodes, self.reference.outputs, outputs, strict=True)
+        ]
+
+    def _difference(self, node: Any, reference: Any, other: Any) -> Difference:
+        return difference(reference, other, lambda: self.reference.exact(node))
+
+    @property
+    def differs(self) -> bool:
+        """Whether some output does."""
+        return not all(each.is_same for each in self.of_outputs)
+
+    def of_nodes(self, backend: Any, nodes: Sequence[Any]) -> list[tuple[Difference, Any]]:
+        """Compile by ``backend`` so that ``nodes`` are returned; return for each how it differs, and its value.
+
+        Raises:
+            Exception: whatever the backend raises.
+        """
+        if not nodes:
+            return []
+        values = values_by(backend, self.graph, nodes, self._random)
+        return [
+            (self._difference(node, self.reference.values[node], value), value)
+            for node, value in zip(nodes, values, strict=True)
+        ]
+
+    def all_nodes(self) -> dict[Any, Difference]:
+        """Return how each operation's result differs in the compiled graph, if it returns them all.
+
+        Raises:
+            Exception: whatever the backend raises.
+        """
+        nodes = list(self.reference.values)
+        found = self.of_nodes(self._backend, nodes)
+        return {node: each for node, (each, _) in zip(nodes, found, strict=True)}
+
+    def fault(self) -> Fault:
+        """Find the first operation whose result differs, and whose fault that is.
+
+        Raises:
+            Exception: whatever the backend raises.
+        """
+        nodes = list(self.reference.values)
+        found = self._first(nodes) or self._first_of_prefixes(nodes)
+        if found is None:
+            worst = max(self.of_outputs, key=lambda each: (not each.is_same, each.largest))
+            return Fault(None, worst, None, None)
+        node, how, value = found
+        return Fault(node, how, self._stage(node), value)
+
+    def _first(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
+        found = zip(nodes, self.of_nodes(self._backend, nodes), strict=True)
+        return next(((node, how, value) for node, (how, value) in found if not how.is_same), None)
+
+    def _first_of_prefixes(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
+        """Do the same with one output at a time: where everything is returned, other things are fused."""
+        low, high, found = 0, len(nodes) - 1, None
+        while low <= high:
+            middle = (low + high) // 2 if found is not None else high
+            first = self._first([nodes[middle]])
+            if first is not None:
+                found, high = first, middle - 1
+            elif found is None:
+                return None
+            else:
+                low = middle + 1
+        return found
+
+    def _stage(self, node: Any) -> str | None:
+        for name, backend in stages_before(self._backend):
+            if self._first_by(backend, node) is not None:
+                return name
+        return None
+
+    def _first_by(self, backend: Any, node: Any) -> Difference | None:
+        try:
+            ((how, _),) = self.of_nodes(backend, [node])
+        except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+            return None
+        return None if how.is_same else how
