@@ -19,6 +19,7 @@ _SUBCOMMANDS = {
     "debug": "dynamo_dap.terminal.command",
     "run": "dynamo_dap.record.run",
     "report": "dynamo_dap.record.report",
+    "compare": "dynamo_dap.terminal.comparing",
     "fix": "dynamo_dap.language_server.trying",
     "lsp": "dynamo_dap.language_server.server",
 }
@@ -33,6 +34,7 @@ subcommands:
   debug       debug a program in this terminal; see: dynamo-dap debug -h
   run         run a program without stops and record what torch.compile does; see: dynamo-dap run -h
   report      print what was recorded last in this directory; see: dynamo-dap report -h
+  compare     run a program and tell which lines differ when compiled; see: dynamo-dap compare -h
   fix         try the known fixes for a line, on a copy; see: dynamo-dap fix -h
   lsp         a language server that shows the record in an editor; see: dynamo-dap lsp -h
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from dynamo_dap.protocol.contract import COMPARISON, ComparisonBody
+from dynamo_dap.protocol.messages import decode
+from dynamo_dap.terminal.comparing import print_comparison
 from tests.client import Fixture, Session
 from tests.client.environments import need_inductor
 from tests.end_to_end.test_not_finite import CORRECT, LIBRARIES, OURS, program_of, told, untouched
@@ -215,3 +223,57 @@ def test_nothing_is_compared_while_it_is_off(session: Session, tmp_path: Path) -
     stop = session.go_on(at="silu")
     assert stop.frame_called("<module>").evaluate(OURS).text == "[False]"
     session.finish()
+
+
+def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
+    """It prints each line of a call, and as JSON; the program's output and its status are its own."""
+    program = program_of(AT_THE_BACKEND, tmp_path)
+    command = [sys.executable, "-m", "dynamo_dap", "compare"]
+    printed = subprocess.run([*command, program.path], capture_output=True, text=True, timeout=240, check=False)
+    assert printed.returncode == 1, printed.stderr
+    assert printed.stdout.startswith(untouched(program))
+    assert "call 1 of Net.forward [0/0], backend wrong" in printed.stdout
+    assert "call 1 of double [1/0], backend forgets_the_last" in printed.stdout
+    (marked,) = [line for line in printed.stdout.splitlines() if line.startswith("▶")]
+    assert marked.split()[1] == str(program.line("silu"))
+    assert marked.endswith("differs")
+    table = subprocess.run(
+        [*command, "--json", "--every", "2", program.path], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert table.returncode == 1, table.stderr
+    assert untouched(program) in table.stderr
+    found = [json.loads(line) for line in table.stdout.splitlines()]
+    assert [(each["function"], each["call"], each["same"]) for each in found] == [
+        ("Net.forward", 1, False),
+        ("Net.forward", 3, False),
+        ("double", 1, True),
+    ]
+    first, same = found[0], found[-1]
+    assert (first["path"], first["line"], first["stage"]) == (str(program.path), program.line("silu"), "wrong")
+    assert all(0.0 <= line["compiled"]["largest"] < 1e-6 for line in same["lines"] if "compiled" in line)
+    by_text = {line["text"].partition("  #")[0]: line for line in first["lines"]}
+    assert by_text["hidden = self.norm(self.first(x))"]["compiled"]["same"]
+    assert not by_text["hidden = nn.functional.silu(hidden)"]["compiled"]["same"]
+    assert by_text["hidden = nn.functional.silu(hidden)"]["operations"] == ["torch.nn.functional.silu"]
+
+
+def test_a_program_that_fails_has_its_own_status(tmp_path: Path) -> None:
+    program = program_of("import sys\nprint('ran', sys.argv[1:])\nsys.exit(7)\n", tmp_path)
+    command = [sys.executable, "-m", "dynamo_dap", "compare", program.path, "--json", "x"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout) == (7, "ran ['--json', 'x']\nNo call of a compiled graph was compared.\n")
+
+
+def test_the_lines_of_the_call_that_is_held_can_be_asked_for(session: Session, tmp_path: Path) -> None:
+    program = program_of(AT_THE_BACKEND, tmp_path)
+    launch(session, program)
+    session.wait_for_stop("exception", at="silu")
+    body = session.request("dynamoComparison")
+    assert (body["function"], body["same"], body["line"]) == ("Net.forward", False, program.line("silu"))
+    assert [line["compiled"]["same"] for line in body["lines"]] == [True, True, False, False]
+    client = session.client
+    console = Console(file=(text := io.StringIO()), width=120)
+    print_comparison(decode(client.request(COMPARISON), ComparisonBody, "body"), console)
+    assert f"▶ {program.line('silu')}" in text.getvalue()
+    client.request("setExceptionBreakpoints", {"filters": []})
+    assert session.run_to_end() == 0

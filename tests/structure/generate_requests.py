@@ -36,6 +36,7 @@ _REQUESTS = {
     "PATCH": contract.PatchArguments,
     "UNPATCH": contract.UnpatchArguments,
     "TENSOR": contract.TensorArguments,
+    "COMPARISON": None,
     "COMPILES_CHANGED_EVENT": None,
 }
 _NAMES: dict[type[Struct], str] = {Node: "GraphNode", Graph: "GraphSummary", GraphBody: "Graph", GuardsBody: "Guards"}
@@ -51,7 +52,15 @@ def generated_text() -> str:
     """Return the text of the file."""
     names = "".join(f'export const {name} = "{getattr(contract, name)}";\n' for name in _REQUESTS)
     arguments = [struct for struct in _REQUESTS.values() if struct is not None]
-    answers = [CompiledFunction, GraphBody, GuardsBody, contract.PatchBody, contract.UnpatchBody, contract.TensorBody]
+    answers = [
+        CompiledFunction,
+        GraphBody,
+        GuardsBody,
+        contract.PatchBody,
+        contract.UnpatchBody,
+        contract.TensorBody,
+        contract.ComparisonBody,
+    ]
     structs = _with_those_in_them([*arguments, *answers])
     return "\n".join([_HEADER, names, *(_interface(struct) for struct in structs)])
 

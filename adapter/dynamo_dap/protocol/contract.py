@@ -134,6 +134,10 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """Maps the path of a file to the copy that is read in its place: how a fix is tried."""
     results: str | None = None
     """Where to write what the program computed: see ``debuggee.bootstrap.trial``."""
+    comparisons: str | None = None
+    """Where to write how compiled graphs compare with Dynamo's: see ``debuggee.compile_time.comparing``."""
+    compare_every: int = 0
+    """Compare each N-th call of a graph; 0 for the first alone."""
     own_variables: list[str] = []
     """Environment variables that the server set for this process alone."""
     is_thawed: bool = False
@@ -186,6 +190,8 @@ UNPATCH = "dynamoUnpatch"
 """Have calls run what Dynamo generated again; the event ``invalidated`` follows."""
 TENSOR = "dynamoTensor"
 """Look at a part of a tensor: a page of elements, statistics, a picture. Its thread is stopped."""
+COMPARISON = "dynamoComparison"
+"""The newest call in which a compiled graph was found to differ, line by line. No arguments."""
 COMPILES_CHANGED_EVENT = "dynamoCompilesChanged"
 """The answer to ``COMPILES`` has changed. No body."""
 
@@ -244,6 +250,54 @@ class UnpatchBody(Struct):
 
     count: int
     """How many instructions were patched."""
+
+
+class Deviation(Struct, rename="camel"):
+    """How one stage's results differ from those of the stage before."""
+
+    largest: float | None
+    """The largest difference; null when there is no number for it: an Inf or a NaN on one side, another shape."""
+    rmse: float | None
+    same: bool
+    """Whether it is within the tolerances of torch's own accuracy check."""
+
+
+class ComparedLine(Struct, rename="camel", omit_defaults=True):
+    """A line of the user's in one call."""
+
+    path: str
+    line: int
+    function: str
+    text: str
+    operations: list[str]
+    """What the line put into the graph."""
+    compiled: Deviation | None = None
+    """The compiled graph's results against those of Dynamo's graph; missing where they cannot be had."""
+    dynamo: Deviation | None = None
+    """Those of Dynamo's graph against those of the function run as ordinary Python."""
+
+
+class ComparisonBody(Struct, rename="camel", omit_defaults=True):
+    """Body of the response to ``COMPARISON``; one line of what ``dynamo-dap compare --json`` prints."""
+
+    function: str
+    compile_id: str
+    backend: str
+    call: int
+    """Which call of the graph it is, of those that were looked at."""
+    verdict: str
+    """Whether something differs, and whose fault that is, for a person."""
+    same: bool
+    outputs: Deviation
+    """Of what the compiled graph returned, the output that differs most."""
+    stage: str | None = None
+    """The stage at fault."""
+    path: str | None = None
+    """Where the first line is that differs."""
+    line: int | None = None
+    lines: list[ComparedLine] = []
+    problem: str | None = None
+    """Why something is missing."""
 
 
 ELEMENTS, STATISTICS, PICTURE = TENSOR_PARTS = ("elements", "statistics", "picture")
@@ -381,6 +435,7 @@ class ErrorId(IntEnum):
     NOTHING_COMPILED = 133
     PATCH_REFUSED = 134
     NO_PAST = 135
+    NOTHING_COMPARED = 136
     AGENT_INTERNAL = 199
 
     # Of the server; the agent uses those that fit.

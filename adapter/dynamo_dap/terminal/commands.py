@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import LISTING_FORMS
+from dynamo_dap.protocol.contract import COMPARISON, LISTING_FORMS, ComparisonBody
+from dynamo_dap.protocol.messages import decode
 from dynamo_dap.protocol.types import Scope
 from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
+from dynamo_dap.terminal.comparing import print_comparison
 from dynamo_dap.terminal.debugger import Debugger, State
 
 Run = Callable[[Debugger, str], None]
@@ -414,6 +416,13 @@ def show_graph(debugger: Debugger, argument: str) -> None:
         debugger.screen.code("\n".join(debugger.sources.lines(debugger.client, scope.source)))
     else:
         show_children(debugger, scope.variables_reference, 1)
+
+
+@command("compare")
+def compare(debugger: Debugger, argument: str) -> None:
+    """Show each line of the newest call that differs when compiled (exception filter 'mismatch')."""
+    body = decode(debugger.client.request(COMPARISON), ComparisonBody, f"body of '{COMPARISON}'")
+    print_comparison(body, debugger.screen.console)
 
 
 # -- help ------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ export const LISTING = "dynamoListing";
 export const PATCH = "dynamoPatchInstruction";
 export const UNPATCH = "dynamoUnpatch";
 export const TENSOR = "dynamoTensor";
+export const COMPARISON = "dynamoComparison";
 export const COMPILES_CHANGED_EVENT = "dynamoCompilesChanged";
 
 /** Arguments of `GRAPH`. */
@@ -127,6 +128,28 @@ export interface TensorBody {
     picture?: TensorPicture;
 }
 
+/** Body of the response to `COMPARISON`; one line of what `dynamo-dap compare --json` prints. */
+export interface ComparisonBody {
+    function: string;
+    compileId: string;
+    backend: string;
+    /** Which call of the graph it is, of those that were looked at. */
+    call: number;
+    /** Whether something differs, and whose fault that is, for a person. */
+    verdict: string;
+    same: boolean;
+    /** Of what the compiled graph returned, the output that differs most. */
+    outputs: Deviation;
+    /** The stage at fault. */
+    stage?: string;
+    /** Where the first line is that differs. */
+    path?: string;
+    line?: number;
+    lines?: ComparedLine[];
+    /** Why something is missing. */
+    problem?: string;
+}
+
 /** A place in the user's code; `line` and `column` are 1-based. */
 export interface Place {
     path: string;
@@ -236,6 +259,29 @@ export interface TensorPicture {
     isSampled?: boolean;
     /** How many tiles there would be, if not all are here. */
     tileCount?: number;
+}
+
+/** How one stage's results differ from those of the stage before. */
+export interface Deviation {
+    /** The largest difference; null when there is no number for it: an Inf or a NaN on one side, another shape. */
+    largest: number;
+    rmse: number;
+    /** Whether it is within the tolerances of torch's own accuracy check. */
+    same: boolean;
+}
+
+/** A line of the user's in one call. */
+export interface ComparedLine {
+    path: string;
+    line: number;
+    function: string;
+    text: string;
+    /** What the line put into the graph. */
+    operations: string[];
+    /** The compiled graph's results against those of Dynamo's graph; missing where they cannot be had. */
+    compiled?: Deviation;
+    /** Those of Dynamo's graph against those of the function run as ordinary Python. */
+    dynamo?: Deviation;
 }
 
 /** A guard of an earlier compile that failed, so that a call was compiled again. */

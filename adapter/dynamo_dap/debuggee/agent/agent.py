@@ -36,7 +36,7 @@ from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.contract import ComparisonBody, ErrorId
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import BreakpointEventBody, OutputEventBody, StoppedEventBody
 
@@ -58,6 +58,8 @@ class Agent:
         """Those whose module of torch has been imported."""
         self.compiles: CompileReader | None = None
         """What was recorded of compiles, once Dynamo has been imported."""
+        self.comparison: ComparisonBody | None = None
+        """The newest call in which a compiled graph was found to differ."""
         self.eager_debugger: EagerDebugger = NoEagerDebugger()
         """Who debugs ordinary Python in this process."""
         self.process: Process = NoProcess()

@@ -20,7 +20,14 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import Step, Steps, Stop
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.protocol.contract import ErrorId, PatchArguments, PatchBody, UnpatchArguments, UnpatchBody
+from dynamo_dap.protocol.contract import (
+    ComparisonBody,
+    ErrorId,
+    PatchArguments,
+    PatchBody,
+    UnpatchArguments,
+    UnpatchBody,
+)
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
     Breakpoint,
@@ -314,6 +321,8 @@ class Host(Protocol):
     breakpoints: BreakpointTable
     eager_debugger: EagerDebugger
     steps: Steps
+    comparison: ComparisonBody | None
+    """The newest call in which a compiled graph was found to differ."""
 
     def hold(self, stop: Stop) -> None:
         """Hold the calling thread until the user goes on, serving requests on it.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import socket
 import sys
@@ -52,7 +53,7 @@ def launch() -> None:
     if description.copies:
         use_copies(description.copies)
     if description.address is None:
-        _record_only()
+        _record_only(description)
         _run_alone(program, description.results)
         return
     agent = process_agent()
@@ -79,10 +80,24 @@ def _run_alone(program: Program, results: str | None) -> None:
         noted.write(results)
 
 
-def _record_only() -> None:
-    """Record from when the program imports Dynamo."""
+def _record_only(description: LaunchDescription) -> None:
+    """Record from when the program imports Dynamo, or compare the calls of what it compiles."""
     start_log()
-    when_dynamo_is_imported(_begin_recording)
+    if description.comparisons is not None:
+        when_dynamo_is_imported(functools.partial(_begin_comparing, description.comparisons, description.compare_every))
+    else:
+        when_dynamo_is_imported(_begin_recording)
+
+
+def _begin_comparing(path: str, every: int) -> None:
+    # Imported only now: as below.
+    try:
+        from dynamo_dap.debuggee.compile_time.comparing import ComparingRun
+
+        ComparingRun(path, every, _print_problem).begin()
+    except Exception as error:  # noqa: BLE001  (as below)
+        log_exception("beginning to compare")
+        _print_problem(f"dynamo-dap: cannot compare with this torch: {type(error).__name__}: {error}\n")
 
 
 def _begin_recording() -> None:

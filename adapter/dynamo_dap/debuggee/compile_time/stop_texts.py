@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
-from dynamo_dap.debuggee.torch_internals.comparisons import DECOMPOSITION, Difference, Fault
+from dynamo_dap.debuggee.torch_internals.comparisons import Difference, Fault
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.errors import BackendFailure, UserError
@@ -112,22 +112,15 @@ def not_finite(
     return _raised(headline, [what, f"Where: {where}", whose, note])
 
 
-def mismatch(fault: Fault, worst: Difference, backend: str, operation: str, where: str) -> RaisedException:
+def mismatch(fault: Fault, worst: Difference, whose: str, operation: str, where: str) -> RaisedException:
     """Tell in three lines how a compiled call differs from Dynamo's graph, where that begins, and by whose fault."""
     what = f"The compiled call does not return what Dynamo's graph gives: {worst.text}."
     if fault.node is None:
-        whose = f"Whose: the backend's ({backend}), but not again: compiled once more, the graph gives what it should."
-        return _raised(f"Mismatch: {worst.text}", [what, f"Where: it is returned at {where}", whose])
+        lines = [what, f"Where: it is returned at {where}", f"Whose: {whose}"]
+        return _raised(f"Mismatch: {worst.text}", lines)
     first = f"{operation} is the first to differ: {fault.difference.text}."
-    if fault.stage is None:
-        whose = f"Whose: the backend's ({backend}). What AOTAutograd hands to it gives what Dynamo's graph gives."
-    elif fault.stage == DECOMPOSITION:
-        whose = (
-            "Whose: a decomposition's that Inductor asks for. Without it AOTAutograd gives what Dynamo's graph gives."
-        )
-    else:
-        whose = f"Whose: {fault.stage}'s. Compiled no further than that, the graph gives something else already."
-    return _raised(f"Mismatch: {operation}: {fault.difference.text}", [f"{what} {first}", f"Where: {where}", whose])
+    lines = [f"{what} {first}", f"Where: {where}", f"Whose: {whose}"]
+    return _raised(f"Mismatch: {operation}: {fault.difference.text}", lines)
 
 
 @dataclass(frozen=True)

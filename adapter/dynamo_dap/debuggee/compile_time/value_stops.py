@@ -22,22 +22,30 @@ from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.compile_time.comparing import (
+    NEEDED,
+    CallsDifferByChance,
+    as_it_began,
+    body_of,
+    compared,
+    graph_of_call,
+    outputs_of,
+)
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.compile_time.expressions import names_asked
 from dynamo_dap.debuggee.compile_time.stop_texts import ParameterState, mismatch, not_finite
-from dynamo_dap.debuggee.torch_internals.comparisons import COMPARING, Comparison, draws_its_own_numbers, name_of
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state, storage_of
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_internals.graph import target_name
-from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS, GRAPHS, CallObserver, GraphCall
-from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue, as_it_was, evaluating_on_real_values
+from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
+from dynamo_dap.debuggee.torch_internals.graph_runs import as_it_was, evaluating_on_real_values
 from dynamo_dap.debuggee.torch_internals.not_finite import NAN, Kinds, Made, first_made, kinds_of, may_have_any
 from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, place_of
+from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, place_of
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
-from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODE_HOOK, NODES
+from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODE_HOOK
 from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import MISMATCH
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
@@ -124,7 +132,7 @@ class ValueStops(CallObserver, CompileObserver):
         if cached_call is None:
             return
         try:
-            with self._host.holding(), _as_it_began(call):
+            with self._host.holding(), as_it_began(call):
                 culprit = find(call, cached_call)
             if culprit is not None and self._may_hold(culprit):
                 self._hold(call, cached_call, culprit)
@@ -136,8 +144,8 @@ class ValueStops(CallObserver, CompileObserver):
 
     def _made_by(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
         given = kinds_of([as_it_was(each, call.kept.memory) for each in call.inputs])
-        new = [kinds_of(each) - given for each in _listed(call.outputs)]
-        graph = _graph_of(call, cached_call)
+        new = [kinds_of(each) - given for each in outputs_of(call)]
+        graph = graph_of_call(call, cached_call)
         if not any(new):
             return self._bad_parameter(call, graph)
         made, replayed = first_made(graph, new)
@@ -149,29 +157,24 @@ class ValueStops(CallObserver, CompileObserver):
         return self._of_backend(graph, new, replayed, kind)
 
     def _mismatch(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
-        backend = cached_call.backend
-        if call.graph.draws and draws_its_own_numbers(backend):
-            name = user_function_name(cached_call.code)
-            self._tell_once(
-                f"calls of {name} are not compared: Inductor draws other random numbers than the operations of the "
-                "graph do, unless fallback_random is set in its configuration"
-            )
+        try:
+            comparison = compared(call, cached_call)
+        except CallsDifferByChance as problem:
+            self._tell_once(f"calls of {user_function_name(cached_call.code)} are not compared: {problem}")
             return None
-        graph = _graph_of(call, cached_call)
-        comparison = Comparison(graph, _listed(call.outputs), backend, call.kept.random)
         if not comparison.differs:
             return None
         fault = comparison.fault()
-        worst = max(comparison.of_outputs, key=lambda each: (not each.is_same, each.largest))
-        node = fault.node or graph.output_nodes[comparison.of_outputs.index(worst)]
-        raised = mismatch(fault, worst, name_of(backend), target_name(node), _place_text(node))
+        body = self._host.comparison = body_of(call, cached_call, comparison, fault)
+        node = fault.node or comparison.graph.output_nodes[comparison.of_outputs.index(comparison.worst)]
+        raised = mismatch(fault, comparison.worst, body.verdict, target_name(node), _place_text(node))
         names = {
             "__value__": fault.value,
             "__expected__": comparison.reference.values.get(node),
             "__difference__": fault.difference.largest,
-            "__stage__": fault.stage or name_of(backend),
+            "__stage__": body.stage,
         }
-        return Culprit(graph.numbers[node], raised, names, MISMATCH)
+        return Culprit(comparison.graph.numbers[node], raised, names, MISMATCH)
 
     def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds], kind: str) -> Culprit | None:
         """The operations make none: the compiled graph does otherwise than they do."""
@@ -236,7 +239,7 @@ class ValueStops(CallObserver, CompileObserver):
             if self._host.steps.current() is None:
                 frame.end_trace()
 
-        with _as_it_began(call), before:
+        with as_it_began(call), before:
             NODE_HOOK.want(on_node)
             try:
                 trace_again(cached_call)
@@ -254,26 +257,6 @@ class ValueStops(CallObserver, CompileObserver):
         self._stop_trace(frame, culprit.raised, names=culprit.names)
 
 
-@contextlib.contextmanager
-def _as_it_began(call: GraphCall) -> Any:
-    """Draw the random numbers that the call drew."""
-    with preserved_global_state():
-        for put_back in call.kept.random:
-            put_back()
-        yield
-
-
-def _listed(outputs: Any) -> list[Any]:
-    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
-
-
-def _graph_of(call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
-    graph = graph_of(cached_call)
-    if graph is None or len(graph.output_nodes) != len(_listed(call.outputs)):
-        raise NoRealValue("it is not traced again as it was compiled")
-    return graph
-
-
 def _place_text(node: Any) -> str:
     """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``."""
     found = place_of(node, is_torch_file)
@@ -285,7 +268,7 @@ def _place_text(node: Any) -> str:
     return f"{where}: {text}" if text else where
 
 
-_FEATURES = {NAN_FILTER: (GRAPHS, NODES), MISMATCH: (GRAPHS, NODES, COMPARING)}
+_FEATURES = {NAN_FILTER: NEEDED[:2], MISMATCH: NEEDED}
 _CANNOT = {
     NAN_FILTER: "a call of {} returned NaN or Inf, and which line made it cannot be told",
     MISMATCH: "calls of {} cannot be compared",

@@ -255,6 +255,9 @@ class Comparison:
         self.graph = graph
         self._backend = backend
         self._random = tuple(random)
+        self._values: list[Any] = []
+        self.by_node: dict[Any, Difference] = {}
+        """How each operation's result differs in the compiled graph, once that was looked at."""
         self.of_outputs = [
             self._difference(node, reference, other)
             for node, reference, other in zip(graph.output_nodes, self.reference.outputs, outputs, strict=True)
@@ -282,15 +285,22 @@ class Comparison:
             for node, value in zip(nodes, values, strict=True)
         ]
 
-    def all_nodes(self) -> dict[Any, Difference]:
-        """Return how each operation's result differs in the compiled graph, if it returns them all.
+    @property
+    def worst(self) -> Difference:
+        """That of the output which differs most."""
+        none = Difference(0.0, 0.0, True)
+        return max(self.of_outputs, key=lambda each: (not each.is_same, each.largest), default=none)
+
+    def look_at_nodes(self) -> None:
+        """Compile the graph again so that it returns what each operation gives, and fill ``by_node``.
 
         Raises:
             Exception: whatever the backend raises.
         """
         nodes = list(self.reference.values)
         found = self.of_nodes(self._backend, nodes)
-        return {node: each for node, (each, _) in zip(nodes, found, strict=True)}
+        self._values = [value for _, value in found]
+        self.by_node = {node: each for node, (each, _) in zip(nodes, found, strict=True)}
 
     def fault(self) -> Fault:
         """Find the first operation whose result differs, and whose fault that is.
@@ -298,11 +308,13 @@ class Comparison:
         Raises:
             Exception: whatever the backend raises.
         """
-        nodes = list(self.reference.values)
-        found = self._first(nodes) or self._first_of_prefixes(nodes)
+        if not self.by_node:
+            self.look_at_nodes()
+        known = zip(self.by_node.items(), self._values, strict=True)
+        found = next(((node, how, value) for (node, how), value in known if not how.is_same), None)
+        found = found or self._first_of_prefixes(list(self.by_node))
         if found is None:
-            worst = max(self.of_outputs, key=lambda each: (not each.is_same, each.largest))
-            return Fault(None, worst, None, None)
+            return Fault(None, self.worst, None, None)
         node, how, value = found
         return Fault(node, how, self._stage(node), value)
 

@@ -13,6 +13,7 @@ from dynamo_dap.debuggee.agent.handlers.stack import dap_source
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles, handles_while_held
 from dynamo_dap.protocol.contract import (
+    COMPARISON,
     COMPILES,
     GRAPH,
     GUARDS,
@@ -20,6 +21,7 @@ from dynamo_dap.protocol.contract import (
     LISTING_FORMS,
     PATCH,
     UNPATCH,
+    ComparisonBody,
     ErrorId,
     GraphArguments,
     GuardsArguments,
@@ -74,6 +76,17 @@ def guards(agent: Agent, pause: Pause | None, arguments: GuardsArguments) -> obj
         return reader.guards(arguments.compile_id)
     except NoSuchCompile as problem:
         raise RequestError(str(problem), error_id=ErrorId.NO_SUCH_COMPILE) from None
+
+
+@handles(COMPARISON, NoArguments)
+def comparison(agent: Agent, arguments: NoArguments) -> ComparisonBody:
+    """Return how the newest call that differed compares, line by line."""
+    if agent.comparison is None:
+        raise RequestError(
+            "no call is known to differ: the exception filter 'mismatch' compares them",
+            error_id=ErrorId.NOTHING_COMPARED,
+        )
+    return agent.comparison
 
 
 @handles("disassemble", DisassembleArguments)

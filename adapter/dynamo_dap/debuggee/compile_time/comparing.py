@@ -1,0 +1,208 @@
+"""How a compiled graph compares with Dynamo's, line by line of the user's: for the filter ``mismatch`` and commands.
+
+``ComparingRun`` is for a run without a debugger (``dynamo-dap compare``): it compares the calls of the program as they
+return, and writes each comparison to a file. Runs on the thread that makes the call, right after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import math
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.torch_internals.comparisons import (
+    COMPARING,
+    DECOMPOSITION,
+    Comparison,
+    Difference,
+    Fault,
+    draws_its_own_numbers,
+    name_of,
+)
+from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state
+from dynamo_dap.debuggee.torch_internals.graph import target_name
+from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS, GRAPHS, CallObserver, GraphCall
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, place_of
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
+from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODES
+from dynamo_dap.protocol.contract import ComparedLine, ComparisonBody, Deviation
+
+NEEDED = (GRAPHS, NODES, COMPARING)
+_SAME = "nobody's: nothing differs."
+
+
+class CallsDifferByChance(Exception):
+    """A call cannot be compared: Inductor draws other random numbers than the graph's operations do."""
+
+
+@contextlib.contextmanager
+def as_it_began(call: GraphCall) -> Iterator[None]:
+    """Draw the random numbers that the call drew."""
+    with preserved_global_state():
+        for put_back in call.kept.random:
+            put_back()
+        yield
+
+
+def outputs_of(call: GraphCall) -> list[Any]:
+    """Return what the compiled graph returned."""
+    return list(call.outputs) if isinstance(call.outputs, list | tuple) else [call.outputs]
+
+
+def graph_of_call(call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
+    """Trace the call again, and return its graph.
+
+    Raises:
+        NoRealValue: it is another graph than the one that was compiled.
+    """
+    graph = graph_of(cached_call)
+    if graph is None or len(graph.output_nodes) != len(outputs_of(call)):
+        raise NoRealValue("it is not traced again as it was compiled")
+    return graph
+
+
+def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
+    """Run the graph of a call as it is, and compare its outputs with those of the compiled graph.
+
+    Raises:
+        CallsDifferByChance: they are not to be compared.
+        NoRealValue: the graph cannot be run.
+    """
+    if call.graph.draws and draws_its_own_numbers(cached_call.backend):
+        raise CallsDifferByChance(
+            "Inductor draws other random numbers than the operations of the graph do, unless fallback_random is set in "
+            "its configuration"
+        )
+    graph = graph_of_call(call, cached_call)
+    return Comparison(graph, outputs_of(call), cached_call.backend, call.kept.random)
+
+
+def body_of(call: GraphCall, cached_call: CachedCall, comparison: Comparison, fault: Fault | None) -> ComparisonBody:
+    """Return what is told of a comparison; ``fault`` is None where nothing differs."""
+    backend = name_of(cached_call.backend)
+    verdict = _SAME if fault is None else whose_fault(fault, backend)
+    lines_differ = fault is None and not all(each.is_same for each in comparison.by_node.values())
+    if lines_differ:
+        verdict = "nobody's in this call. Compiled once more so that each line's result is returned, some differ."
+    place = None if fault is None or fault.node is None else place_of(fault.node, is_torch_file)
+    return ComparisonBody(
+        function=user_function_name(cached_call.code),
+        compile_id=cached_call.compile_id,
+        backend=backend,
+        call=call.graph.calls,
+        verdict=verdict,
+        same=fault is None and not lines_differ,
+        outputs=_deviation(comparison.worst),
+        stage=None if fault is None else fault.stage or backend,
+        path=None if place is None else place[0].path,
+        line=None if place is None else place[0].line,
+        lines=_lines(comparison),
+    )
+
+
+def whose_fault(fault: Fault, backend: str) -> str:
+    """Return whose fault a difference is, and what tells."""
+    if fault.node is None:
+        return f"the backend's ({backend}), but not again: compiled once more, the graph gives what it should."
+    if fault.stage is None:
+        return f"the backend's ({backend}). What AOTAutograd hands to it gives what Dynamo's graph gives."
+    if fault.stage == DECOMPOSITION:
+        return "a decomposition's that Inductor asks for. Without it AOTAutograd gives what Dynamo's graph gives."
+    return f"{fault.stage}'s. Compiled no further than that, the graph gives something else already."
+
+
+def _lines(comparison: Comparison) -> list[ComparedLine]:
+    lines: dict[tuple[str, int, str], ComparedLine] = {}
+    for node in comparison.graph.nodes:
+        found = place_of(node, is_torch_file) if node.op.startswith("call_") else None
+        if found is None:
+            continue
+        place, function = found
+        key = (place.path, place.line, function)
+        if key not in lines:
+            text = linecache.getline(place.path, place.line).strip()
+            lines[key] = ComparedLine(place.path, place.line, function, text, [])
+        lines[key].operations.append(target_name(node))
+        if node in comparison.by_node:
+            lines[key].compiled = _worse(lines[key].compiled, _deviation(comparison.by_node[node]))
+    return list(lines.values())
+
+
+def _worse(one: Deviation | None, other: Deviation) -> Deviation:
+    return other if one is None else max(one, other, key=_weight)
+
+
+def _weight(each: Deviation) -> tuple[bool, float]:
+    return not each.same, math.inf if each.largest is None else each.largest
+
+
+def _deviation(difference: Difference) -> Deviation:
+    return Deviation(_number(difference.largest), _number(difference.rmse), difference.is_same)
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+class ComparingRun(CallObserver, CompileObserver):
+    """Compares the calls of a program that nobody debugs. Lives as long as the program."""
+
+    def __init__(self, path: str, every: int, tell: Callable[[str], None]) -> None:
+        """Comparisons are written to ``path``; ``every`` N-th call, the first alone if it is 0."""
+        self._path = Path(path)
+        self._every = every
+        self._tell = tell
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Observe from now on; torch has been imported."""
+        for feature in NEEDED:
+            if feature.problem is not None:
+                self._tell(f"dynamo-dap: {feature.problem}\n")
+                return
+        HOOKS.want(self, (CompileObserver.compile_ended,))
+        GRAPH_CALLS.want(self, limits_of_real_values().bytes)
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """Observe what was compiled, from its first call on."""
+        if result.code is not None:
+            GRAPH_CALLS.compiled(result.code)
+
+    def returned(self, call: GraphCall) -> None:
+        """Compare, and write down what was found."""
+        wanted = call.graph.calls == 1 if self._every == 0 else (call.graph.calls - 1) % self._every == 0
+        cached_call = call.as_cached_call() if wanted else None
+        if cached_call is None:
+            return
+        try:
+            with as_it_began(call):
+                comparison = compared(call, cached_call)
+                comparison.look_at_nodes()
+                body = body_of(call, cached_call, comparison, comparison.fault() if comparison.differs else None)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+            self._cannot(cached_call, problem)
+            return
+        with self._lock, self._path.open("ab") as file:
+            file.write(msgspec.json.encode(body) + b"\n")
+
+    def _cannot(self, cached_call: CachedCall, problem: Exception) -> None:
+        name = user_function_name(cached_call.code)
+        reason = (str(problem).strip().splitlines() or [""])[0]
+        if not isinstance(problem, CallsDifferByChance):
+            reason = f"{type(problem).__name__}: {reason}"
+        text = f"dynamo-dap: calls of {name} are not compared: {reason}\n"
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)

@@ -1,0 +1,135 @@
+"""``dynamo-dap compare``: runs a program, and prints line by line how its compiled graphs differ from Dynamo's.
+
+The first call of each compiled graph is compared, or each N-th, in the program's own process, without any stop. The
+table is that of the debugger's command ``compare`` as well. Main thread of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dynamo_dap.protocol.contract import LAUNCH_VARIABLE, ComparedLine, ComparisonBody, Deviation, LaunchDescription
+
+_ENTRY = Path(__file__).resolve().parents[1] / "debuggee" / "bootstrap" / "entry.py"
+_WIDTH = 120
+_TEXT = 60
+"""Characters of a line's text that are shown."""
+DIFFERS = 1
+"""Exit status of a program that ended well, and in which something differs."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run a program and print the comparison; return its exit status, 1 where something differs."""
+    options = _parser().parse_args(arguments)
+    program = [] if options.program is None else [options.program]
+    if options.module is None and options.program is None:
+        _parser().error("give a program, or -m and a module")
+    with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
+        file = Path(folder) / "comparisons.jsonl"
+        description = LaunchDescription(
+            program=None if options.module is not None else options.program,
+            module=options.module,
+            args=[*program, *options.arguments] if options.module is not None else options.arguments,
+            comparisons=str(file),
+            compare_every=options.every,
+        )
+        environment = {**os.environ, LAUNCH_VARIABLE: msgspec.json.encode(description).decode()}
+        # What is printed as JSON is for another program: the output of this one goes where it can still be read.
+        output = sys.stderr.fileno() if options.json else None
+        status = subprocess.run([options.python, str(_ENTRY)], env=environment, stdout=output, check=False).returncode
+        lines = file.read_bytes().splitlines() if file.exists() else []
+    found = [msgspec.json.decode(line, type=ComparisonBody) for line in lines]
+    _print(found, as_json=options.json)
+    return status or (DIFFERS if any(not each.same for each in found) else 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap compare",
+        description="Run a program and compare, line by line, what its compiled graphs give with what Dynamo's give. "
+        "The exit status is the program's; 1 if that is 0 and something differs.",
+    )
+    parser.add_argument(
+        "--every", type=_count, default=0, metavar="N", help="compare each N-th call; default: the first of each graph"
+    )
+    parser.add_argument("--json", action="store_true", help="print one object for each call that was compared")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
+    parser.add_argument("-m", dest="module", help="run a module instead of a file")
+    parser.add_argument("program", nargs="?", help="the Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("give a number from 1 on")
+    return number
+
+
+def _print(found: Sequence[ComparisonBody], *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write("".join(msgspec.json.encode(each).decode() + "\n" for each in found))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    if not found:
+        console.print("No call of a compiled graph was compared.")
+    for each in found:
+        print_comparison(each, console)
+
+
+def print_comparison(body: ComparisonBody, console: Console) -> None:
+    """Print one call: what was found, and each of its lines."""
+    head = f"call {body.call} of {body.function} [{body.compile_id}], backend {body.backend}"
+    console.print(f"[bold]{escape(head)}[/bold]")
+    if body.same:
+        console.print(f"[green]The same[/green]: {_numbers(body.outputs)}")
+    else:
+        console.print(f"[red]Differs[/red]: {_numbers(body.outputs)}. Whose: {escape(body.verdict)}")
+    table = Table(box=None, pad_edge=False)
+    for name in ("line", "", "operations"):
+        table.add_column(name)
+    table.add_column("largest difference", justify="right")
+    table.add_column("RMSE", justify="right")
+    table.add_column("")
+    path = None
+    for line in body.lines:
+        if line.path != path:
+            path = line.path
+            table.add_row(f"[dim]{escape(os.path.relpath(path))}[/dim]")
+        table.add_row(*_row(line, is_first=(line.path, line.line) == (body.path, body.line)))
+    console.print(table)
+    console.print()
+
+
+def _row(line: ComparedLine, *, is_first: bool) -> list[str]:
+    operations = ", ".join(dict.fromkeys(each.rpartition(".")[2] for each in line.operations))
+    of = line.compiled
+    verdict = "not compared" if of is None else "same" if of.same else "differs"
+    style = "dim" if of is None else "green" if of.same else "red"
+    numbers = ["", ""] if of is None else [_number(of.largest), _number(of.rmse)]
+    marked = f"▶ {line.line}" if is_first else f"  {line.line}"
+    text = escape(line.text if len(line.text) <= _TEXT else line.text[: _TEXT - 1] + "…")
+    return [marked, text, f"[dim]{escape(operations)}[/dim]", *numbers, f"[{style}]{verdict}[/{style}]"]
+
+
+def _numbers(of: Deviation) -> str:
+    return f"largest difference {_number(of.largest)}, RMSE {_number(of.rmse)}"
+
+
+def _number(value: float | None) -> str:
+    return "Inf" if value is None or math.isinf(value) else f"{value:.3g}"
