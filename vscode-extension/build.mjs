@@ -19,6 +19,8 @@ const bundles = [
         entryPoints: [
             { in: "src/webview/main.ts", out: "tensor" },
             { in: "src/webview/page.css", out: "tensor" },
+            { in: "src/webview/plot.ts", out: "plot" },
+            { in: "src/webview/plot.css", out: "plot" },
         ],
         outdir: "out",
         platform: "browser",

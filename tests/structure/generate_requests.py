@@ -38,6 +38,7 @@ _REQUESTS = {
     "TENSOR": contract.TensorArguments,
     "COMPARISON": None,
     "COMPILES_CHANGED_EVENT": None,
+    "LOGGED_EVENT": None,
 }
 _NAMES: dict[type[Struct], str] = {Node: "GraphNode", Graph: "GraphSummary", GraphBody: "Graph", GuardsBody: "Guards"}
 _PLAIN = {
@@ -60,6 +61,7 @@ def generated_text() -> str:
         contract.UnpatchBody,
         contract.TensorBody,
         contract.ComparisonBody,
+        contract.LoggedEventBody,
     ]
     structs = _with_those_in_them([*arguments, *answers])
     return "\n".join([_HEADER, names, *(_interface(struct) for struct in structs)])

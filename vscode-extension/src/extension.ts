@@ -13,10 +13,12 @@ import { registerListings } from "./editor/listings.js";
 import { registerLanguageServer } from "./language/language-server.js";
 import { registerAdapter } from "./session/adapter.js";
 import { Compiles } from "./session/compiles.js";
+import { LoggedValues } from "./session/logged.js";
 import { registerSlowStart } from "./session/slow-start.js";
 import { createCompilesView } from "./views/compiles-view.js";
 import { createGraphView } from "./views/graph-view.js";
 import { createGuardsView } from "./views/guards-view.js";
+import { registerLogPlot } from "./views/log-plot.js";
 import { registerReadableGraph } from "./views/readable-graph.js";
 import { registerReport } from "./views/report.js";
 import { registerTensorViewer } from "./views/tensor-viewer.js";
@@ -29,8 +31,10 @@ interface Manifest {
 export function activate(context: vscode.ExtensionContext): void {
     const manifest = context.extension.packageJSON as Manifest;
     const compiles = new Compiles();
+    const logged = new LoggedValues();
     context.subscriptions.push(
         compiles,
+        logged,
         registerConfigurations(context.extensionPath, manifest.contributes.debuggers[0].configurationAttributes),
         registerAdapter(context.extensionPath),
         registerSlowStart(),
@@ -47,6 +51,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerReadableGraph(compiles),
         registerReport(),
         registerTensorViewer(context.extensionUri),
+        registerLogPlot(context.extensionUri, logged),
         vscode.commands.registerCommand("dynamo.refresh", () => {
             compiles.refresh();
         }),

@@ -195,6 +195,18 @@ COMPARISON = "dynamoComparison"
 COMPILES_CHANGED_EVENT = "dynamoCompilesChanged"
 """The answer to ``COMPILES`` has changed. No body."""
 
+LOGGED_EVENT = "dynamoLogged"
+"""A log message was printed, while tracing or in generated code. Sent to VS Code alone."""
+
+
+class LoggedEventBody(Struct):
+    """Body of ``LOGGED_EVENT``."""
+
+    path: str
+    line: int
+    values: dict[str, str]
+    """The text of each expression in the message."""
+
 
 class GraphArguments(Struct, rename="camel"):
     """Arguments of ``GRAPH``."""

@@ -15,6 +15,7 @@ export const UNPATCH = "dynamoUnpatch";
 export const TENSOR = "dynamoTensor";
 export const COMPARISON = "dynamoComparison";
 export const COMPILES_CHANGED_EVENT = "dynamoCompilesChanged";
+export const LOGGED_EVENT = "dynamoLogged";
 
 /** Arguments of `GRAPH`. */
 export interface GraphArguments {
@@ -148,6 +149,14 @@ export interface ComparisonBody {
     lines?: ComparedLine[];
     /** Why something is missing. */
     problem?: string;
+}
+
+/** Body of `LOGGED_EVENT`. */
+export interface LoggedEventBody {
+    path: string;
+    line: number;
+    /** The text of each expression in the message. */
+    values: Record<string, string>;
 }
 
 /** A place in the user's code; `line` and `column` are 1-based. */

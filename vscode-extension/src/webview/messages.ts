@@ -1,4 +1,4 @@
-/** What the extension and the page of a tensor say to each other. */
+/** What the extension and its pages say to each other. */
 
 import type { TensorArguments, TensorBody } from "../session/structures.js";
 
@@ -14,3 +14,14 @@ export type ToPage =
     | { kind: "stale"; problem: string }
     | { kind: "answer"; id: number; body: TensorBody }
     | { kind: "refusal"; id: number; problem: string };
+
+/** What one log message has printed, for the page of log messages. The arrays of all series are as long as `hits`. */
+export interface Logged {
+    key: string;
+    title: string;
+    /** The numbers of the hits, from 1 on. */
+    hits: number[];
+    series: Record<string, (number | null)[]>;
+    /** Of each series how many values were NaN or infinite, and at which hit first. */
+    notFinite: Record<string, { count: number; first: number }>;
+}

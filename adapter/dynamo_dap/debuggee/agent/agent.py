@@ -63,8 +63,8 @@ class Agent:
         self.eager_debugger: EagerDebugger = NoEagerDebugger()
         """Who debugs ordinary Python in this process."""
         self.process: Process = NoProcess()
-        self.marks_tensors = False
-        """Whether variables that are tensors are marked as such, by a field that is none of DAP's."""
+        self.is_for_vs_code = False
+        """Whether the client is VS Code, which is told what DAP has no field for."""
         self._decider = Decider(self)
         self._local = threading.local()
 

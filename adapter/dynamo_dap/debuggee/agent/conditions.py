@@ -59,6 +59,11 @@ class LogMessage:
 
     parts: tuple[tuple[str, bool], ...]
 
+    @property
+    def expressions(self) -> list[str]:
+        """The expressions, each once, in the order in which they are evaluated."""
+        return list(dict.fromkeys(text for text, is_expression in self.parts if is_expression))
+
     def format(self, evaluate: Callable[[str], str]) -> str:
         """Return the message with every expression replaced by ``evaluate(expression)``."""
         return "".join(evaluate(text) if is_expression else text for text, is_expression in self.parts)

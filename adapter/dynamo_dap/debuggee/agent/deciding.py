@@ -10,9 +10,11 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.conditions import LogMessage
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.values.model import Interrupted, text_of_raised
+from dynamo_dap.protocol.contract import LOGGED_EVENT, LoggedEventBody
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import OutputEventBody, Source
 
@@ -21,6 +23,8 @@ class Told(Protocol):
     """The client's part in it."""
 
     options: AgentOptions
+    is_for_vs_code: bool
+    """Whether the client is VS Code, whose extension plots what log messages say."""
 
     def send_event(self, event: str, body: object = None) -> None:
         """Send an event."""
@@ -69,8 +73,7 @@ class Decider:
             return False
         if conditions.log_message is None:
             return True
-        text = conditions.log_message.format(lambda expression: self._text_of(expression, breakpoint, frame))
-        self._log(breakpoint, text)
+        self._log(breakpoint, conditions.log_message, lambda expression: self._text_of(expression, breakpoint, frame))
         return False
 
     def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
@@ -85,7 +88,7 @@ class Decider:
         ``Reached`` raise is raised here.
         """
         hits: dict[LineBreakpoint, int] = {}
-        messages: list[tuple[LineBreakpoint, str]] = []
+        messages: list[tuple[LineBreakpoint, LogMessage, dict[str, str]]] = []
         for each in reached:
             breakpoint, conditions = each.breakpoint, each.breakpoint.conditions
             if not each.holds():
@@ -95,17 +98,23 @@ class Decider:
                 continue
             if conditions.log_message is None:
                 return False
-            messages.append((breakpoint, conditions.log_message.format(each.text_of)))
+            message = conditions.log_message
+            messages.append((breakpoint, message, {text: each.text_of(text) for text in message.expressions}))
         for breakpoint, number in hits.items():
             breakpoint.hits = number
-        for breakpoint, text in messages:
-            self._log(breakpoint, text)
+        for breakpoint, message, texts in messages:
+            self._log(breakpoint, message, texts.__getitem__)
         return True
 
-    def _log(self, breakpoint: LineBreakpoint, text: str) -> None:
+    def _log(self, breakpoint: LineBreakpoint, message: LogMessage, text_of: Callable[[str], str]) -> None:
+        texts = {expression: text_of(expression) for expression in message.expressions}
         source = Source(path=breakpoint.path) if breakpoint.path else None
-        body = OutputEventBody(output=text + "\n", category="console", source=source, line=breakpoint.line)
-        self._told.send_event("output", body)
+        text = message.format(texts.__getitem__) + "\n"
+        self._told.send_event(
+            "output", OutputEventBody(output=text, category="console", source=source, line=breakpoint.line)
+        )
+        if texts and breakpoint.path and self._told.is_for_vs_code:
+            self._told.send_event(LOGGED_EVENT, LoggedEventBody(breakpoint.path, breakpoint.line, texts))
 
     def _holds(self, breakpoint: LineBreakpoint, condition: str, frame: Callable[[], Frame]) -> bool:
         try:

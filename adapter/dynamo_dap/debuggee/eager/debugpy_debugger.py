@@ -78,7 +78,7 @@ class DebugpyDebugger:
         self._handing_over = handing_over = HandingOver(self._agent, self._tracing)
         pydevd_internals.listen_to_messages(handing_over.after_receive, handing_over.before_send)
         pydevd_internals.show_in_stacks(is_generated)
-        presentation = Presentation(lambda: self._agent.marks_tensors)
+        presentation = Presentation(lambda: self._agent.is_for_vs_code)
         if not pydevd_variables.present_values(presentation, lambda: self.is_active):
             self._agent.print(
                 "dynamo-dap: values look as debugpy shows them: this version of debugpy is not known\n",

@@ -30,7 +30,7 @@ from dynamo_dap.protocol.types import (
 @handles("initialize", InitializeRequestArguments)
 def initialize(agent: Agent, arguments: InitializeRequestArguments) -> None:
     """Note who is there; nothing to negotiate: the server knows what the agent can."""
-    agent.marks_tensors = arguments.client_id == VS_CODE
+    agent.is_for_vs_code = arguments.client_id == VS_CODE
 
 
 @handles("attach", AgentOptions)

@@ -73,7 +73,7 @@ def _dap_variable(
 ) -> DapVariable:
     value = variable.value
     is_tensor = value.children is not None and not value.lazy and value.children.is_of_tensor
-    return (TensorVariable if agent.marks_tensors and is_tensor else DapVariable)(
+    return (TensorVariable if agent.is_for_vs_code and is_tensor else DapVariable)(
         name=variable.name,
         value=_formatted_text(value, wanted),
         variables_reference=_children_reference(agent, pause, value),

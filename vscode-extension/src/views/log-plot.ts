@@ -1,0 +1,40 @@
+/** "Plot Log Messages": what the expressions in log messages gave, hit by hit, while the program runs on. */
+
+import * as vscode from "vscode";
+
+import type { LoggedValues } from "../session/logged.js";
+import { openPage } from "./page.js";
+
+const QUIET_MILLISECONDS = 250;
+const BODY = `<p id="empty">No log message has printed a number yet. Right-click beside a line, <em>Add Logpoint…</em>, and write an expression in braces: <code>{loss.item()}</code></p><div id="plots"></div>`;
+
+/** Registers `dynamo.plotLogMessages`. */
+export function registerLogPlot(extension: vscode.Uri, logged: LoggedValues): vscode.Disposable {
+    let panel: vscode.WebviewPanel | undefined;
+    let timer: NodeJS.Timeout | undefined;
+    const say = (): void => {
+        timer = undefined;
+        void panel?.webview.postMessage(logged.all);
+    };
+    const open = (): void => {
+        if (panel !== undefined) {
+            panel.reveal();
+            return;
+        }
+        panel = openPage(extension, "dynamo.logPlot", "Log Messages", "plot", BODY);
+        panel.webview.onDidReceiveMessage(say);
+        panel.onDidDispose(() => {
+            panel = undefined;
+        });
+    };
+    return vscode.Disposable.from(
+        vscode.commands.registerCommand("dynamo.plotLogMessages", open),
+        logged.onDidChange(() => {
+            // A message may be printed a thousand times a second.
+            timer ??= panel === undefined ? undefined : setTimeout(say, QUIET_MILLISECONDS);
+        }),
+        new vscode.Disposable(() => {
+            clearTimeout(timer);
+        }),
+    );
+}
