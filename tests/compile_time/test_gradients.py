@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +12,13 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
+from dynamo_dap.debuggee.torch_internals import gradients as arriving
+from dynamo_dap.debuggee.torch_internals.graph_runs import Limits
+from dynamo_dap.debuggee.torch_internals.real_values import limit_real_values
+from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.benchmarks.gradients import Comparison, Looking, compared, eager_gradients, loss_of
 from tests.client.environments import need_inductor
-from tests.compile_time.backward import every_backward_pass
+from tests.compile_time.backward import backward_breakpoints, every_backward_pass
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -174,3 +180,216 @@ def test_gradients_with_inductor() -> None:
     found = step_of(Still, TOKENS, "inductor", tolerance=1e-5)
     assert not found.different
     assert found.equal > 10
+
+
+# -- what the program notices ------------------------------------------------------------------------------------------
+
+
+class Noted(nn.Module):
+    """Has a line to stop at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Any) -> Any:
+        hidden = self.norm(self.layer(x))
+        hidden = nn.functional.dropout(hidden, 0.5)
+        hidden = hidden * 2  # the line
+        return hidden, hidden.exp().mean()
+
+
+LINE = Noted.forward.__code__.co_firstlineno + 3
+
+
+def compiled_model(backend: str = "aot_eager") -> tuple[Any, Any]:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(0)
+    model = Noted().train()
+    return model, torch.compile(model, backend=backend)
+
+
+def ordinary_training(compiled: Any, given: Any) -> list[Any]:
+    hidden, loss = compiled(given)
+    (loss + hidden.sum()).backward()
+    return [loss, hidden]
+
+
+def an_output_used_twice_and_changed(compiled: Any, given: Any) -> list[Any]:
+    hidden, loss = compiled(given)
+    (hidden * 3).sum().backward(retain_graph=True)
+    changed = hidden.mul_(2)
+    (changed.sum() + loss * hidden.mean()).backward()
+    return [loss, changed]
+
+
+def twice(compiled: Any, given: Any) -> list[Any]:
+    """Over the same graph, and with hooks of the program's own that change a gradient."""
+    hidden, loss = compiled(given)
+    hidden.register_hook(lambda gradient: gradient * 2)
+    hidden.retain_grad()
+    (hidden.sum() + loss).backward(retain_graph=True)
+    (hidden.mean() + loss).backward()
+    return [loss, hidden, hidden.grad]
+
+
+def some_inputs_alone(compiled: Any, given: Any) -> list[Any]:
+    hidden, loss = compiled(given)
+    return list(torch.autograd.grad(loss + hidden.sum(), [given], retain_graph=True))
+
+
+def double_backward(compiled: Any, given: Any) -> list[Any]:
+    _, loss = compiled(given)
+    (first,) = torch.autograd.grad(loss, [given], create_graph=True)
+    first.square().sum().backward()
+    return [loss, first]
+
+
+PROGRAMS = [ordinary_training, an_output_used_twice_and_changed, twice, some_inputs_alone]
+
+
+def outcome(program: Callable[[Any, Any], list[Any]], backend: str) -> list[Any]:
+    """Return all that two steps of a program leave behind, as far as it can be compared."""
+    model, compiled = compiled_model(backend)
+    found: list[Any] = []
+    for step in range(2):
+        torch.manual_seed(step)
+        given = torch.randn(3, 4, requires_grad=True)
+        results = program(compiled, given)
+        found += [(each.tolist(), each._backward_hooks is None, each._version) for each in results]
+        found += [None if each.grad is None else each.grad.tolist() for each in (given, *model.parameters())]
+        found += [each.tolist() for each in model.buffers()]
+        found.append(torch.rand(1).item())
+    return [*found, torch._dynamo.utils.counters["stats"]["unique_graphs"]]
+
+
+@pytest.mark.parametrize(
+    ("program", "backend"),
+    [*((program, backend) for program in PROGRAMS for backend in ("eager", "aot_eager")), (double_backward, "eager")],
+    ids=lambda each: getattr(each, "__name__", each),
+)
+def test_nothing_changes(program: Callable[[Any, Any], list[Any]], backend: str) -> None:
+    """Held in each backward pass, at a line whose values are opened."""
+    opened: list[str] = []
+
+    def look(stop: Any) -> None:
+        hidden = stop.variables("Locals")["hidden"].value.children
+        shown = {each.name: each.value for each in hidden.named()}
+        opened.extend(each.value.text for name in ("value", "grad") for each in shown[name].children.named())
+        opened.append(stop.frame.evaluate("__grad__.norm().item()", "watch").text)
+
+    alone = outcome(program, backend)
+    with backward_breakpoints(__file__, SourceBreakpoint(line=LINE, mode="backward"), script=look) as host:
+        watched = outcome(program, backend)
+    assert not host.printed
+    assert len(opened) >= 2 * 3, "each step stops"
+    assert "Tensor f32[3, 4] cpu" in opened
+    for one, other in zip(watched, alone, strict=True):
+        assert one == other
+
+
+def test_a_backward_pass_stops_once_for_each_time_it_comes() -> None:
+    norms: list[str] = []
+    _, compiled = compiled_model()
+    line = SourceBreakpoint(line=LINE, mode="backward")
+
+    def look(stop: Any) -> None:
+        norms.append(stop.frame.evaluate("__grad__.sum().item()", "watch").text)
+
+    with backward_breakpoints(__file__, line, script=look):
+        hidden, _ = compiled(torch.ones(3, 4))
+        hidden.sum().backward(retain_graph=True)
+        (hidden * 2).sum().backward()
+    assert norms == ["12.0", "24.0"]
+
+
+def arrivals(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list in which every call gets an entry whose autograd graph is hooked."""
+    made: list[object] = []
+    original = arriving.ArrivingGradients.__init__
+
+    def noted(self: Any, *arguments: Any) -> None:
+        made.append(weakref.ref(self))
+        original(self, *arguments)
+
+    monkeypatch.setattr(arriving.ArrivingGradients, "__init__", noted)
+    return made
+
+
+def test_other_calls_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a breakpoint of the mode, or with one on a line that they do not come to, or with gradients off."""
+    made = arrivals(monkeypatch)
+    _, compiled = compiled_model()
+    with backward_breakpoints(__file__, SourceBreakpoint(line=LINE)):
+        ordinary_training(compiled, torch.ones(3, 4))
+    with backward_breakpoints(__file__, SourceBreakpoint(line=LINE - 20, mode="backward")):
+        ordinary_training(compiled, torch.ones(3, 4))
+    line = SourceBreakpoint(line=LINE, mode="backward")
+    with backward_breakpoints(__file__, line), torch.no_grad():
+        compiled(torch.ones(3, 4))
+    assert not made
+    with backward_breakpoints(__file__, line):
+        ordinary_training(compiled, torch.ones(3, 4))
+    assert len(made) == 1
+
+
+def test_inputs_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the program's autograd graph, or when nothing is armed any more."""
+    made: list[Any] = arrivals(monkeypatch)
+    _, compiled = compiled_model()
+    line = SourceBreakpoint(line=LINE, mode="backward")
+    given = torch.ones(3, 4) * 2
+    memory = weakref.ref(given)
+    with backward_breakpoints(__file__, line) as host:
+        results = ordinary_training(compiled, given)
+        del given
+        assert memory() is not None, "the backward pass may come again"
+        del results
+        gc.collect()  # the frames of a held thread, and traces, live in circles
+        assert memory() is None
+        assert made[0]() is None
+        _, loss = compiled(torch.ones(3, 4))
+        assert made[1]() is not None
+        host.breakpoints.set_lines(__file__, [], host.options)
+        host.engine.arm()
+        assert made[1]() is None, "the hook is gone"
+        loss.backward()
+
+
+def test_inputs_that_were_changed_are_said() -> None:
+    _, compiled = compiled_model()
+    stops: list[Any] = []
+    line = SourceBreakpoint(line=LINE, mode="backward")
+    with backward_breakpoints(__file__, line, script=lambda stop: stops.append(stop.reason)) as host:
+        given = torch.ones(3, 4)
+        _, loss = compiled(given)
+        given.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    (text,) = host.printed
+    assert "nothing stops in the backward pass of Noted.forward [0/0]" in text
+    assert "was changed in place after the call" in text
+    assert not stops
+
+
+def test_memory_is_bounded() -> None:
+    _, compiled = compiled_model()
+    numbers: list[str] = []
+
+    def look(stop: Any) -> None:
+        numbers.append(stop.stop.text)
+
+    line = SourceBreakpoint(line=LINE, mode="backward")
+    with backward_breakpoints(__file__, line, script=look) as host:
+        limit_real_values(Limits(bytes=300_000))
+        try:
+            losses = [compiled(torch.ones(10_000, 4) * number)[1] for number in range(3)]
+            for loss in reversed(losses):
+                loss.backward()
+        finally:
+            limit_real_values(Limits())
+    assert len(numbers) == 1
+    (text,) = host.printed
+    assert text.endswith("keeping the inputs of calls takes more than 0 MiB (realValues.memoryLimit)\n")

@@ -72,7 +72,10 @@ class KeptCall:
     """By placeholder."""
     states: list[Callable[[], None]]
     """Put back random numbers and switches as they were when it began."""
-    arriving: ArrivingGradients | None = None
+    arriving: weakref.ref[ArrivingGradients] | None = None
+    """Which the program's autograd graph keeps alive, as it does this call."""
+    included: Sequence[frozenset[int]] = ()
+    """See ``ArrivingGradients``."""
     dropped: str | None = None
     """Why its inputs are not here any more."""
 
@@ -156,8 +159,9 @@ class BackwardPasses:
     def release(self) -> None:
         """See ``BackwardCalls``."""
         for kept in list(self._kept):
-            if kept.arriving is not None:
-                kept.arriving.close()
+            arriving = kept.arriving() if kept.arriving is not None else None
+            if arriving is not None:
+                arriving.close()
             kept.close("nothing stops in backward passes any more")
         self._kept.clear()
 
@@ -206,7 +210,7 @@ class BackwardPasses:
         arriving = ArrivingGradients(outputs, given, lambda gradients: self._on_gradients(kept, gradients))
         if not arriving.are_expected:
             return
-        kept.arriving = arriving
+        kept.arriving, kept.included = weakref.ref(arriving), arriving.included
         self._kept.add(kept)
         self._keep_within_limit()
 
@@ -237,11 +241,10 @@ class BackwardPasses:
     def _come_back(self, kept: KeptCall, gradients: Gradients) -> None:
         if kept.dropped is not None:
             raise NoRealValue(kept.dropped)
-        assert kept.arriving is not None, "it has reported them"
         if not self._is_looked_at(kept):
             return
         with self._host.holding():
-            run = GradientRun(kept.lines.graph, kept.inputs, kept.states, gradients, kept.arriving.included)
+            run = GradientRun(kept.lines.graph, kept.inputs, kept.states, gradients, kept.included)
         self._look(kept, run)
 
     def _is_looked_at(self, kept: KeptCall) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Sequence
 
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEntry, LineBreakpoint
@@ -63,7 +64,7 @@ class CompileTimeEngine:
         self._ends = _EndsOfTraces(self._logs)
         self._codes = TracedCodes()
         self._traces = ProgressOfTraces()
-        self._attempt: object = None
+        self._attempt: weakref.ref[object] | None = None
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
@@ -174,8 +175,9 @@ class CompileTimeEngine:
         return self._host.should_stop(list(entries), lambda: TracedFunction(point.frame, address, {}, self._host))
 
     def _progress_of(self, frame: TracedFrame) -> TraceProgress:
-        if frame.attempt is not self._attempt or self._progress is None:
-            self._attempt = frame.attempt
+        # Not kept alive: it leads to what the call was given.
+        if self._progress is None or self._attempt is None or self._attempt() is not frame.attempt:
+            self._attempt = weakref.ref(frame.attempt)
             self._progress = self._traces.of(frame)
         return self._progress
 
