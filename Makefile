@@ -83,6 +83,7 @@ bench: $(READY)  ## Measure what the debugger costs, as ratios to the plain prog
 	@$(BIN)/python tests/benchmarks/gradients.py
 	@$(BIN)/python tests/benchmarks/eager.py
 	@$(BIN)/python tests/benchmarks/breakpoints.py
+	@$(BIN)/python tests/benchmarks/tensors.py
 	@$(BIN)/python -m tests.benchmarks.language_server
 
 test-matrix:  ## Run the tests of the debuggee on every other Python that is installed

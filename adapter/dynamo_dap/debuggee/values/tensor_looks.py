@@ -40,6 +40,8 @@ _MOST_ELEMENTS = 10_000
 """Of one page."""
 _MOST_AT_ONCE = 2**20
 """Elements that are computed with at a time."""
+_SAMPLE = 2**18
+"""Elements that stand for a larger tensor in statistics: each is somewhere else in memory."""
 _MOST_FOR_STATISTICS = 2**22
 """Elements up to which statistics are of all of them unasked: a few hundredths of a second."""
 _MOST_DENSE = 2**24
@@ -276,7 +278,7 @@ def _at_random(shape: list[int]) -> Part:
     torch: Any = sys.modules["torch"]
     generator = torch.Generator(device="cpu")
     generator.manual_seed(0)
-    places = [torch.randint(0, size, (_MOST_AT_ONCE,), generator=generator, device="cpu") for size in shape]
+    places = [torch.randint(0, size, (_SAMPLE,), generator=generator, device="cpu") for size in shape]
     return lambda tensor: tensor[tuple(each.to(tensor.device) for each in places)]
 
 
