@@ -277,3 +277,56 @@ def test_the_lines_of_the_call_that_is_held_can_be_asked_for(session: Session, t
     assert f"▶ {program.line('silu')}" in text.getvalue()
     client.request("setExceptionBreakpoints", {"filters": []})
     assert session.run_to_end() == 0
+
+
+DYNAMO = """
+import torch
+
+def clipped(x, low, high):
+    x = torch.where(x < low, torch.full_like(x, low), x)
+    return torch.where(x > high, torch.full_like(x, high), x)
+
+@torch._dynamo.substitute_in_graph(clipped, skip_signature_check=True)
+def clipped_in_graph(x, low, high):
+    return x.clamp(low, high * 2)
+
+seen = []
+
+def substituted(x, scratch):
+    scratch.add_(1)
+    y = x * scratch
+    y = torch.nn.functional.dropout(y, 0.5)
+    y = clipped(y, -0.5, 0.5)  # @substituted
+    seen.append(x.shape)
+    print_of = len(seen)
+    return y.sin() * print_of
+
+def right(x, scratch):
+    scratch.mul_(2)
+    return torch.nn.functional.dropout(x, 0.5) @ scratch.T
+
+torch.manual_seed(0)
+for function in (substituted, right):
+    compiled = torch.compile(function, backend="aot_eager")
+    for number in range(2):
+        scratch = torch.ones(4, 4)
+        print(compiled(torch.randn(4, 4), scratch).sum().item(), scratch.sum().item(), len(seen))
+print(torch.rand(1).item(), dict(torch._dynamo.utils.counters["stats"]))
+"""
+
+
+def test_a_fault_of_dynamo_is_told_from_ordinary_python(session: Session, tmp_path: Path) -> None:
+    """The function is run apart from the program: what it stores, writes and draws there, nobody sees."""
+    program = program_of(DYNAMO, tmp_path)
+    launch(session, program)
+    for _ in range(2):
+        stop = session.wait_for_stop("exception", at="substituted")
+        exception_id, (what, where, whose) = told(session, stop)
+        assert what.startswith("The compiled call does not return what the function does when it runs as ordinary")
+        assert where.startswith(f"Where: {program.path}:{program.line('substituted')} in substituted: y = clipped(")
+        assert whose.startswith("Whose: Dynamo's.")
+        assert exception_id.startswith("Mismatch: ")
+        assert stop.frame.evaluate("__stage__").text == "'Dynamo'"
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == untouched(program)

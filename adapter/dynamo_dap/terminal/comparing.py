@@ -103,8 +103,8 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("line", "", "operations"):
         table.add_column(name)
-    table.add_column("largest difference", justify="right")
-    table.add_column("RMSE", justify="right")
+    for name in ("graph to Python", "compiled to graph", "RMSE"):
+        table.add_column(name, justify="right")
     table.add_column("")
     path = None
     for line in body.lines:
@@ -113,15 +113,21 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
             table.add_row(f"[dim]{escape(os.path.relpath(path))}[/dim]")
         table.add_row(*_row(line, is_first=(line.path, line.line) == (body.path, body.line)))
     console.print(table)
+    if body.problem is not None:
+        console.print(f"[dim]{escape(body.problem)}[/dim]")
     console.print()
 
 
 def _row(line: ComparedLine, *, is_first: bool) -> list[str]:
     operations = ", ".join(dict.fromkeys(each.rpartition(".")[2] for each in line.operations))
-    of = line.compiled
-    verdict = "not compared" if of is None else "same" if of.same else "differs"
-    style = "dim" if of is None else "green" if of.same else "red"
-    numbers = ["", ""] if of is None else [_number(of.largest), _number(of.rmse)]
+    of, python = line.compiled, line.dynamo
+    known = [each for each in (of, python) if each is not None]
+    verdict = "not compared" if not known else "same" if all(each.same for each in known) else "differs"
+    style = {"same": "green", "differs": "red"}.get(verdict, "dim")
+    numbers = [
+        "" if python is None else _number(python.largest),
+        *(["", ""] if of is None else [_number(of.largest), _number(of.rmse)]),
+    ]
     marked = f"▶ {line.line}" if is_first else f"  {line.line}"
     text = escape(line.text if len(line.text) <= _TEXT else line.text[: _TEXT - 1] + "…")
     return [marked, text, f"[dim]{escape(operations)}[/dim]", *numbers, f"[{style}]{verdict}[/{style}]"]

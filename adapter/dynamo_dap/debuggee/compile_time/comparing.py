@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.torch_internals.comparisons import (
     COMPARING,
     DECOMPOSITION,
+    DYNAMO,
     Comparison,
     Difference,
     Fault,
@@ -28,14 +29,17 @@ from dynamo_dap.debuggee.torch_internals.comparisons import (
 )
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_internals.eager_runs import NotRun, run_in_fork
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state
+from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.graph import target_name
 from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS, GRAPHS, CallObserver, GraphCall
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, place_of
+from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, place_of, places_of
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODES
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 from dynamo_dap.protocol.contract import ComparedLine, ComparisonBody, Deviation
 
 NEEDED = (GRAPHS, NODES, COMPARING)
@@ -88,14 +92,38 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
     return Comparison(graph, outputs_of(call), cached_call.backend, call.kept.random)
 
 
-def body_of(call: GraphCall, cached_call: CachedCall, comparison: Comparison, fault: Fault | None) -> ComparisonBody:
-    """Return what is told of a comparison; ``fault`` is None where nothing differs."""
+def compare_with_python(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> str | None:
+    """Compare Dynamo's graph with the function run as ordinary Python; return why not, if that cannot be."""
+    try:
+        comparison.by_line = run_in_fork(cached_call, comparison.reference, call.kept.random, is_torch_file)
+    except (NotRun, FeatureMissing) as problem:
+        return f"{user_function_name(cached_call.code)} is not run as ordinary Python: {problem}"
+    return None
+
+
+def fault_in(comparison: Comparison) -> Fault | None:
+    """Return where results begin to differ, Dynamo's own faults first; None where nothing differs.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    found = comparison.fault_of_dynamo(is_torch_file)
+    return found or (comparison.fault() if comparison.differs else None)
+
+
+def body_of(
+    call: GraphCall, cached_call: CachedCall, comparison: Comparison, fault: Fault | None, problem: str | None
+) -> ComparisonBody:
+    """Return what is told of a comparison.
+
+    ``fault`` is None where nothing differs; ``problem`` says what is missing.
+    """
     backend = name_of(cached_call.backend)
     verdict = _SAME if fault is None else whose_fault(fault, backend)
     lines_differ = fault is None and not all(each.is_same for each in comparison.by_node.values())
     if lines_differ:
         verdict = "nobody's in this call. Compiled once more so that each line's result is returned, some differ."
-    place = None if fault is None or fault.node is None else place_of(fault.node, is_torch_file)
+    place = None if fault is None or fault.node is None else place_of_fault(fault)
     return ComparisonBody(
         function=user_function_name(cached_call.code),
         compile_id=cached_call.compile_id,
@@ -108,13 +136,23 @@ def body_of(call: GraphCall, cached_call: CachedCall, comparison: Comparison, fa
         path=None if place is None else place[0].path,
         line=None if place is None else place[0].line,
         lines=_lines(comparison),
+        problem=problem,
     )
+
+
+def place_of_fault(fault: Fault) -> tuple[Place, str] | None:
+    """Return the line at fault, and its function."""
+    if fault.line is None:
+        return place_of(fault.node, is_torch_file)
+    return next((each for each in places_of(fault.node) if (each[0].path, each[0].line) == fault.line), None)
 
 
 def whose_fault(fault: Fault, backend: str) -> str:
     """Return whose fault a difference is, and what tells."""
     if fault.node is None:
         return f"the backend's ({backend}), but not again: compiled once more, the graph gives what it should."
+    if fault.stage == DYNAMO:
+        return "Dynamo's. Its graph gives something else than the function does when it runs as ordinary Python."
     if fault.stage is None:
         return f"the backend's ({backend}). What AOTAutograd hands to it gives what Dynamo's graph gives."
     if fault.stage == DECOMPOSITION:
@@ -123,20 +161,27 @@ def whose_fault(fault: Fault, backend: str) -> str:
 
 
 def _lines(comparison: Comparison) -> list[ComparedLine]:
-    lines: dict[tuple[str, int, str], ComparedLine] = {}
+    lines: dict[tuple[str, int], ComparedLine] = {}
     for node in comparison.graph.nodes:
-        found = place_of(node, is_torch_file) if node.op.startswith("call_") else None
-        if found is None:
+        places = [each for each in places_of(node) if not is_torch_file(each[0].path)] or places_of(node)[:1]
+        if not node.op.startswith("call_") or not places:
             continue
-        place, function = found
-        key = (place.path, place.line, function)
-        if key not in lines:
-            text = linecache.getline(place.path, place.line).strip()
-            lines[key] = ComparedLine(place.path, place.line, function, text, [])
-        lines[key].operations.append(target_name(node))
+        for place, function in reversed(places):
+            of_python = comparison.by_line.get((place.path, place.line))
+            # Lines that only call functions are told if what these give is another.
+            if place is places[0][0] or (of_python is not None and not of_python.is_same):
+                line = lines.setdefault((place.path, place.line), _line(place, function, of_python))
+        line.operations.append(target_name(node))
         if node in comparison.by_node:
-            lines[key].compiled = _worse(lines[key].compiled, _deviation(comparison.by_node[node]))
+            line.compiled = _worse(line.compiled, _deviation(comparison.by_node[node]))
     return list(lines.values())
+
+
+def _line(place: Place, function: str, of_python: Difference | None) -> ComparedLine:
+    text = linecache.getline(place.path, place.line).strip()
+    found = ComparedLine(place.path, place.line, function, text, [])
+    found.dynamo = None if of_python is None else _deviation(of_python)
+    return found
 
 
 def _worse(one: Deviation | None, other: Deviation) -> Deviation:
@@ -190,7 +235,8 @@ class ComparingRun(CallObserver, CompileObserver):
             with as_it_began(call):
                 comparison = compared(call, cached_call)
                 comparison.look_at_nodes()
-                body = body_of(call, cached_call, comparison, comparison.fault() if comparison.differs else None)
+                problem = compare_with_python(call, cached_call, comparison)
+                body = body_of(call, cached_call, comparison, fault_in(comparison), problem)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
             self._cannot(cached_call, problem)
             return

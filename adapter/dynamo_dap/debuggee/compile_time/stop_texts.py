@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
-from dynamo_dap.debuggee.torch_internals.comparisons import Difference, Fault
+from dynamo_dap.debuggee.torch_internals.comparisons import DYNAMO, Difference, Fault
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.errors import BackendFailure, UserError
@@ -115,10 +115,14 @@ def not_finite(
 def mismatch(fault: Fault, worst: Difference, whose: str, operation: str, where: str) -> RaisedException:
     """Tell in three lines how a compiled call differs from Dynamo's graph, where that begins, and by whose fault."""
     what = f"The compiled call does not return what Dynamo's graph gives: {worst.text}."
+    if fault.stage == DYNAMO:
+        what = "The compiled call does not return what the function does when it runs as ordinary Python."
     if fault.node is None:
         lines = [what, f"Where: it is returned at {where}", f"Whose: {whose}"]
         return _raised(f"Mismatch: {worst.text}", lines)
     first = f"{operation} is the first to differ: {fault.difference.text}."
+    if fault.stage == DYNAMO:
+        first = f"The first line that differs: {fault.difference.text}."
     lines = [f"{what} {first}", f"Where: {where}", f"Whose: {whose}"]
     return _raised(f"Mismatch: {operation}: {fault.difference.text}", lines)
 

@@ -27,9 +27,12 @@ from dynamo_dap.debuggee.compile_time.comparing import (
     CallsDifferByChance,
     as_it_began,
     body_of,
+    compare_with_python,
     compared,
+    fault_in,
     graph_of_call,
     outputs_of,
+    place_of_fault,
 )
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.compile_time.expressions import names_asked
@@ -46,6 +49,7 @@ from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, place_of
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODE_HOOK
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import MISMATCH
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
@@ -68,6 +72,8 @@ class Culprit:
     names: dict[str, object]
     """What a condition knows it by."""
     filter: str = NAN_FILTER
+    line: tuple[str, int] | None = None
+    """File and line of the caller to stop in; None for where the operation is."""
 
 
 class ValueStops(CallObserver, CompileObserver):
@@ -162,19 +168,21 @@ class ValueStops(CallObserver, CompileObserver):
         except CallsDifferByChance as problem:
             self._tell_once(f"calls of {user_function_name(cached_call.code)} are not compared: {problem}")
             return None
-        if not comparison.differs:
+        missing = compare_with_python(call, cached_call, comparison)
+        fault = fault_in(comparison)
+        if fault is None:
             return None
-        fault = comparison.fault()
-        body = self._host.comparison = body_of(call, cached_call, comparison, fault)
+        body = self._host.comparison = body_of(call, cached_call, comparison, fault, missing)
         node = fault.node or comparison.graph.output_nodes[comparison.of_outputs.index(comparison.worst)]
-        raised = mismatch(fault, comparison.worst, body.verdict, target_name(node), _place_text(node))
+        where = _text_of(place_of_fault(fault) if fault.node is not None else None) or _place_text(node)
+        raised = mismatch(fault, comparison.worst, body.verdict, target_name(node), where)
         names = {
             "__value__": fault.value,
             "__expected__": comparison.reference.values.get(node),
             "__difference__": fault.difference.largest,
             "__stage__": body.stage,
         }
-        return Culprit(comparison.graph.numbers[node], raised, names, MISMATCH)
+        return Culprit(comparison.graph.numbers[node], raised, names, MISMATCH, fault.line)
 
     def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds], kind: str) -> Culprit | None:
         """The operations make none: the compiled graph does otherwise than they do."""
@@ -249,6 +257,8 @@ class ValueStops(CallObserver, CompileObserver):
     def _stop_at(self, innermost: TracedFrame, culprit: Culprit) -> None:
         chain = innermost.running(sys._getframe())
         frame = next((each for each in chain if not is_torch_file(each.path)), innermost)
+        if culprit.line is not None:
+            frame = next((each for each in chain if (each.path, each.line) == culprit.line), frame)
         condition = self._host.breakpoints.exception_filters.get(culprit.filter)
         if condition and not names_asked(condition) <= culprit.names.keys():
             names = dict(culprit.names)
@@ -259,9 +269,12 @@ class ValueStops(CallObserver, CompileObserver):
 
 def _place_text(node: Any) -> str:
     """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``."""
-    found = place_of(node, is_torch_file)
+    return _text_of(place_of(node, is_torch_file)) or target_name(node)
+
+
+def _text_of(found: tuple[Place, str] | None) -> str | None:
     if found is None:
-        return target_name(node)
+        return None
     place, function = found
     text = linecache.getline(place.path, place.line).strip()
     where = f"{place.path}:{place.line} in {function}"

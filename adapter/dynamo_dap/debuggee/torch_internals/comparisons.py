@@ -16,7 +16,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading
-from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph
+from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, places_of
 from dynamo_dap.debuggee.torch_internals.retracing import compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
 
@@ -29,6 +29,7 @@ STAGES = Feature("telling AOTAutograd's faults from the backend's", _AOT_EAGER, 
 
 AOT_AUTOGRAD = "AOTAutograd"
 DECOMPOSITION = "decomposition"
+DYNAMO = "Dynamo"
 """Stages before the backend itself. Inductor asks AOTAutograd for decompositions of its own."""
 
 _TOLERANCE = 1e-3
@@ -238,6 +239,8 @@ class Fault:
     """None if it is the backend itself."""
     value: Any
     """What the compiled graph gives for ``node``."""
+    line: tuple[str, int] | None = None
+    """File and line, if that is not where ``node`` was made but where the function was called that made it."""
 
 
 class Comparison:
@@ -256,6 +259,8 @@ class Comparison:
         self._backend = backend
         self._random = tuple(random)
         self._values: list[Any] = []
+        self.by_line: dict[tuple[str, int], Difference] = {}
+        """How Dynamo's graph differs from ordinary Python, by file and line, where that was looked at."""
         self.by_node: dict[Any, Difference] = {}
         """How each operation's result differs in the compiled graph, once that was looked at."""
         self.of_outputs = [
@@ -301,6 +306,26 @@ class Comparison:
         found = self.of_nodes(self._backend, nodes)
         self._values = [value for _, value in found]
         self.by_node = {node: each for node, (each, _) in zip(nodes, found, strict=True)}
+
+    def fault_of_dynamo(self, is_passed_over: Callable[[str], bool]) -> Fault | None:
+        """Return the first line that differs from ordinary Python, if that reaches what the graph returns."""
+        if all(each.is_same for each in self.by_line.values()):
+            return None
+        lines = {
+            node: [(place.path, place.line) for place, _ in places_of(node) if not is_passed_over(place.path)]
+            for node in self.reference.values
+        }
+        differing = {line for line, each in self.by_line.items() if not each.is_same}
+        returned = [node for node in self.graph.output_nodes if node in lines]
+        if not any(differing.intersection(lines[node]) for node in returned):
+            return None
+        for its_lines in lines.values():
+            line = next((each for each in its_lines if each in differing), None)
+            if line is not None:
+                last = [other for other, others in lines.items() if line in others][-1]
+                value = self.reference.values[last]
+                return Fault(last, self.by_line[line], DYNAMO, value, None if line == its_lines[0] else line)
+        return None
 
     def fault(self) -> Fault:
         """Find the first operation whose result differs, and whose fault that is.
