@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import CallFacts, Host
 from dynamo_dap.debuggee.agent.frames import Frame
-from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.log import log_exception, log_problem
 from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.compile_time.frames import TracedFunction
 from dynamo_dap.debuggee.compile_time.later_calls import NotForetold, Visit, evaluating, reached_in
-from dynamo_dap.debuggee.compile_time.time_travel import TraceLogs
+from dynamo_dap.debuggee.compile_time.time_travel import Past, TraceLogs
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import AS_PYTHON_CALLS, run_as_python
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
-from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, retraced_call, trace_again
+from dynamo_dap.debuggee.torch_internals.kept_traces import CannotKeep, KeptTrace
+from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, clear, retraced_call, trace_again
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
@@ -34,14 +35,16 @@ from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 class ReplayedCalls:
     """See ``agent.engine.CachedCalls``."""
 
-    def __init__(self, host: Host, logs: TraceLogs) -> None:
-        """``host`` is the agent; ``logs`` has the log of the trace that runs."""
+    def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Past], None]) -> None:
+        """``host`` is the agent; ``logs`` has the log of the trace that runs; ``walk`` stops in a kept trace."""
         self._host = host
         self._logs = logs
+        self._walk = walk
         self._thread = threading.local()
         self._as_python: dict[int, types.CodeType] = {}
         """What runs uncompiled for now, by identity: code with some constants cannot be hashed."""
         self._failed: set[tuple[str, str]] = set()
+        self._kept: list[_Kept] = []
         if RETRACING.problem is not None:
             host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
 
@@ -82,6 +85,8 @@ class ReplayedCalls:
         """See ``CachedCalls``."""
         while self._as_python:
             run_as_python(self._as_python.popitem()[1], wanted=False)
+        while self._kept:
+            self._kept.pop().close()
 
     def are_traced(self) -> bool:
         """See ``CachedCalls``."""
@@ -95,15 +100,17 @@ class ReplayedCalls:
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         """See ``CachedCalls``."""
         version = self._host.breakpoints.version
-        told = known if isinstance(known, TracedCall) and known.version == version else None
+        before = known if isinstance(known, TracedCall) else None
+        told = before if before is not None and before.version == version else None
         if told is not None and self._passes(call, told):
             return told
         # What a trace of this entry has told holds for this call as well: it is not noted again.
-        traced = TracedCall(version, call) if told is None else None
+        traced = TracedCall(version, call, before) if told is None else None
         outer = getattr(self._thread, "traced", None), getattr(self._thread, "rest", None)
-        self._thread.traced, self._thread.rest = traced, None if told is None else _Rest(version, told.visited)
+        self._thread.traced, self._thread.rest = traced, None
         try:
-            trace_again(call)
+            if not self._walked(call, before):
+                self._trace(call, before, traced)
             return traced or told
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
             self._tell_failure(call, problem)
@@ -113,6 +120,38 @@ class ReplayedCalls:
             self._thread.traced, self._thread.rest = outer
             if traced is not None:
                 traced.is_over()
+
+    def _walked(self, call: CachedCall, known: TracedCall | None) -> bool:
+        """Go through the kept trace of the cache entry in place of a trace; False when there is none that serves."""
+        kept = known.kept if known is not None else None
+        if kept is None or kept.is_closed or self._host.breakpoints.data:
+            return False
+        try:
+            with kept.trace.lent(call):
+                self._walk(kept.past)
+        except CannotKeep as problem:
+            log_problem(f"the kept trace of {user_function_name(call.code)} does not serve: {problem}")
+            return False
+        return True
+
+    def _trace(self, call: CachedCall, known: TracedCall | None, traced: TracedCall | None) -> None:
+        """Trace the call, and keep the trace if it is the first of its cache entry."""
+        self._thread.rest = None if traced is not None or known is None else _Rest(known.version, known.visited)
+        output = trace_again(call, keep=traced is not None and known is None)
+        if output is None or traced is None:
+            return
+        taken = self._logs.take(output)
+        if taken is None:
+            clear(output)
+            return
+        try:
+            traced.kept = _Kept(taken[0], KeptTrace(taken[1], call))
+        except CannotKeep as problem:
+            log_problem(f"the trace of {user_function_name(call.code)} cannot be kept: {problem}")
+            return
+        self._kept.append(traced.kept)
+        if len(self._kept) > MAXIMUM_KEPT:
+            self._kept.pop(0).close()
 
     def _passes(self, call: CachedCall, told: TracedCall) -> bool:
         """Whether ``call`` is known to stop nowhere; then its breakpoints have counted and logged it."""
@@ -166,6 +205,24 @@ class ReplayedCalls:
         return not is_stepping and not host.breakpoints.data and host.breakpoints.version == rest.version
 
 
+MAXIMUM_KEPT = 8
+"""Kept traces: each takes what Dynamo took for its trace."""
+
+
+@dataclass(eq=False)
+class _Kept:
+    """The trace of a cache entry, and its past as steps see it."""
+
+    past: Past
+    trace: KeptTrace
+    is_closed: bool = False
+
+    def close(self) -> None:
+        """Forget it, unless a thread looks at it."""
+        self.is_closed = True
+        self.trace.close()
+
+
 @dataclass
 class _Rest:
     """How many breakpoints a trace is still to come to."""
@@ -178,10 +235,14 @@ class _Rest:
 class TracedCall:
     """What the trace of a cached call has told: see ``agent.engine.CallFacts``."""
 
-    def __init__(self, version: int, call: CachedCall) -> None:
-        """``version`` is that of the breakpoints; ``call`` is about to be traced."""
+    def __init__(self, version: int, call: CachedCall, before: TracedCall | None) -> None:
+        """``version`` is that of the breakpoints; ``call`` is about to be traced.
+
+        ``before`` is what was told of the entry when other breakpoints were set.
+        """
         self.version = version
-        self.lines: dict[str, frozenset[int]] = {}
+        self.lines: dict[str, frozenset[int]] = {} if before is None else dict(before.lines)
+        self.kept: _Kept | None = None if before is None else before.kept
         self.visits: list[Visit] = []
         """What the breakpoints that each call comes to do there, in this order."""
         self.visited = 0

@@ -70,7 +70,7 @@ class CompileTimeEngine:
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
         self._value_stops = ValueStops(host, self._stop_at_exception)
         self._data_watch = DataWatch()
-        self.cached_calls = ReplayedCalls(host, self._logs)
+        self.cached_calls = ReplayedCalls(host, self._logs, self._walk)
         self.backward_passes = BackwardPasses(host, self._codes.address_of)
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
@@ -321,6 +321,52 @@ class CompileTimeEngine:
                 self._host.hold(present if at == now else self._stop_in_the_past(past, arrival, now, top))
         finally:
             past.show(None)
+
+    def _walk(self, past: Past) -> None:
+        """Go through the trace of a cached call that is kept: hold the thread wherever the call is to stop."""
+        top = sys._getframe()
+        at = furthest = past.beginning - 1
+        while True:
+            step = self._host.steps.current()
+            if step is not None and step.kind.is_in_the_past:
+                arrival: Arrival | None = past.back(at, step, functools.partial(self._hits_in_the_past, past))
+            elif at < furthest:
+                hits = functools.partial(self._hits_in_the_past, past)
+                arrival = past.forward(at, furthest, step, hits) or Arrival(furthest, "step")
+            else:
+                arrival = past.forward(at, past.end, step, functools.partial(self._hits_now, past))
+            if arrival is None:
+                return
+            at = arrival.at
+            past.show(at)
+            self._host.hold(self._stop_while_walking(past, arrival, max(furthest, at), top))
+            furthest = max(furthest, at)
+
+    def _hits_now(self, past: Past, at: int, point: TracePoint) -> list[int]:
+        """Return what stops at a moment that a call comes to; hits are counted, messages logged."""
+        lines = self._host.breakpoints.lines_in(point.frame.path) or {}
+        candidates = [*_applying(point, lines.get(point.line, ())), *self._functions_begun(point)]
+        if not candidates:
+            return []
+        past.show(at)
+        self.cached_calls.reached(point.frame, candidates)
+        return self._stopping(candidates, point)
+
+    def _stop_while_walking(self, past: Past, arrival: Arrival, furthest: int, top: types.FrameType) -> Stop:
+        if arrival.at < furthest:
+            return self._stop_in_the_past(past, arrival, furthest, top)
+        origin = past.origin(arrival.at)
+        frame = origin.frame
+        return Stop(
+            engine=self.name,
+            reason=arrival.reason,
+            frames=lambda: frames_of(past.chain(arrival.at), top, self._codes.address_of, self._host),
+            description=headline(frame, origin.identity),
+            text=explain(arrival.reason, frame, origin.identity, top, restarted=False),
+            hit_breakpoint_ids=list(arrival.hit),
+            origin=origin,
+            past=past,
+        )
 
     def _hits_in_the_past(self, past: Past, at: int, point: TracePoint) -> list[int]:
         """Return what stops at a moment; nothing is counted or logged, that was done when it was the present."""

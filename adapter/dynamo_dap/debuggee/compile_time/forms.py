@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
+from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of, ranges_of, relation_text, sources_of
 from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of, is_tensor, version_of
 from dynamo_dap.debuggee.torch_internals.trackers.forms import (
@@ -150,7 +151,9 @@ class _RealObjects(FormFamily):
 
     def present(self, form: Known | Unrealized, expression: str | None, view: View) -> Value:
         shown = family_of(form.value).present(form.value, expression, view)
-        return shown if isinstance(form, Known) else replace(shown, text=shown.text + UNREALIZED)
+        # In a call that the cache serves it says nothing: the function has its arguments.
+        is_known = isinstance(form, Known) or retraced_call() is not None
+        return shown if is_known else replace(shown, text=shown.text + UNREALIZED)
 
     def attribute(self, form: Known | Unrealized, name: str) -> Any:
         return UNKNOWN if is_tensor(form.value) else stored_attribute(form.value, name, UNKNOWN)

@@ -29,6 +29,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFacts
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, compile_identity
 from dynamo_dap.protocol.contract import RUN_TIME
@@ -117,6 +118,8 @@ class Origin:
     identity: CompileIdentity
     position: int
     """``TraceProgress.position`` there, -1 when it is not known."""
+    call: CachedCall | None = field(default_factory=retraced_call)
+    """The cached call whose trace it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,8 @@ def _outcome_of_foreign_step(step: Step, point: TracePoint) -> Outcome:
 
 def _is_restarted(origin: Origin, point: TracePoint) -> bool:
     identity = point.progress.identity
+    if origin.call is not retraced_call():
+        return False
     return identity.compile_id == origin.identity.compile_id and identity.attempt > origin.identity.attempt
 
 
@@ -185,7 +190,7 @@ def _is_where_it_began(origin: Origin, point: TracePoint) -> bool:
 
 
 def _ends(step: Step, origin: Origin, point: TracePoint) -> bool:
-    if point.frame.attempt is not origin.frame.attempt:
+    if point.frame.attempt is not origin.frame.attempt or origin.call is not retraced_call():
         return _ends_in_other_trace(step, origin, point)
     if point.frame == origin.frame:
         return step.kind is not StepKind.OUT and _ends_in_same_frame(step, origin, point)

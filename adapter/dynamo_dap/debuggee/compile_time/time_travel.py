@@ -268,6 +268,14 @@ class TraceLogs:
         """Return the past of the frame's trace; None when it is not known."""
         return self._past if self._attempt is frame.attempt else None
 
+    def take(self, output: object) -> tuple[Past, TraceLog] | None:
+        """Return the past of the attempt that wrote ``output``, to be kept; None when it is not all known."""
+        past, log = self._past, self._log
+        if past is None or log is None or self._attempt is not output or log.forgotten:
+            return None
+        self._log = self._past = self._attempt = CHANGES.log = None
+        return past, log
+
     def forget(self) -> None:
         """The trace is over."""
         if self._log is not None:

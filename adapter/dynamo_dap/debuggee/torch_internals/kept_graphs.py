@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Mapping
 from typing import Any
 from weakref import ref
 
@@ -55,7 +54,7 @@ class KeptGraph:
             self._copies[each] = copy
             self.nodes.append(copy)
             if each.op == "placeholder":
-                self.sources[copy] = _source_of(each)
+                self.sources[copy] = source_of_placeholder(each)
             elif each.op in ("get_attr", "call_module"):
                 self.attributes[each.target] = _kept(attribute_of_graph(output, each.target))
         return len(self.nodes)
@@ -94,7 +93,8 @@ class KeptGraph:
         self._copies.clear()
 
 
-def _source_of(placeholder: Any) -> types.CodeType | None:
+def source_of_placeholder(placeholder: Any) -> types.CodeType | None:
+    """Return the expression that finds what a call gives to an input of the graph; None when there is none."""
     argument = placeholder.meta.get("grapharg")
     name = source_name(getattr(argument, "source", None))
     if name is None:
@@ -113,7 +113,7 @@ def _kept(attribute: Any) -> Any:
 
 
 @functools.cache
-def _functions_of_sources() -> Mapping[str, Any]:
+def functions_of_sources() -> dict[str, Any]:
     """Return what expressions of sources may call (torch/_dynamo/guards.py)."""
     torch: Any = sys.modules["torch"]
     guards: Any = sys.modules["torch._dynamo.guards"]
@@ -127,7 +127,7 @@ class KeptGraphInCall:
     def __init__(self, graph: KeptGraph, call: CachedCall) -> None:
         """Nothing runs yet."""
         self._graph = graph
-        self._scope = {**_functions_of_sources(), "L": call.arguments, "G": call.frame.f_globals}
+        self._scope = {**functions_of_sources(), "L": call.arguments, "G": call.frame.f_globals}
         self._inputs: dict[Any, Any] = {}
         self._runner = GraphRunner(self, graph.watched)
         self._runner.copied.update(storage_of(self.input_of(each)) for each in graph.written)

@@ -40,6 +40,9 @@ _TIMES = "torch._dynamo.utils:compilation_time_metrics"
 _NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
 _CODE_STATE = "torch._dynamo.pgo:get_code_state"
 _CLEANUPS = "torch._dynamo.utils:CleanupManager"
+_COMPILE_GRAPH = "torch._dynamo.output_graph:OutputGraph.compile_subgraph"
+_OUTPUT = "torch._dynamo.output_graph:OutputGraph"
+_TRACING = "torch._guards:tracing"
 
 RETRACING = Feature(
     "stopping in calls that the cache serves",
@@ -57,6 +60,8 @@ RETRACING = Feature(
     _CODE_STATE,
     _CLEANUPS,
 )
+
+KEEPING = Feature("stopping in later calls without tracing them", _COMPILE_GRAPH, _OUTPUT, _TRACING)
 
 _OWN_COMPILES = itertools.count(1_000_000)
 """Numbers of our own compiles of a frame: torch writes them into names, which must not be those of real compiles."""
@@ -129,12 +134,18 @@ class TraceIsOver(BaseException):
         """``output`` is the trace's (torch's ``OutputGraph``)."""
         super().__init__()
         self.output = output
+        self.is_complete = False
+        """Whether everything was traced."""
 
 
-def trace_again(call: CachedCall, on_graph: Callable[[Any], None] = lambda graph: None) -> None:
+def trace_again(
+    call: CachedCall, on_graph: Callable[[Any], None] = lambda graph: None, *, keep: bool = False
+) -> Any | None:
     """Trace ``call`` from its arguments. Whoever hooks Dynamo's interpreter sees the trace as any other.
 
-    It may be ended early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``.
+    It may be ended early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the
+    trace ends where Dynamo would make code of it, and its ``OutputGraph`` is returned as it is then, to be given to
+    ``let_go``; None when it ended before.
 
     Raises:
         FeatureMissing: this torch lacks what it takes.
@@ -142,7 +153,7 @@ def trace_again(call: CachedCall, on_graph: Callable[[Any], None] = lambda graph
     """
     compile_frame = RETRACING.resolve(_COMPILE_FRAME)
     names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}
-    with _apart_from_the_program(call):
+    with _apart_from_the_program(call), _ending_complete() if keep else contextlib.nullcontext():
         try:
             made = compile_frame(
                 call.code,
@@ -156,22 +167,79 @@ def trace_again(call: CachedCall, on_graph: Callable[[Any], None] = lambda graph
                 frame_state={},
             )
         except TraceIsOver as end:
-            _let_go(end.output)
-            end.output = None
+            output, end.output = end.output, None
             # Frames that an exception passed live in circles with it, and so would the program's objects.
             traceback.clear_frames(end.__traceback__)
+            if end.is_complete:
+                return output
+            let_go(output)
         except Exception as problem:
-            _let_go(_output_of(getattr(problem, "_torch_dynamo_tracer_output", None)))
+            let_go(_output_of(getattr(problem, "_torch_dynamo_tracer_output", None)))
             raise
         else:
-            _let_go(_output_of(getattr(made, "tracer_output", None)))
+            let_go(_output_of(getattr(made, "tracer_output", None)))
+    return None
+
+
+@contextlib.contextmanager
+def _ending_complete() -> Iterator[None]:
+    """End the trace of this thread where the graph would be compiled: other threads wait for the compile lock."""
+    if KEEPING.problem is not None:
+        yield
+        return
+    owner = KEEPING.resolve(_OUTPUT)
+    original = owner.__dict__["compile_subgraph"]
+
+    def compile_subgraph(output: Any, *_: Any, **__: Any) -> Any:
+        # The interpreter would clear it as it is left.
+        output.cleanup = _nothing
+        end = TraceIsOver(output)
+        end.is_complete = True
+        raise end
+
+    owner.compile_subgraph = compile_subgraph
+    try:
+        yield
+    finally:
+        owner.compile_subgraph = original
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def clear(output: Any) -> None:
+    """Drop all that a trace holds which was kept (``trace_again``)."""
+    let_go(output)
+    output.__dict__.pop("cleanup", None)
+    output.cleanup()
+
+
+@contextlib.contextmanager
+def looking_at(call: CachedCall, output: Any) -> Iterator[None]:
+    """Look at a trace that is over, in place of the trace of ``call``."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dynamo_off())
+        stack.callback(setattr, _thread, "call", retraced_call())
+        _thread.call = call
+        stack.enter_context(preserved_global_state())
+        stack.enter_context(RETRACING.resolve(_MODES)())
+        identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=0)
+        stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
+        stack.enter_context(RETRACING.resolve(_FUNCTION_MODES))
+        stack.enter_context(KEEPING.resolve(_TRACING)(output.tracing_context))
+        yield
+
+
+def _frame_id(call: CachedCall) -> int:
+    return int(call.compile_id.rpartition("!")[2].partition("/")[0])
 
 
 def _output_of(traced: Any) -> Any:
     return getattr(traced, "output_graph_for_cleanup", None) or getattr(traced, "output_graph", None)
 
 
-def _let_go(output: Any) -> None:
+def let_go(output: Any) -> None:
     """Drop what refers to the program's objects, as torch does at the end of a compile.
 
     It would live until some later garbage collection, and weak references to a tensor keep it from being swapped.
@@ -200,8 +268,7 @@ class _ThrownAway:
 
 @contextlib.contextmanager
 def _apart_from_the_program(call: CachedCall) -> Iterator[None]:
-    frame_id = int(call.compile_id.rpartition("!")[2].partition("/")[0])
-    identity = RETRACING.resolve(_COMPILE_ID)(frame_id=frame_id, frame_compile_id=next(_OWN_COMPILES))
+    identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=next(_OWN_COMPILES))
     with contextlib.ExitStack() as stack:
         stack.enter_context(dynamo_off())
         stack.enter_context(RETRACING.resolve(_LOCK))

@@ -7,7 +7,9 @@ thread.
 
 from __future__ import annotations
 
+import gc
 import sys
+import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -106,10 +108,7 @@ class SymbolFacts(NamedTuple):
 
 def symbols_of_environment(shape_env: Any) -> list[SymbolFacts]:
     """Return the symbols of a trace that stand for inputs and did not become numbers, or equal to others."""
-    values = getattr(shape_env, "backed_var_to_val", None)
-    if values is None:
-        # As earlier versions call it.
-        values = getattr(shape_env, "var_to_val", {})
+    values = _values_of(shape_env)
     ranges, replaced = getattr(shape_env, "var_to_range", {}), getattr(shape_env, "replacements", {})
     facts = []
     for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
@@ -167,3 +166,49 @@ def specialization_of(shape_env: Any, symbol: Any, value: Any) -> Specialization
     name = source_name(sources[0])
     number = int(value) if getattr(value, "is_integer", False) else float(value)
     return None if name is None else SpecializationFacts(str(symbol), as_the_user_wrote(name), number)
+
+
+class NumbersOfTrace:
+    """The numbers that the symbols of a finished trace have, replaced by those of a later call."""
+
+    def __init__(self, shape_env: Any) -> None:
+        """Find whatever has a number."""
+        self._shape_env = shape_env
+        self._sources: dict[Any, types.CodeType] = {}
+        self._nodes: dict[Any, list[Any]] = {}
+        """Symbolic numbers, by expression."""
+        values = _values_of(shape_env)
+        for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
+            names = [name for name in map(source_name, sources) if name]
+            if symbol in values and names:
+                self._sources[symbol] = compile(names[0], "<source>", "eval")
+        self.is_complete = self._sources.keys() >= values.keys()
+        """Whether the numbers of all symbols can be found again."""
+        if values and self.is_complete:
+            self._find_nodes()
+
+    def _find_nodes(self) -> None:
+        # They are reached from C++ as well, from the sizes of FakeTensors.
+        for each in gc.get_objects():
+            is_node = type(each).__name__ == "SymNode" and getattr(each, "shape_env", None) is self._shape_env
+            if is_node and type(each._hint) in (int, float, bool):
+                self._nodes.setdefault(each._expr, []).append(each)
+
+    def put_in(self, scope: dict[str, Any]) -> None:
+        """Give the symbols the numbers that their sources have in ``scope``."""
+        values = _values_of(self._shape_env)
+        numbers = {symbol: type(values[symbol])(eval(source, scope)) for symbol, source in self._sources.items()}
+        if all(values[symbol] == number for symbol, number in numbers.items()):
+            return
+        values.update(numbers)
+        for expression, nodes in self._nodes.items():
+            number = expression.xreplace(values)
+            for node in nodes:
+                node._hint = type(node._hint)(number)
+        # What torch has computed from the numbers before is told from this by the version.
+        self._shape_env._version_counter += 1
+
+
+def _values_of(shape_env: Any) -> dict[Any, Any]:
+    # Versions before 2.13 have another name for it.
+    return getattr(shape_env, "backed_var_to_val", None) or getattr(shape_env, "var_to_val", {})

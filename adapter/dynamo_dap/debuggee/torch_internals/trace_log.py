@@ -185,6 +185,25 @@ class TraceLog:
         self._changes.clear()
         self._copied = 0
 
+    @property
+    def output(self) -> Any:
+        """Torch's ``OutputGraph``."""
+        return self._output
+
+    def trackers(self) -> Iterator[Any]:
+        """Yield all that the log holds of trackers, and of containers of them."""
+        for moment in self._moments:
+            for frame in (*moment.frames[:1], *moment.left):
+                yield frame.locals
+                yield frame.stack
+        for change in self._changes:
+            yield from change.trackers()
+
+    def lazy_fields(self) -> Iterator[dict[str, Any]]:
+        """Yield fields of values before they were realized."""
+        for change in self._changes:
+            yield from change.holders()
+
     def close(self) -> None:
         """The trace is over: forget it."""
         self.show(None)
@@ -391,6 +410,14 @@ class _Change:
     def swap(self) -> None:
         raise NotImplementedError
 
+    def trackers(self) -> Iterator[Any]:
+        """Yield what it holds of trackers, and of containers of them."""
+        return iter(())
+
+    def holders(self) -> Iterator[dict[str, Any]]:
+        """Yield fields of lazy values, which hold the program's objects."""
+        return iter(())
+
 
 class _NotedLines:
     """The user's lines that changed an object, where this version of torch notes them."""
@@ -421,7 +448,7 @@ class _TrackerChange(_Change):
         self._lines = _NotedLines(effects, tracker)
         self._fields: dict[str, Any] = tracker.__dict__
         self._mutation = fields_of(tracker).get("mutation_type")
-        self._then = dict(self._fields)
+        self._then = _own_fields(self._fields)
         self._modified = getattr(self._mutation, "is_modified", None)
         self._contents = list(self._copies())
 
@@ -436,19 +463,30 @@ class _TrackerChange(_Change):
 
     def swap(self) -> None:
         self._lines.swap()
-        now, modified = dict(self._fields), getattr(self._mutation, "is_modified", None)
+        now, modified = _own_fields(self._fields), getattr(self._mutation, "is_modified", None)
         contents = [(container, container.copy()) for container, _ in self._contents]
         for container, copy in self._contents:
             container.clear()
             container.extend(copy) if isinstance(container, list | deque) else container.update(copy)
-        self._fields.clear()
+        for name in now.keys() - self._then.keys():
+            del self._fields[name]
         self._fields.update(self._then)
         if modified is not None and self._mutation is not None:
             self._mutation.is_modified = self._modified
         self._then, self._modified, self._contents = now, modified, contents
 
+    def trackers(self) -> Iterator[Any]:
+        yield self.tracker
+        yield self._then
+        yield from (copy for _, copy in self._contents)
+
 
 _CONTAINERS = (dict, list, set, deque)
+
+
+def _own_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a tracker but for those that hold the program's objects, which stay as they are."""
+    return {name: value for name, value in fields.items() if name not in _OF_THE_PROGRAM}
 
 
 class _StoreChange(_Change):
@@ -476,6 +514,10 @@ class _StoreChange(_Change):
             pending.update(self._then)
         self._then = now
 
+    def trackers(self) -> Iterator[Any]:
+        yield self.tracker
+        yield self._then
+
 
 class _RealizedChange(_Change):
     """A lazy value is realized: it was an object of the program's, and is a tracker."""
@@ -488,7 +530,11 @@ class _RealizedChange(_Change):
         now = dict(self._fields)
         self._fields.clear()
         self._fields.update(self._then)
-        self._then = now
+        self._then.clear()
+        self._then.update(now)
+
+    def holders(self) -> Iterator[dict[str, Any]]:
+        yield self._then
 
 
 class ChangeHooks:

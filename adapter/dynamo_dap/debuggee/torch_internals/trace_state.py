@@ -155,6 +155,11 @@ def reachable_trackers(tx: Any) -> Iterator[Any]:
     effects = tx.output.side_effects
     pending += [effects.id_to_variable, effects.store_attr_mutations]
     pending += [getattr(tx.output, "variable_tracker_cache", {}), tx.output.input_source_to_var]
+    yield from reachable_from(pending)
+
+
+def reachable_from(pending: list[Any]) -> Iterator[Any]:
+    """Yield every tracker that trackers and containers of them lead to, and the caches of lazy ones."""
     seen: set[int] = set()
     while pending:
         value = pending.pop()

@@ -1,0 +1,216 @@
+"""The trace of a cached call, kept for later calls of the same cache entry.
+
+The guards of the entry hold for each of its calls, so that what the trace found holds as well: it is not traced again,
+but looked at with the objects of the later call in place of those of the call that was traced, which are found as the
+compiled code finds them: by their sources. Between two such looks none of the program's objects is held. Made on the
+tracing thread, lent to whichever thread makes a later call; lives as long as what is known of the cache entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+from dynamo_dap.debuggee.torch_internals.kept_graphs import functions_of_sources, source_of_placeholder
+from dynamo_dap.debuggee.torch_internals.real_values import forget_values
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, clear, let_go, looking_at
+from dynamo_dap.debuggee.torch_internals.symbols import NumbersOfTrace
+from dynamo_dap.debuggee.torch_internals.trace_log import TraceLog
+from dynamo_dap.debuggee.torch_internals.trace_state import reachable_from
+from dynamo_dap.debuggee.torch_internals.variable_trackers import fields_of, is_tracker, source_name
+
+_OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
+"""What lasts as long as the program when it is reached from globals."""
+_LASTING = (bool, int, float, complex, str, bytes, *_OF_MODULES)
+"""What a tracker may hold for ever: guards hold it to that."""
+
+
+class CannotKeep(Exception):
+    """A trace cannot be looked at in later calls; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A field that holds an object of the program's."""
+
+    fields: dict[str, Any]
+    """It is called ``value`` there."""
+    source: types.CodeType
+
+
+class KeptTrace:
+    """See the module."""
+
+    def __init__(self, log: TraceLog, call: CachedCall) -> None:
+        """``log`` is that of a complete trace of ``call``, with nothing of the past put in place.
+
+        Raises:
+            CannotKeep: some object of the program's cannot be found again.
+        """
+        self._log = log
+        self._output = log.output
+        self._lock = threading.Lock()
+        self._scope = functions_of_sources()
+        self._slots: list[_Slot] = []
+        self._inputs: list[tuple[Any, types.CodeType]] = []
+        """Graph inputs, with their sources."""
+        self._tracked: list[tuple[int, Any, types.CodeType | None]] = []
+        self._modules: dict[str, Any] = {}
+        self._root = self._output.root_tx
+        self._numbers = NumbersOfTrace(self._output.shape_env)
+        try:
+            if not self._numbers.is_complete:
+                raise CannotKeep("a symbol's number cannot be found again")
+            self._find_slots(call)
+        except CannotKeep:
+            self.close()
+            raise
+        self._give_back()
+        self._let_go()
+
+    # -- what it holds of the program ------------------------------------------------------------------------------
+
+    def _find_slots(self, call: CachedCall) -> None:
+        scope = self._scope_of(call)
+        effects = self._output.side_effects
+        roots = [*self._log.trackers(), effects.id_to_variable, effects.store_attr_mutations]
+        for each in reachable_from(roots):
+            if is_tracker(each):
+                if not isinstance(fields_of(each).get("value"), _LASTING):
+                    self._add_slot(fields_of(each), scope)
+            elif "vt" in (fields := getattr(each, "__dict__", {})) and fields["vt"] is None:
+                self._add_slot(fields, scope)
+        for fields in self._log.lazy_fields():
+            self._add_slot(fields, scope)
+        for key, tracker in effects.id_to_variable.items():
+            source = fields_of(tracker).get("source")
+            self._tracked.append((key, tracker, None if source is None else _compiled(source)))
+        for node in self._output.root_tracer.graph.nodes:
+            if node.op == "placeholder" and "grapharg" in node.meta:
+                self._add_input(node)
+        self._modules = {name: _kept(module) for name, module in self._output.nn_modules.items()}
+
+    def _add_slot(self, fields: dict[str, Any], scope: dict[str, Any]) -> None:
+        """Note a tracker's, or a lazy value's, object, if it comes from the call."""
+        value, source = fields.get("value"), fields.get("source")
+        name = source_name(source)
+        if value is None or name is None or (isinstance(value, _OF_MODULES) and "L[" not in name):
+            return
+        code = _compiled(source)
+        try:
+            found = eval(code, scope)
+        except Exception as problem:
+            raise CannotKeep(f"{name} cannot be found again: {problem}") from problem
+        if type(found) is not type(value):
+            raise CannotKeep(f"{name} is found as {type(found).__name__}")
+        self._slots.append(_Slot(fields, code))
+
+    def _add_input(self, node: Any) -> None:
+        code = source_of_placeholder(node)
+        if code is None:
+            raise CannotKeep(f"the input '{node.name}' of the graph cannot be found again")
+        self._inputs.append((node.meta["grapharg"], code))
+
+    def _let_go(self) -> None:
+        """Drop, once and for all, what nobody looks at."""
+        output = self._output
+        guards = output.tracing_context.guards_context.dynamo_guards
+        kept, others = guards.inner, guards.source_to_guards
+        guards.inner, guards.source_to_guards = type(kept)(), type(others)(list)
+        let_go(output)
+        guards.inner, guards.source_to_guards = kept, others
+        lasting = {id(tracker) for _, tracker, source in self._tracked if source is None}
+        effects = output.side_effects
+        own = {key for key, tracker, _ in self._tracked if id(tracker) in lasting}
+        effects.keepalive[:] = [each for each in effects.keepalive if id(each) in own]
+        for name in ("real_value_cache", "register_finalizer_fns", "cleanup_hooks", "mro_source_cache"):
+            container = getattr(output, name, None)
+            if container is not None:
+                container.clear()
+
+    # -- later calls -----------------------------------------------------------------------------------------------
+
+    def _scope_of(self, call: CachedCall) -> dict[str, Any]:
+        return {**self._scope, "L": call.arguments, "G": call.frame.f_globals}
+
+    @contextlib.contextmanager
+    def lent(self, call: CachedCall) -> Iterator[None]:
+        """Put the objects of ``call`` in place, and have the calling thread look at the trace as if it ran.
+
+        Raises:
+            CannotKeep: an object cannot be found, or another thread looks at the trace.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise CannotKeep("another thread looks at the trace")
+        try:
+            with looking_at(call, self._output):
+                try:
+                    self._put_in(call)
+                    yield
+                finally:
+                    self._log.show(None)
+                    forget_values(self._output)
+                    self._give_back()
+        finally:
+            self._lock.release()
+
+    def _put_in(self, call: CachedCall) -> None:
+        scope = self._scope_of(call)
+        try:
+            values = [eval(slot.source, scope) for slot in self._slots]
+            examples = [eval(source, scope) for _, source in self._inputs]
+            tracked = [
+                (key if source is None else id(eval(source, scope)), tracker) for key, tracker, source in self._tracked
+            ]
+            self._numbers.put_in(scope)
+        except Exception as problem:
+            raise CannotKeep(str(problem)) from problem
+        for slot, value in zip(self._slots, values, strict=True):
+            slot.fields["value"] = value
+        for (argument, _), example in zip(self._inputs, examples, strict=True):
+            argument._example = example
+        known = self._output.side_effects.id_to_variable
+        known.clear()
+        known.update(tracked)
+        modules = self._output.nn_modules
+        for name, kept in self._modules.items():
+            modules[name] = kept() if isinstance(kept, ref) else kept
+        arguments = dict(call.arguments)
+        self._output.local_scope = self._root.f_locals = arguments
+        self._root.closure = call.closure
+
+    def _give_back(self) -> None:
+        for slot in self._slots:
+            slot.fields["value"] = None
+        for argument, _ in self._inputs:
+            argument._example = None
+        known = self._output.side_effects.id_to_variable
+        known.clear()
+        known.update((-number, tracker) for number, (_, tracker, _) in enumerate(self._tracked, 1))
+        self._output.nn_modules.clear()
+        self._output.local_scope = self._root.f_locals = {}
+        self._root.closure = ()
+
+    def close(self) -> None:
+        """Forget the trace."""
+        self._log.close()
+        clear(self._output)
+        self._slots.clear()
+        self._inputs.clear()
+
+
+def _compiled(source: Any) -> types.CodeType:
+    name = source_name(source)
+    try:
+        return compile(name or "", "<source>", "eval")
+    except SyntaxError:
+        raise CannotKeep(f"the source {name} is no expression") from None
+
+
+def _kept(module: Any) -> Any:
+    return module if type(module).__name__ == "GraphModule" else ref(module)
