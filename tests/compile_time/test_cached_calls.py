@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,14 +16,19 @@ import torch._dynamo
 
 from dynamo_dap.debuggee.agent.engine import CallFacts, NoEagerDebugger
 from dynamo_dap.debuggee.compile_time import cached_calls
-from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls
+from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls, TracedCall
+from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
+from dynamo_dap.debuggee.compile_time.stepping import TraceProgress
+from dynamo_dap.debuggee.compile_time.time_travel import Past, TraceLogs
 from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph, KeptGraphInCall
-from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call, trace_again
+from dynamo_dap.debuggee.torch_internals.trace_log import CHANGES
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS
+from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
 from tests.compile_time.programs import PROGRAMS, contexts, transforms
@@ -36,8 +43,12 @@ class EveryCall(ReplayedCalls):
     """Traces every cached call once more, whatever is armed."""
 
     def __init__(self, host: Any) -> None:
-        super().__init__(host)
+        self.logs = TraceLogs(CodeFactsCache())
+        super().__init__(host, self.logs, self.walk)
         self.count = 0
+
+    def walk(self, past: Past) -> None:
+        """Go through a kept trace."""
 
     def are_wanted(self) -> bool:
         return True
@@ -179,6 +190,135 @@ class Foretelling(EveryCall):
                 same = torch.equal(foretold, traced) if isinstance(traced, torch.Tensor) else foretold == traced
                 assert same or "NaN" in str(traced).replace("nan", "NaN"), (frame.line, foretold, traced)
                 self.compared += 1
+
+
+class Keeping(EveryCall):
+    """Keeps the trace of each entry's first cached call, and looks at every line of it in place of later ones.
+
+    These are traced as well, to see that the kept trace shows the same.
+    """
+
+    def __init__(self, host: Any) -> None:
+        super().__init__(host)
+        self.looker = Looker(lazy=True)
+        self.compared = self.lent = 0
+        self.refused: list[str] = []
+        self._is_tracing_only = False
+        self._attempt: object = None
+        self._progress = TraceProgress(CompileIdentity("0/0", 0), began_at_start=True)
+        self._seen: list[Any] = []
+
+    def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
+        self.count += 1
+        if not isinstance(known, TracedCall):
+            return ReplayedCalls.stop_in(self, call, known)
+        self._is_tracing_only = True
+        trace_again(call)
+        self.logs.forget()
+        self._is_tracing_only, self._attempt = False, None
+        if known.kept is None:
+            self.refused.append(call.code.co_name)
+        elif not self._walked(call, known):
+            self.refused.append(f"{call.code.co_name} when lent")
+        return known
+
+    def look_if_cached(self, frame: TracedFrame) -> None:
+        """Look, but not at the traces of real compiles."""
+        if retraced_call() is not None:
+            self.look(frame)
+
+    def look(self, frame: TracedFrame) -> None:
+        """A trace has come to a line."""
+        if self._attempt is not frame.attempt:
+            self._attempt, self._seen = frame.attempt, []
+        if self._is_tracing_only:
+            self._seen.append(_shown(frame))
+        self.logs.note(frame, self._progress, just_my_code=False)
+
+    def walk(self, past: Past) -> None:
+        assert past.end == len(self._seen)
+        for at in range(past.end):
+            past.show(at)
+            frame = past.chain(at)[0]
+            self.looker(frame)
+            found, expected = _shown(frame), self._seen[at]
+            assert found[:2] == expected[:2], at
+            assert found[2].keys() == expected[2].keys(), (at, frame.line)
+            for name, value in expected[2].items():
+                assert _are_equal(found[2][name], value), (at, frame.line, name, found[2][name], value)
+                self.compared += 1
+        self.lent += 1
+        self._seen = []
+
+
+class Setting:
+    """An argument that is not a tensor."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.history: list[torch.Tensor] = []
+
+
+def test_a_kept_trace_holds_nothing_of_the_program() -> None:
+    """What a call was given dies when the program lets go of it, without a garbage collection."""
+
+    def fn(setting: Setting, tensors: list[torch.Tensor], names: dict[str, torch.Tensor], step: int) -> torch.Tensor:
+        total = tensors[0] * setting.factor
+        for tensor in tensors[1:]:
+            total = total + tensor
+        setting.history.append(total)
+        return total * names["scale"] + step
+
+    compiled = torch.compile(fn, backend="eager", dynamic=True)
+    CHANGES.want(True)
+    gc.disable()
+    try:
+        with every_cached_call(Keeping) as calls:
+            LINE_HOOKS.want(calls, lambda translator: calls.look_if_cached(TracedFrame(translator)))
+            for step in range(6):
+                setting, tensors = Setting(2.0), [torch.ones(4), torch.ones(4)]
+                names = {"scale": torch.full((1,), 3.0)}
+                compiled(setting, tensors, names, step + 5)
+                objects = [weakref.ref(each) for each in (setting, *tensors, names["scale"], *setting.history)]
+                del setting, tensors, names
+                assert [each() for each in objects] == [None] * len(objects), step
+            assert calls.lent >= 3
+            calls.release()
+    finally:
+        gc.enable()
+        LINE_HOOKS.want(calls, None)
+        CHANGES.want(False)
+        torch._dynamo.reset()
+
+
+def _shown(frame: TracedFrame) -> tuple[str, int, dict[str, Any]]:
+    values = {name: _value(lambda node=node: frame.real_value(node)) for name, node in tensors_of(frame)}
+    return frame.code.co_name, frame.line, values
+
+
+def _are_equal(one: object, other: object) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.dtype == other.dtype:
+        return torch.equal(one, other) or bool(torch.equal(one.isnan(), other.isnan()) and one.isnan().any())
+    return type(one) is type(other) and one == other
+
+
+@pytest.mark.parametrize("program", SERVED, ids=lambda program: program.__name__)
+def test_later_calls_are_seen_in_the_trace_of_the_first(program: Any) -> None:
+    """Every scope is opened at every line; values are those of a trace of the call itself; nothing changes."""
+    observe(program, runs=4)
+    alone = parts(observe(program, runs=4))
+    CHANGES.want(True)
+    try:
+        with every_cached_call(Keeping) as calls:
+            watched = parts(observe(program, watch=calls.look_if_cached, runs=4))
+            calls.release()
+    finally:
+        CHANGES.want(False)
+    assert calls.lent or calls.refused
+    # Dynamo gives a module to functions that have none, for as long as it traces.
+    assert not calls.refused or program is transforms, calls.refused
+    for name, value in alone.items():
+        assert watched[name] == value, name
 
 
 def _value(get: Any) -> Any:

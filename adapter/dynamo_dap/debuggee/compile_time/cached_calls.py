@@ -150,7 +150,7 @@ class ReplayedCalls:
             log_problem(f"the trace of {user_function_name(call.code)} cannot be kept: {problem}")
             return
         self._kept.append(traced.kept)
-        if len(self._kept) > MAXIMUM_KEPT:
+        while len(self._kept) > 1 and sum(each.past.end for each in self._kept) > MAXIMUM_KEPT:
             self._kept.pop(0).close()
 
     def _passes(self, call: CachedCall, told: TracedCall) -> bool:
@@ -205,8 +205,8 @@ class ReplayedCalls:
         return not is_stepping and not host.breakpoints.data and host.breakpoints.version == rest.version
 
 
-MAXIMUM_KEPT = 8
-"""Kept traces: each takes what Dynamo took for its trace."""
+MAXIMUM_KEPT = 100_000
+"""Lines of kept traces: they take what Dynamo took for these traces."""
 
 
 @dataclass(eq=False)

@@ -220,6 +220,12 @@ class GraphRunner:
             raise NoRealValue(result.reason)
         return result
 
+    def close(self) -> None:
+        """Let go of every value."""
+        if self._run is not None:
+            self._run.close()
+        self._run = None
+
     def run_of(self, nodes: Sequence[Any], limits: Limits, wanted: Wanted) -> GraphRun:
         """Return the run of ``nodes``, all of which have run then."""
         self._bring_up_to(nodes, limits, wanted)
@@ -286,6 +292,12 @@ class GraphRun:
         self._entered: list[Any] = []
         self._transformed: set[Any] = set()
         self._ends_open = False
+
+    def close(self) -> None:
+        """Let go of every value: exceptions that it met may lead to it for a while."""
+        for values in (self._results, self._copies, self._of_program, self._holders):
+            values.clear()
+        self._random = []
 
     def can_go_on(self) -> bool:
         """Whether what was run is a beginning of the graph as it is now, and no mode or transform was left open."""

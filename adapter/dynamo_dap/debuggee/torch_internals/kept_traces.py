@@ -17,7 +17,7 @@ from typing import Any
 from weakref import ref
 
 from dynamo_dap.debuggee.torch_internals.kept_graphs import functions_of_sources, source_of_placeholder
-from dynamo_dap.debuggee.torch_internals.real_values import forget_values
+from dynamo_dap.debuggee.torch_internals.real_values import put_values_back
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, clear, let_go, looking_at
 from dynamo_dap.debuggee.torch_internals.symbols import NumbersOfTrace
 from dynamo_dap.debuggee.torch_internals.trace_log import TraceLog
@@ -28,6 +28,9 @@ _OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunction
 """What lasts as long as the program when it is reached from globals."""
 _LASTING = (bool, int, float, complex, str, bytes, *_OF_MODULES)
 """What a tracker may hold for ever: guards hold it to that."""
+
+
+_WITHOUT_EXPRESSION = frozenset({"LocalCellSource"})
 
 
 class CannotKeep(Exception):
@@ -87,9 +90,15 @@ class KeptTrace:
                 self._add_slot(fields, scope)
         for fields in self._log.lazy_fields():
             self._add_slot(fields, scope)
-        for key, tracker in effects.id_to_variable.items():
+        for number, (key, tracker) in enumerate(effects.id_to_variable.items(), 1):
             source = fields_of(tracker).get("source")
-            self._tracked.append((key, tracker, None if source is None else _compiled(source)))
+            if source is None:
+                self._tracked.append((key, tracker, None))
+            elif type(source).__name__ in _WITHOUT_EXPRESSION:
+                # Nothing has this identity: nobody asks for a cell by its own.
+                self._tracked.append((-number, tracker, None))
+            else:
+                self._tracked.append((key, tracker, _compiled(source)))
         for node in self._output.root_tracer.graph.nodes:
             if node.op == "placeholder" and "grapharg" in node.meta:
                 self._add_input(node)
@@ -154,7 +163,7 @@ class KeptTrace:
                     yield
                 finally:
                     self._log.show(None)
-                    forget_values(self._output)
+                    put_values_back(self._output, None)
                     self._give_back()
         finally:
             self._lock.release()

@@ -76,7 +76,9 @@ def forget_values(output: Any) -> RealValues | None:
 
 def put_values_back(output: Any, values: RealValues | None) -> None:
     """Go on with real values that were set aside."""
-    _of_traces.pop(output.root_tracer, None)
+    others = forget_values(output)
+    if others is not None:
+        others.close()
     if values is not None:
         _of_traces[output.root_tracer] = values
 
@@ -107,6 +109,11 @@ class RealValues:
             return self._runner_of(output, tracer).value_of(list(tracer.graph.nodes), node, self.limits, reachable)
         finally:
             self.reachable = outer  # it leads to the trace, which would keep itself alive
+
+    def close(self) -> None:
+        """Let go of every value."""
+        for runner in list(self._runners.values()):
+            runner.close()
 
     def _runner_of(self, output: Any, tracer: Any) -> GraphRunner:
         runner = self._runners.get(tracer)

@@ -197,7 +197,8 @@ class NumbersOfTrace:
     def put_in(self, scope: dict[str, Any]) -> None:
         """Give the symbols the numbers that their sources have in ``scope``."""
         values = _values_of(self._shape_env)
-        numbers = {symbol: type(values[symbol])(eval(source, scope)) for symbol, source in self._sources.items()}
+        sympy: Any = sys.modules["sympy"]
+        numbers = {symbol: sympy.sympify(eval(source, scope)) for symbol, source in self._sources.items()}
         if all(values[symbol] == number for symbol, number in numbers.items()):
             return
         values.update(numbers)

@@ -205,8 +205,9 @@ class TraceLog:
             yield from change.holders()
 
     def close(self) -> None:
-        """The trace is over: forget it."""
+        """The trace is over: forget it, and the real values that were computed in it."""
         self.show(None)
+        put_values_back(self._output, None)
         self._moments.clear()
         self._changes.clear()
         self._sizes = None
