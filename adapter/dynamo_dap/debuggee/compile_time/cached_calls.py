@@ -135,17 +135,17 @@ class ReplayedCalls:
         return True
 
     def _trace(self, call: CachedCall, known: TracedCall | None, traced: TracedCall | None) -> None:
-        """Trace the call, and keep the trace if it is the first of its cache entry."""
+        """Trace the call, and keep the trace if none of its cache entry was."""
         self._thread.rest = None if traced is not None or known is None else _Rest(known.version, known.visited)
-        output = trace_again(call, keep=traced is not None and known is None)
-        if output is None or traced is None:
+        complete = trace_again(call, keep=traced is not None and traced.kept is None)
+        if complete is None or traced is None:
             return
-        taken = self._logs.take(output)
+        taken = self._logs.take(complete.output)
         if taken is None:
-            clear(output)
+            clear(complete.output)
             return
         try:
-            traced.kept = _Kept(taken[0], KeptTrace(taken[1], call))
+            traced.kept = _Kept(taken[0], KeptTrace(complete, taken[1], call))
         except CannotKeep as problem:
             log_problem(f"the trace of {user_function_name(call.code)} cannot be kept: {problem}")
             return

@@ -46,6 +46,10 @@ class CodeFacts:
         stays = 0 <= came_from < index and before.line == here.line
         return not (stays and index in (came_from + 1, before.target))
 
+    def first_of_line(self, line: int) -> int | None:
+        """Return the first of the indices at which ``line`` begins; None when it does nowhere."""
+        return self._first_of_line.get(line)
+
     def begins_statement(self, line: int) -> bool:
         """Whether a statement begins on ``line``; True when there is no source to decide by."""
         return self._statement_starts is None or line in self._statement_starts

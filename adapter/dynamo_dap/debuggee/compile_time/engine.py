@@ -11,7 +11,7 @@ import functools
 import sys
 import types
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
@@ -313,9 +313,9 @@ class CompileTimeEngine:
                     return
                 hits = functools.partial(self._hits_in_the_past, past)
                 if step is not None and goes_back:
-                    arrival = past.back(at, step, hits)
+                    arrival = past.back(at, step, hits, self._armed)
                 else:
-                    arrival = past.forward(at, now, step, hits) or Arrival(now, present.reason)
+                    arrival = past.forward(at, now, step, hits, self._armed) or Arrival(now, present.reason)
                 at = arrival.at
                 past.show(at if at != now else None)
                 self._host.hold(present if at == now else self._stop_in_the_past(past, arrival, now, top))
@@ -328,19 +328,23 @@ class CompileTimeEngine:
         at = furthest = past.beginning - 1
         while True:
             step = self._host.steps.current()
+            hits, now = functools.partial(self._hits_in_the_past, past), functools.partial(self._hits_now, past)
             if step is not None and step.kind.is_in_the_past:
-                arrival: Arrival | None = past.back(at, step, functools.partial(self._hits_in_the_past, past))
+                arrival: Arrival | None = past.back(at, step, hits, self._armed)
             elif at < furthest:
-                hits = functools.partial(self._hits_in_the_past, past)
-                arrival = past.forward(at, furthest, step, hits) or Arrival(furthest, "step")
+                arrival = past.forward(at, furthest, step, hits, self._armed) or Arrival(furthest, "step")
             else:
-                arrival = past.forward(at, past.end, step, functools.partial(self._hits_now, past))
+                arrival = past.forward(at, past.end, step, now, self._armed)
             if arrival is None:
                 return
             at = arrival.at
             past.show(at)
             self._host.hold(self._stop_while_walking(past, arrival, max(furthest, at), top))
             furthest = max(furthest, at)
+
+    def _armed(self, path: str) -> Collection[int] | None:
+        """Return the lines of a file that have breakpoints; None when any may, for its function."""
+        return None if self._host.breakpoints.functions else self._host.breakpoints.lines_in(path) or ()
 
     def _hits_now(self, past: Past, at: int, point: TracePoint) -> list[int]:
         """Return what stops at a moment that a call comes to; hits are counted, messages logged."""

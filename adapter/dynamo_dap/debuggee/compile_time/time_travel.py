@@ -7,7 +7,7 @@ back. Tracing thread; a ``Past`` lives as long as the log that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
@@ -20,6 +20,9 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import unwrapped
 
 Hits = Callable[[int, TracePoint], list[int]]
 """Returns the ids of the breakpoints that stop at a moment, given by its number and as a point."""
+
+Armed = Callable[[str], Collection[int] | None]
+"""Returns the lines of a file that have breakpoints; None when any line may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,7 @@ class Past:
         self._facts = facts
         self._progress = progress
         self._just_my_code = just_my_code
-        self._begins: list[_Begins] = []
-        self._depths: dict[object, dict[int, int]] = {}
-        """By run of a function: how many values lay on the stack when each line began."""
-        self._last: tuple[object, int] = (None, -1)
+        self._begins: dict[int, _Begins] = {}
 
     @property
     def end(self) -> int:
@@ -87,23 +87,33 @@ class Past:
     # -- points ----------------------------------------------------------------------------------------------------
 
     def _what_begins(self, at: int) -> _Begins:
-        while len(self._begins) <= at:
-            number = len(self._begins)
-            self._begins.append(_Begins() if number < self.beginning else self._look(self.moment(number)))
-        return self._begins[at]
+        begins = self._begins.get(at)
+        if begins is None:
+            begins = self._begins[at] = self._look(at)
+        return begins
 
-    def _look(self, moment: Moment) -> _Begins:
+    def _look(self, at: int) -> _Begins:
+        moment = self.moment(at)
         then = moment.frames[0]
         frame, index = then.frame, then.at
-        (last, came_from), self._last = self._last, (frame.interpreter, index)
         facts, is_user_code = self._facts.of(frame), self._is_user_code(frame.path)
         if not moment.is_line:
             return _Begins(is_user_code=is_user_code)
-        begins_line = facts.begins_line(index, came_from if last is frame.interpreter else -1)
-        depths = self._depths.setdefault(frame.interpreter, {})
+        before = self.moment(at - 1).frames[0] if at > self.beginning else None
+        begins_line = facts.begins_line(index, before.at if before is not None and before.frame == frame else -1)
+        depths = self._depth_of_line(at, facts.first_of_line(then.line))
         continues = facts.continues_statement(len(then.stack), index, then.line, depths)
         statement = begins_line and not continues and facts.begins_statement(then.line)
         return _Begins(begins_line, continues, statement, is_user_code)
+
+    def _depth_of_line(self, at: int, first: int | None) -> dict[int, int]:
+        """Return how many values lay on the stack when the line of a moment began, by the line."""
+        here = self.moment(at).frames[0]
+        for earlier in range(at, self.beginning - 1, -1):
+            then = self.moment(earlier).frames[0]
+            if then.translator is here.translator and then.at == first:
+                return {here.line: len(then.stack)}
+        return {}
 
     def _is_user_code(self, path: str) -> bool:
         return (not self._just_my_code or is_user_file(path)) and not stands_in_for_builtin(path)
@@ -137,11 +147,13 @@ class Past:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def forward(self, at: int, end: int, step: Step | None, hits: Hits) -> Arrival | None:
+    def forward(self, at: int, end: int, step: Step | None, hits: Hits, armed: Armed) -> Arrival | None:
         """Return where going forward from ``at`` stops before ``end``, if it does; without a step at breakpoints."""
+        own: set[TracedFrame] | None = None
         if step is not None and at >= self.beginning:
             step = replace(step, origin=self.origin(at))
-        for later in range(at + 1, end):
+            own = set(self.chain(at)) if step.kind is not StepKind.IN else None
+        for later in self._armed(range(at + 1, end), armed, own or (), every=step is not None and own is None):
             point = self.point(later)
             if hit := hits(later, point):
                 return Arrival(later, "breakpoint", hit)
@@ -149,7 +161,7 @@ class Past:
                 return Arrival(later, "step")
         return None
 
-    def back(self, at: int, step: Step, hits: Hits) -> Arrival:
+    def back(self, at: int, step: Step, hits: Hits, armed: Armed) -> Arrival:
         """Return where a step into the past ends: at the beginning at the latest."""
         if step.kind is StepKind.RESTART_FRAME:
             return self._restart(at, step.target)
@@ -157,10 +169,25 @@ class Past:
             return Arrival(max(self.beginning, min(step.target, self.end - 1)), "goto")
         if step.kind is StepKind.BACK:
             return self._step_back(at, step.granularity)
-        for earlier in range(min(at, self.end) - 1, self.beginning - 1, -1):
+        for earlier in self._armed(range(min(at, self.end) - 1, self.beginning - 1, -1), armed):
             if hit := hits(earlier, self.point(earlier)):
                 return Arrival(earlier, "breakpoint", hit)
         return self._first()
+
+    def _armed(
+        self, moments: Iterable[int], armed: Armed, own: Collection[TracedFrame] = (), *, every: bool = False
+    ) -> Iterator[int]:
+        """Yield those of the moments that may stop: every one, or those of ``own`` functions and at armed lines."""
+        lines: dict[str, Collection[int] | None] = {}
+        translators = {each.interpreter for each in own}
+        for at in moments:
+            then = self.moment(at).frames[0]
+            path = then.translator.f_code.co_filename
+            if path not in lines:
+                lines[path] = armed(path)
+            of_file = lines[path]
+            if every or of_file is None or then.line in of_file or then.translator in translators:
+                yield at
 
     def _first(self) -> Arrival:
         text = "the beginning of the trace" if not self._log.forgotten else "as far back as the trace is remembered"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import types
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from weakref import ref
 
 from dynamo_dap.debuggee.torch_internals.kept_graphs import functions_of_sources, source_of_placeholder
 from dynamo_dap.debuggee.torch_internals.real_values import put_values_back
-from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, clear, let_go, looking_at
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, CompleteTrace, clear, let_go, looking_at
 from dynamo_dap.debuggee.torch_internals.symbols import NumbersOfTrace
 from dynamo_dap.debuggee.torch_internals.trace_log import TraceLog
 from dynamo_dap.debuggee.torch_internals.trace_state import reachable_from
@@ -49,14 +50,15 @@ class _Slot:
 class KeptTrace:
     """See the module."""
 
-    def __init__(self, log: TraceLog, call: CachedCall) -> None:
-        """``log`` is that of a complete trace of ``call``, with nothing of the past put in place.
+    def __init__(self, trace: CompleteTrace, log: TraceLog, call: CachedCall) -> None:
+        """``log`` is that of ``trace``, a trace of ``call``, with nothing of the past put in place.
 
         Raises:
             CannotKeep: some object of the program's cannot be found again.
         """
         self._log = log
-        self._output = log.output
+        self._output = trace.output
+        self._globals = trace.globals
         self._lock = threading.Lock()
         self._scope = functions_of_sources()
         self._slots: list[_Slot] = []
@@ -145,7 +147,7 @@ class KeptTrace:
     # -- later calls -----------------------------------------------------------------------------------------------
 
     def _scope_of(self, call: CachedCall) -> dict[str, Any]:
-        return {**self._scope, "L": call.arguments, "G": call.frame.f_globals}
+        return {**self._scope, "L": call.arguments, "G": ChainMap(call.frame.f_globals, dict(self._globals))}
 
     @contextlib.contextmanager
     def lent(self, call: CachedCall) -> Iterator[None]:

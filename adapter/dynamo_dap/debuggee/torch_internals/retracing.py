@@ -134,18 +134,28 @@ class TraceIsOver(BaseException):
         """``output`` is the trace's (torch's ``OutputGraph``)."""
         super().__init__()
         self.output = output
-        self.is_complete = False
-        """Whether everything was traced."""
+        self.complete: CompleteTrace | None = None
+        """What there is if everything was traced."""
+
+
+@dataclass(frozen=True)
+class CompleteTrace:
+    """A trace that has come to its end, as it was before code was made of it."""
+
+    output: Any
+    """Torch's ``OutputGraph``."""
+    globals: Mapping[str, Any]
+    """What Dynamo had put into the function's globals."""
 
 
 def trace_again(
     call: CachedCall, on_graph: Callable[[Any], None] = lambda graph: None, *, keep: bool = False
-) -> Any | None:
+) -> CompleteTrace | None:
     """Trace ``call`` from its arguments. Whoever hooks Dynamo's interpreter sees the trace as any other.
 
     It may be ended early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the
-    trace ends where Dynamo would make code of it, and its ``OutputGraph`` is returned as it is then, to be given to
-    ``let_go``; None when it ended before.
+    trace ends where Dynamo would make code of it, and is returned as it is then, to be given to ``clear`` one day; None
+    when it ended before.
 
     Raises:
         FeatureMissing: this torch lacks what it takes.
@@ -170,8 +180,8 @@ def trace_again(
             output, end.output = end.output, None
             # Frames that an exception passed live in circles with it, and so would the program's objects.
             traceback.clear_frames(end.__traceback__)
-            if end.is_complete:
-                return output
+            if end.complete is not None:
+                return end.complete
             let_go(output)
         except Exception as problem:
             let_go(_output_of(getattr(problem, "_torch_dynamo_tracer_output", None)))
@@ -193,8 +203,8 @@ def _ending_complete() -> Iterator[None]:
     def compile_subgraph(output: Any, *_: Any, **__: Any) -> Any:
         # The interpreter would clear it as it is left.
         output.cleanup = _nothing
-        end = TraceIsOver(output)
-        end.is_complete = True
+        end, names = TraceIsOver(output), output.global_scope
+        end.complete = CompleteTrace(output, {name: names[name] for name in output.installed_globals if name in names})
         raise end
 
     owner.compile_subgraph = compile_subgraph

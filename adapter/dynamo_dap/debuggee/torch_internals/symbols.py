@@ -211,5 +211,6 @@ class NumbersOfTrace:
 
 
 def _values_of(shape_env: Any) -> dict[Any, Any]:
-    # Versions before 2.13 have another name for it.
-    return getattr(shape_env, "backed_var_to_val", None) or getattr(shape_env, "var_to_val", {})
+    values: dict[Any, Any] | None = getattr(shape_env, "backed_var_to_val", None)
+    # Earlier versions have another name for it.
+    return values if values is not None else getattr(shape_env, "var_to_val", {})

@@ -185,11 +185,6 @@ class TraceLog:
         self._changes.clear()
         self._copied = 0
 
-    @property
-    def output(self) -> Any:
-        """Torch's ``OutputGraph``."""
-        return self._output
-
     def trackers(self) -> Iterator[Any]:
         """Yield all that the log holds of trackers, and of containers of them."""
         for moment in self._moments:
