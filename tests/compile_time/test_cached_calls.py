@@ -315,8 +315,8 @@ def test_later_calls_are_seen_in_the_trace_of_the_first(program: Any) -> None:
     finally:
         CHANGES.want(False)
     assert calls.lent or calls.refused
-    # Dynamo gives a module to functions that have none, for as long as it traces.
-    assert not calls.refused or program is transforms, calls.refused
+    # A random number of the program's is drawn by the generated code: no source leads to it.
+    assert set(calls.refused) <= {"numbers"}, calls.refused
     for name, value in alone.items():
         assert watched[name] == value, name
 

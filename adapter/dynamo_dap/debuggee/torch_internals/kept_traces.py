@@ -103,7 +103,7 @@ class KeptTrace:
                 self._tracked.append((key, tracker, _compiled(source)))
         for node in self._output.root_tracer.graph.nodes:
             if node.op == "placeholder" and "grapharg" in node.meta:
-                self._add_input(node)
+                self._add_input(node, scope)
         self._modules = {name: _kept(module) for name, module in self._output.nn_modules.items()}
 
     def _add_slot(self, fields: dict[str, Any], scope: dict[str, Any]) -> None:
@@ -121,9 +121,13 @@ class KeptTrace:
             raise CannotKeep(f"{name} is found as {type(found).__name__}")
         self._slots.append(_Slot(fields, code))
 
-    def _add_input(self, node: Any) -> None:
+    def _add_input(self, node: Any, scope: dict[str, Any]) -> None:
         code = source_of_placeholder(node)
-        if code is None:
+        try:
+            found = code is not None and eval(code, scope) is not None
+        except Exception as problem:
+            raise CannotKeep(f"the input '{node.name}' of the graph cannot be found again: {problem}") from problem
+        if code is None or not found:
             raise CannotKeep(f"the input '{node.name}' of the graph cannot be found again")
         self._inputs.append((node.meta["grapharg"], code))
 
