@@ -111,7 +111,7 @@ class Past:
         here = self.moment(at).frames[0]
         for earlier in range(at, self.beginning - 1, -1):
             then = self.moment(earlier).frames[0]
-            if then.translator is here.translator and then.at == first:
+            if then.interpreter is here.interpreter and then.at == first:
                 return {here.line: len(then.stack)}
         return {}
 
@@ -179,14 +179,14 @@ class Past:
     ) -> Iterator[int]:
         """Yield those of the moments that may stop: every one, or those of ``own`` functions and at armed lines."""
         lines: dict[str, Collection[int] | None] = {}
-        translators = {each.interpreter for each in own}
+        interpreters = {each.interpreter for each in own}
         for at in moments:
             then = self.moment(at).frames[0]
-            path = then.translator.f_code.co_filename
+            path = then.path
             if path not in lines:
                 lines[path] = armed(path)
             of_file = lines[path]
-            if every or of_file is None or then.line in of_file or then.translator in translators:
+            if every or of_file is None or then.line in of_file or then.interpreter in interpreters:
                 yield at
 
     def _first(self) -> Arrival:

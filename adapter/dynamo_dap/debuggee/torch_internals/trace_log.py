@@ -63,6 +63,17 @@ class FrameThen(NamedTuple):
         return TracedFrame(self.translator)
 
     @property
+    def interpreter(self) -> object:
+        """See ``TracedFrame.interpreter``."""
+        return self.translator
+
+    @property
+    def path(self) -> str:
+        """The file that the code says it is from."""
+        path: str = self.translator.f_code.co_filename
+        return path
+
+    @property
     def at(self) -> int:
         """The index of the instruction that was being executed."""
         return int(self.translator.indexof[self.instruction]) if self.pointer is None else self.pointer - 1
