@@ -151,9 +151,8 @@ class _RealObjects(FormFamily):
 
     def present(self, form: Known | Unrealized, expression: str | None, view: View) -> Value:
         shown = family_of(form.value).present(form.value, expression, view)
-        # In a call that the cache serves it says nothing: the function has its arguments.
-        is_known = isinstance(form, Known) or retraced_call() is not None
-        return shown if is_known else replace(shown, text=shown.text + UNREALIZED)
+        # The function of a cached call simply has its arguments.
+        return shown if isinstance(form, Known) or retraced_call() else replace(shown, text=shown.text + UNREALIZED)
 
     def attribute(self, form: Known | Unrealized, name: str) -> Any:
         return UNKNOWN if is_tensor(form.value) else stored_attribute(form.value, name, UNKNOWN)
