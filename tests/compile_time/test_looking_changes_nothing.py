@@ -16,7 +16,7 @@ from torch._dynamo import bytecode_transformation
 from tests.compile_time import programs
 from tests.compile_time.observation import Observation, observe
 from tests.compile_time.programs import PROGRAMS, containers, dynamic_shapes, modules, objects
-from tests.compile_time.watching import EachLine, Looker, Watcher
+from tests.compile_time.watching import EachLine, Looker, TensorLooker, Watcher
 
 Program = Callable[..., list[Any]]
 BY_NAME = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -78,6 +78,13 @@ def test_watches_at_every_line(program: Program) -> None:
     watcher = Watcher()
     assert_same(untouched(program), observe(program, watch=EachLine(watcher)))
     assert watcher.results
+
+
+@BY_NAME
+def test_a_look_at_every_tensor_at_every_line(program: Program) -> None:
+    looker = TensorLooker()
+    assert_same(untouched(program), observe(program, watch=EachLine(looker)))
+    assert [text for text in looker.seen.values() if text.startswith(("Tensor", "Parameter"))]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.evaluation import evaluate
+from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_tensor
 from dynamo_dap.debuggee.compile_time.paths import completions
 from dynamo_dap.debuggee.compile_time.symbolic_scopes import graph_source, scopes_of
 from dynamo_dap.debuggee.values.model import Children, Variable
+from dynamo_dap.debuggee.values.tensor_looks import look
+from dynamo_dap.protocol.contract import ELEMENTS, TENSOR_PARTS, TensorArguments
 
 DEPTH = 3
 ITEMS = 100
@@ -84,6 +86,25 @@ WATCHES = (
     "{0} + 1",
     "type({0}).__name__",
 )
+
+
+class TensorLooker:
+    """Looks at every part of every local variable, on the values of this call, and at what is computed of it."""
+
+    def __init__(self) -> None:
+        """Nothing was seen yet."""
+        self.seen: dict[str, str] = {}
+
+    def __call__(self, frame: Any) -> None:
+        """Look at a paused trace."""
+        for name in [name for name in frame.translator.symbolic_locals if name.isidentifier()]:
+            for expression, parts in ((name, TENSOR_PARTS), (f"{name} * 2", (ELEMENTS,))):
+                for part in parts:
+                    try:
+                        tensor = evaluate_to_tensor(frame, expression, lambda text: None, {})
+                        self.seen[f"{part} of {expression}"] = look(tensor, TensorArguments(part)).text
+                    except Exception as problem:  # noqa: BLE001  (most expressions are no tensors)
+                        self.seen[f"{part} of {expression}"] = f"{type(problem).__name__}: {problem}"
 
 
 class Watcher:

@@ -258,3 +258,36 @@ def test_what_log_messages_gave_is_told_to_vs_code(session: Session, program: Fi
         assert told == [{"path": str(program.path), "line": line, "values": each} for each in values]
     else:
         assert told == []
+
+
+TRANSFORMED = """
+import torch
+from torch.testing._internal.two_tensor import TwoTensor
+
+pair = TwoTensor(torch.ones(2), torch.zeros(2))
+large = torch.ones(3000, 2000)
+
+def mapped(row):
+    return row * 2  # @inside
+
+print(torch.vmap(mapped)(torch.eye(2)))
+print(torch.func.grad(lambda x: mapped(x).sum())(torch.ones(2)))
+"""
+
+
+def test_inside_transforms_the_data_is_shown_and_wrappers_name_their_parts(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "transformed.py"
+    path.write_text(TRANSFORMED, encoding="utf-8")
+    session.launch(path, "inside")
+    for rows in ([["1.0", "0.0"], ["0.0", "1.0"]], [["1.0"], ["1.0"]]):
+        frame = session.wait_for_stop("breakpoint").frame
+        page = look(session, frame, "row")
+        assert page["elements"] == rows
+        assert "torch.func" in page["note"]
+        assert computed(session, frame, "large", show="statistics")["statistics"]["of"] == "sample"
+        assert computed(session, frame, "large", show="picture")["picture"]["isSampled"] is True
+        refused = session.refusal(TENSOR, {"expression": "pair", "frameId": frame.data.id, "show": "picture"})
+        assert refused.endswith("a TwoTensor wraps other tensors: look at what is inside, .a or .b")
+        assert computed(session, frame, "pair.b")["elements"] == [["0.0"], ["0.0"]]
+        session.resume()
+    assert session.wait_for_exit() == 0

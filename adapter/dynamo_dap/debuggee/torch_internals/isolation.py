@@ -19,8 +19,12 @@ _STANCE = "torch._dynamo.eval_frame:_stance"
 _MODES = "torch.utils._python_dispatch:_disable_current_modes"
 _TORCH_FUNCTION = "torch._C:DisableTorchFunction"
 
+_TRANSFORMS = "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack"
+_DEPTH = "torch._C._functorch:get_dynamic_layer_stack_depth"
+
 DYNAMO_OFF = Feature("running an expression's own calls without compiling them", _EVAL_FRAME, _STANCE)
 READING = Feature("statistics and elements of tensors", _MODES, _TORCH_FUNCTION)
+TRANSFORMS_OFF = Feature("statistics of large tensors inside torch.func", _TRANSFORMS, _DEPTH)
 
 
 class _StanceOfThreads:
@@ -118,6 +122,16 @@ def _without_modes() -> Iterator[None]:
     torch: Any = sys.modules["torch"]
     disable_modes, disable_function = READING.resolve(_MODES), READING.resolve(_TORCH_FUNCTION)
     with disable_modes(), disable_function(), torch.no_grad():
+        yield
+
+
+@contextlib.contextmanager
+def transforms_off() -> Iterator[None]:
+    """Let no transform of ``torch.func`` act on this thread: all wrap what is computed, ``vmap`` forbids randomness."""
+    if TRANSFORMS_OFF.problem is not None or not TRANSFORMS_OFF.resolve(_DEPTH)():
+        yield
+        return
+    with TRANSFORMS_OFF.resolve(_TRANSFORMS)():
         yield
 
 

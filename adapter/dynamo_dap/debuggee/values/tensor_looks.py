@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
-from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata_reading
+from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata_reading, transforms_off
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake, is_tensor, unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.tensors import number_text, tensor_text
@@ -67,7 +67,7 @@ def look(tensor: Any, arguments: TensorArguments, other: Any = None) -> TensorBo
         EvaluationError: it cannot be shown; the text says why.
     """
     try:
-        with data_reading():
+        with data_reading(), transforms_off():
             looked = _Looked(tensor, other)
             body = TensorBody(looked.text, looked.shape, _pictures_of(looked.shape), looked.note)
             if arguments.show == ELEMENTS:
@@ -94,6 +94,7 @@ class _Looked:
 
     def __init__(self, tensor: Any, other: Any) -> None:
         self._tensor, self.note = _dense(tensor)
+        _check_class(self._tensor)
         self.text = tensor_text(tensor)
         self._other = None
         # As which its numbers are written.
@@ -101,6 +102,7 @@ class _Looked:
         self.shape = [int(size) for size in self._tensor.shape]
         if other is not None:
             second, _ = _dense(other)
+            _check_class(second)
             if [int(size) for size in second.shape] != self.shape:
                 raise EvaluationError(f"{tensor_text(other)} has another shape than {self.text}")
             self.text = f"{self.text} - {tensor_text(other)}"
@@ -137,6 +139,17 @@ def _wide(part: Any) -> Any:
 
 def _on_the_cpu(part: Any) -> Any:
     return (part.dequantize() if part.is_quantized else part).cpu()
+
+
+def _check_class(data: Any) -> None:
+    """Refuse what wraps other tensors: what its operations give has no memory of its own."""
+    part = data[(slice(0, 0),) * min(data.dim(), 1)]
+    if type(part) is sys.modules["torch"].Tensor:
+        return
+    flatten = getattr(data, "__tensor_flatten__", None)
+    names = flatten()[0] if flatten is not None else []
+    parts = f": look at what is inside, {' or '.join(f'.{name}' for name in names)}" if names else ""
+    raise EvaluationError(f"a {type(part).__name__} wraps other tensors{parts}")
 
 
 def _dense(tensor: Any) -> tuple[Any, str | None]:
