@@ -359,6 +359,7 @@ def test_the_demo_shows_a_session(environment: dict[str, str]) -> None:
         ("scale", BreakpointRequest(function="scale")),
         ("Model.forward if x.dim() == 2", BreakpointRequest(function="Model.forward", condition="x.dim() == 2")),
         ("12 hit >= 3", BreakpointRequest("/here.py", 12, hit_condition=">= 3")),
+        ("12 mode backward if x", BreakpointRequest("/here.py", 12, condition="x", mode="backward")),
         ("12 log x is {x}", BreakpointRequest("/here.py", 12, log_message="x is {x}")),
         (
             "12 hit % 2 if a if b else c log {a} if so",

@@ -23,10 +23,11 @@ class Quit(Exception):
     """The user leaves."""
 
 
-USAGE = "FILE:LINE | LINE | FUNCTION, then any of: hit COUNT, if CONDITION, log MESSAGE (in this order)"
+USAGE = "FILE:LINE | LINE | FUNCTION, then any of: mode MODE, hit COUNT, if CONDITION, log MESSAGE (in this order)"
 
 _PARTS = re.compile(
     r"""(?P<place>\S+)
+        (?:\s+mode\s+(?P<mode>\S+))?
         (?:\s+hit\s+(?P<hit>[\s\d<>=!%]+?))?
         (?:\s+if\s+(?P<condition>.+?))?
         (?:\s+log\s+(?P<log>.+))?""",
@@ -46,10 +47,12 @@ class BreakpointRequest:
     condition: str | None = None
     hit_condition: str | None = None
     log_message: str | None = None
+    mode: str | None = None
 
     def __str__(self) -> str:
         text = self.function or f"{shown_path(self.path or '')}:{self.line}"
-        for word, value in (("hit", self.hit_condition), ("if", self.condition), ("log", self.log_message)):
+        parts = {"mode": self.mode, "hit": self.hit_condition, "if": self.condition, "log": self.log_message}
+        for word, value in parts.items():
             if value is not None:
                 text += f" {word} {value}"
         return text
@@ -89,7 +92,9 @@ def shown_path(path: str) -> str:
 
 
 def _place(match: re.Match[str], path: str | None, line: int, function: str | None = None) -> BreakpointRequest:
-    return BreakpointRequest(path, line, function, match["condition"], match["hit"], match["log"])
+    if function is not None and match["mode"] is not None:
+        raise UsageError("a breakpoint on a function has no mode")
+    return BreakpointRequest(path, line, function, match["condition"], match["hit"], match["log"], match["mode"])
 
 
 def _existing(path: str) -> str:
@@ -163,6 +168,7 @@ class BreakpointList:
                         condition=one.condition,
                         hit_condition=one.hit_condition,
                         log_message=one.log_message,
+                        mode=one.mode,
                     )
                     for one in places
                 ],
