@@ -126,3 +126,25 @@ def test_messages_and_expressions_with_other_names(session: Session, training: F
     assert session.wait_for_exit() == 0
     assert session.output("console").splitlines()[-5:] == ["zeros 0"] * 5
     assert session.output("stdout") == untouched(training)
+
+
+@pytest.mark.timeout(300)
+def test_a_nan_of_the_backward_pass_alone(session: Session) -> None:
+    """Its outputs are finite: the filter ``nan`` holds at the line that passes it back."""
+    program = Fixture("distances")
+    with session.launching(program):
+        session.request("setExceptionBreakpoints", {"filters": ["nan"]})
+    stop = session.wait_for_stop("exception", at="root")
+    assert [frame.marker for frame in stop.user_frames[:3]] == ["root", "call", "backward"]
+    assert next(frame for frame in stop.frames if frame.name == "main").evaluate("number").text == "2"
+    told = session.request("exceptionInfo", {"threadId": stop.thread_id})
+    first = told["description"].splitlines()[0]
+    assert first.startswith("The backward pass of Distances.forward [0/0] makes Inf: sqrt passes back a gradient")
+    assert "1 of 6 elements is Inf, first [0]" in first
+    assert "The gradients of self.project.weight, self.project.bias have it too." in told["description"]
+    assert stop.frame.evaluate("__grad__.isfinite().all().item()").text == "True"
+    assert stop.frame.evaluate("difference[0].tolist()").text == "[0.0, 0.0, 0.0, 0.0]"
+    assert session.next(at="difference").frame.evaluate("__grad__.isnan().any().item()").text == "True"
+    session.request("setExceptionBreakpoints", {"filters": []})
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == untouched(program)

@@ -123,9 +123,8 @@ class BackwardOrigin:
 
     call: object
     """That of the visit, compared by identity."""
-    number: int
-    """Of the visit, in the order of the backward pass."""
     depth: int
+    """That of the line."""
 
 
 def ends_at(step: Step, call: object, visit: Visit) -> bool:

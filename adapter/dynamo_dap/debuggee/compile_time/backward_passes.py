@@ -10,12 +10,13 @@ for each process.
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true
 from dynamo_dap.debuggee.agent.engine import CallFacts, Host
 from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.stepping import Stop
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.compile_time.backward_lines import BackwardLines, BackwardOrigin, Survey, Visit, ends_at
 from dynamo_dap.debuggee.compile_time.frames import TracedFunction, frames_of
@@ -38,7 +39,7 @@ from dynamo_dap.debuggee.torch_internals.gradients import (
     Gradients,
     KeptInput,
 )
-from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue, evaluating_on_real_values
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue, as_it_was, evaluating_on_real_values
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraphInCall
 from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, trace_again
@@ -117,8 +118,8 @@ class _Thread(threading.local):
 
     survey: Survey | None = None
     target: _Target | None = None
-    begun: dict[int, tuple[KeptCall, list[Any]]] = field(default_factory=dict)
-    """By identity of the frame that runs the generated code: what was kept, and the inputs themselves."""
+    begun: dict[int, KeptCall] = field(default_factory=dict)
+    """By identity of the frame that runs the generated code."""
 
 
 @dataclass
@@ -134,9 +135,16 @@ class _Target:
 class BackwardPasses:
     """See ``agent.engine.BackwardCalls``."""
 
-    def __init__(self, host: Host, address_of: Callable[[TracedFrame, int], int]) -> None:
-        """``host`` is the agent; ``address_of`` gives the address of an instruction that is traced."""
+    def __init__(
+        self, host: Host, address_of: Callable[[TracedFrame, int], int], arm: Callable[[], None] = lambda: None
+    ) -> None:
+        """``host`` is the agent; ``address_of`` gives the address of an instruction that is traced.
+
+        ``arm`` is called when ``are_lines_wanted`` changes.
+        """
         self._host = host
+        self._arm = arm
+        self._traces = 0
         self._address_of = address_of
         self._thread = _Thread()
         self._kept: weakref.WeakSet[KeptCall] = weakref.WeakSet()
@@ -150,6 +158,21 @@ class BackwardPasses:
         if GRADIENTS.problem is not None or RETRACING.problem is not None or not self._host.options.compile_time:
             return False
         return bool(self._host.breakpoints.lines_of_mode(BACKWARD))
+
+    @property
+    def are_lines_wanted(self) -> bool:
+        """Whether traces have to report lines."""
+        return self._traces > 0 or self.are_wanted()
+
+    @contextlib.contextmanager
+    def _reporting_lines(self) -> Iterator[None]:
+        self._traces += 1
+        self._arm()
+        try:
+            yield
+        finally:
+            self._traces -= 1
+            self._arm()
 
     def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
         """See ``BackwardCalls``."""
@@ -171,19 +194,21 @@ class BackwardPasses:
         """See ``BackwardCalls``."""
         try:
             with self._host.holding():
-                lines = known if isinstance(known, BackwardLines) else self._surveyed(call)
+                lines = known if isinstance(known, BackwardLines) else self.survey(call)
                 if self.may_stop(lines.lines):
-                    self._thread.begun[id(call.frame)] = self._keep(call, lines)
+                    self._thread.begun[id(call.frame)] = self.keep(call, lines, global_state())
                 return lines
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
             self._report_failure(call, problem)
             return None
 
-    def _surveyed(self, call: CachedCall) -> BackwardLines:
+    def survey(self, call: CachedCall) -> BackwardLines:
+        """Trace ``call`` once more, and return what holds for every call of its cache entry."""
         survey = Survey()
         self._thread.survey = survey
         try:
-            trace_again(call, survey.finish)
+            with self._reporting_lines():
+                trace_again(call, survey.finish)
         finally:
             self._thread.survey = None
         lines = survey.result()
@@ -192,21 +217,26 @@ class BackwardPasses:
             KeptGraphInCall(lines.graph, call).value_of(lines.graph.nodes[-1], len(lines.graph.nodes))
         return lines
 
-    def _keep(self, call: CachedCall, lines: BackwardLines) -> tuple[KeptCall, list[Any]]:
+    def keep(self, call: CachedCall, lines: BackwardLines, states: list[Callable[[], None]]) -> KeptCall:
+        """Keep what ``call`` was given; ``states`` put back random numbers and switches as they were then."""
         found = KeptGraphInCall(lines.graph, call)
         given = {node: found.input_of(node) for node in lines.graph.nodes if node.op == "placeholder"}
         inputs = {
-            node: KeptInput.of(node.name, value, is_written=node in lines.graph.written)
+            node: KeptInput.of(node.name, as_it_was(value, call.memory), is_written=node in lines.graph.written)
             for node, value in given.items()
         }
-        ended = replace(call, frame=_EndedFrame(call.frame.f_globals, call.frame.f_builtins))
-        return KeptCall(next(self._numbers), ended, lines, inputs, global_state()), list(given.values())
+        return KeptCall(next(self._numbers), self.as_ended(call), lines, inputs, states)
+
+    def as_ended(self, call: CachedCall) -> CachedCall:
+        """Return ``call`` as it can be kept: without its frame."""
+        return replace(call, frame=_EndedFrame(call.frame.f_globals, call.frame.f_builtins))
 
     def computed(self, frame: types.FrameType, outputs: object) -> None:
         """See ``BackwardCalls``."""
-        kept, given = self._thread.begun.pop(id(frame), (None, []))
+        kept = self._thread.begun.pop(id(frame), None)
         if kept is None or not isinstance(outputs, list | tuple):
             return
+        given = list(kept.call.arguments.values())
         arriving = ArrivingGradients(outputs, given, lambda gradients: self._on_gradients(kept, gradients))
         if not arriving.are_expected:
             return
@@ -253,14 +283,18 @@ class BackwardPasses:
 
     def _look(self, kept: KeptCall, run: GradientRun) -> None:
         """Stop where the backward pass is to stop."""
-        visits = kept.lines.visits
-        results = {visit: name for visit in visits if (name := _result_of(visit, run.names)) is not None}
+        self.go_on(kept, run, None)
+
+    def go_on(self, kept: KeptCall, run: GradientRun, after: Visit | None) -> None:
+        """Stop where the backward pass is to stop, after a visit or from the beginning."""
+        visits = kept.lines.visits[::-1]
+        left = visits if after is None else visits[visits.index(after) + 1 :]
+        results = {visit: name for visit in left if (name := result_of(visit, run.names)) is not None}
         armed = {visit: found for visit in results if (found := self._armed_on(visit))}
         with self._host.holding():
             run.compute([results[visit] for visit in armed])
-        for number, visit in enumerate(reversed(visits)):
-            if visit in results:
-                self._come_to(_Moment(kept, run, visit, number, results[visit]), armed.get(visit, []))
+        for visit, result in results.items():
+            self._come_to(_Moment(kept, run, visit, result), armed.get(visit, []))
 
     def _armed_on(self, visit: Visit) -> list[LineBreakpoint]:
         here = (self._host.breakpoints.lines_in(visit.path) or {}).get(visit.line, ())
@@ -278,9 +312,13 @@ class BackwardPasses:
         if all(map(_asks_for_gradient_alone, armed)):
             hit = self._host.should_stop(armed, lambda: _GradientFrame(moment, gradient, self._host.print))
             if hit or is_stepped_to:
-                self._at_line(moment, lambda point: self._hold(point, moment, gradient, hit))
+                self.at_line(
+                    moment.kept, moment.run, moment.visit, lambda point: self._hold(point, moment, gradient, hit)
+                )
         else:
-            self._at_line(moment, lambda point: self._decide(point, moment, gradient, armed))
+            self.at_line(
+                moment.kept, moment.run, moment.visit, lambda point: self._decide(point, moment, gradient, armed)
+            )
 
     def _decide(self, point: TracePoint, moment: _Moment, gradient: Any, armed: list[LineBreakpoint]) -> None:
         frame, names = point.frame, {GRADIENT: gradient}
@@ -290,39 +328,57 @@ class BackwardPasses:
         if hit or (step is not None and ends_at(step, moment.kept, moment.visit)):
             self._hold(point, moment, gradient, hit)
 
-    def _at_line(self, moment: _Moment, arrived: Callable[[TracePoint], None]) -> None:
-        """Trace the call up to the visit, and do there what is to be done."""
-        target = _Target(moment.visit, arrived)
+    def at_line(self, kept: KeptCall, run: GradientRun, visit: Visit, arrived: Callable[[TracePoint], None]) -> None:
+        """Trace the call up to the visit, and do there what is to be done.
+
+        Raises:
+            NoRealValue: the call cannot be traced up to it any more.
+        """
+        target = _Target(visit, arrived)
         self._thread.target = target
         try:
-            self._trace(moment.kept, moment.run)
+            self._trace(kept, run)
         finally:
             self._thread.target = None
         if not target.is_found:
-            visit = moment.visit
             raise NoRealValue(f"what the call was given has changed since: it does not come to line {visit.line} again")
 
     def _trace(self, kept: KeptCall, run: GradientRun) -> None:
         frame = _EndedFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, sys._getframe())
-        with preserved_global_state():
+        with self._reporting_lines(), preserved_global_state():
             for put_back in kept.states:
                 put_back()
             trace_again(replace(kept.call, frame=frame, in_backward=_InBackward(kept, run)))
 
     def _hold(self, point: TracePoint, moment: _Moment, gradient: Any, hit: Sequence[int]) -> None:
+        self.hold(point, moment.kept, moment.visit, {GRADIENT: gradient}, hit=hit)
+
+    def hold(
+        self,
+        point: TracePoint,
+        kept: KeptCall,
+        visit: Visit,
+        names: Mapping[str, object],
+        *,
+        hit: Sequence[int] = (),
+        raised: RaisedException | None = None,
+    ) -> None:
+        """Hold the thread at a visit; ``names`` can be used in expressions."""
         top, frame = sys._getframe(), point.frame
-        names = {GRADIENT: gradient}
-        reason = "breakpoint" if hit else "step"
-        name = user_function_name(moment.kept.call.code)
+        reason = "exception" if raised is not None else "breakpoint" if hit else "step"
+        name = user_function_name(kept.call.code)
+        described = f"Backward pass of {name} [{kept.call.compile_id}]"
+        text = f"Paused on {reason}: {_headline(kept, visit)}"
         self._host.hold(
             Stop(
                 engine=COMPILE_TIME,
                 reason=reason,
                 frames=lambda: frames_of(frame.running(top), top, self._address_of, self._host, names),
-                description=f"Backward pass of {name} [{moment.kept.call.compile_id}]",
-                text=f"Paused on {reason}: {moment.headline}",
+                description=described if raised is None else raised.headline,
+                text=text if raised is None else raised.text,
                 hit_breakpoint_ids=list(hit),
-                origin=BackwardOrigin(moment.kept, moment.number, moment.visit.depth),
+                exception=raised,
+                origin=BackwardOrigin(kept, visit.depth),
             )
         )
 
@@ -369,21 +425,19 @@ class _Moment:
     kept: KeptCall
     run: GradientRun
     visit: Visit
-    number: int
-    """Of the visit, in the order of the backward pass."""
     result: str
     """The node that is the line's result."""
 
-    @property
-    def headline(self) -> str:
-        """Tells where it is, for a person."""
-        call = self.kept.call
-        name = user_function_name(call.code)
-        which = f"a call of {name}" if call.number is None else f"call {call.number or 1} of {name}"
-        return f"the gradient of line {self.visit.line} is there, in the backward pass of {which} [{call.compile_id}]"
+
+def _headline(kept: KeptCall, visit: Visit) -> str:
+    """Tell where a backward pass is, for a person."""
+    call = kept.call
+    name = user_function_name(call.code)
+    which = f"a call of {name}" if call.number is None else f"call {call.number or 1} of {name}"
+    return f"the gradient of line {visit.line} is there, in the backward pass of {which} [{call.compile_id}]"
 
 
-def _result_of(visit: Visit, names: frozenset[str]) -> str | None:
+def result_of(visit: Visit, names: frozenset[str]) -> str | None:
     """Return the last thing with a gradient that a line computes; None when there is none."""
     return next((name for name in reversed(visit.nodes) if name in names), None)
 

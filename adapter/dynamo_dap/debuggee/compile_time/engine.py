@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
 from dynamo_dap.debuggee.compile_time.backward_passes import BackwardPasses
+from dynamo_dap.debuggee.compile_time.backward_values import BackwardValues
 from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls, applies_here
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.compile_stops import CompileStops
@@ -68,10 +69,10 @@ class CompileTimeEngine:
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
-        self._value_stops = ValueStops(host, self._stop_at_exception)
         self._data_watch = DataWatch()
         self.cached_calls = ReplayedCalls(host, self._logs, self._walk)
-        self.backward_passes = BackwardPasses(host, self._codes.address_of)
+        self.backward_passes = BackwardPasses(host, self._codes.address_of, self.arm)
+        self._value_stops = ValueStops(host, self._stop_at_exception, BackwardValues(host, self.backward_passes))
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
 
@@ -86,7 +87,7 @@ class CompileTimeEngine:
             host.steps.any_step or host.steps.any_pause_request or bool(host.breakpoints.functions)
         )
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
-        lines = lines or self.backward_passes.are_wanted()
+        lines = lines or self.backward_passes.are_lines_wanted
         watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
         self._hooks.want(lines=lines, instructions=wanted and (host.steps.any_step or watched))
         self._logs.want(lines)

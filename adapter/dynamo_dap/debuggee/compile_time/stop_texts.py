@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -125,6 +126,34 @@ def mismatch(fault: Fault, worst: Difference, whose: str, operation: str, where:
         first = f"The first line that differs: {fault.difference.text}."
     lines = [f"{what} {first}", f"Where: {where}", f"Whose: {whose}"]
     return _raised(f"Mismatch: {operation}: {fault.difference.text}", lines)
+
+
+@dataclass(frozen=True)
+class BackwardFault:
+    """An operation that passes back a NaN or an Inf which it did not get."""
+
+    operation: str
+    made: Made
+    """The gradient that it passes back."""
+    path: str
+    line: int
+    function: str
+    parameters: Sequence[str]
+    """What has such a gradient for it, as the user wrote it."""
+
+
+def not_finite_in_backward(fault: BackwardFault, call: str) -> RaisedException:
+    """Tell in three lines what a backward pass made, at which line, and what becomes of it."""
+    shown = _SHOWN_KINDS[fault.made.kind]
+    text = linecache.getline(fault.path, fault.line).strip()
+    where = f"Where: {fault.path}:{fault.line} in {fault.function}" + (f": {text}" if text else "")
+    what = f"The backward pass of {call} makes {shown}: {fault.operation} passes back a gradient of which"
+    reached = f"The gradients of {', '.join(fault.parameters)} have it too." if fault.parameters else ""
+    whose = (
+        f"Whose: the program's. The gradients that came to the call, and to this line, were finite. {reached}".strip()
+    )
+    headline = f"{shown} in the backward pass: {fault.operation}"
+    return _raised(headline, [f"{what} {fault.made.text}.", where, whose])
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.compile_time.backward_values import BackwardValues
 from dynamo_dap.debuggee.compile_time.comparing import (
     NEEDED,
     CallsDifferByChance,
@@ -79,9 +80,10 @@ class Culprit:
 class ValueStops(CallObserver, CompileObserver):
     """See ``CallObserver`` and ``CompileObserver`` for who calls what when."""
 
-    def __init__(self, host: Host, stop_trace: StopTrace) -> None:
-        """``stop_trace`` holds the thread where a traced function stands."""
+    def __init__(self, host: Host, stop_trace: StopTrace, backward: BackwardValues) -> None:
+        """``stop_trace`` holds the thread where a traced function stands; ``backward`` looks at gradients."""
         self._host = host
+        self._backward = backward
         self._stop_trace = stop_trace
         self._told: set[str] = set()
         GRAPH_CALLS.on_problem = log_exception
@@ -127,6 +129,8 @@ class ValueStops(CallObserver, CompileObserver):
         if self._host.is_holding:
             return
         filters = self._host.breakpoints.exception_filters
+        if NAN_FILTER in filters:
+            self._backward.returned(call)
         if NAN_FILTER in filters and may_have_any(call.outputs):
             self._examine(call, NAN_FILTER, self._made_by)
         every = self._host.options.compare_every

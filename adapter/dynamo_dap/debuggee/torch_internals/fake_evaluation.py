@@ -142,7 +142,7 @@ def preserved_global_state() -> Iterator[None]:
 
 def global_state() -> list[Callable[[], None]]:
     """Return what puts back the present random states and global switches."""
-    return [*random_states(), *_switches()]
+    return [*random_states(), *switches()]
 
 
 def random_states() -> list[Callable[[], None]]:
@@ -173,7 +173,8 @@ def _set_cuda_states(torch: Any, states: Any) -> None:
         torch.cuda.set_rng_state_all(states)
 
 
-def _switches() -> list[Callable[[], None]]:
+def switches() -> list[Callable[[], None]]:
+    """Return what puts back the present global switches of torch."""
     torch: Any = sys.modules["torch"]
     grad = torch.is_grad_enabled()
     dtype = torch.get_default_dtype()

@@ -34,6 +34,17 @@ Gradients = Sequence[Any]
 """By output of a graph; None where none arrived."""
 
 
+def current_pass() -> int:
+    """Return a number for the backward pass that runs on this thread."""
+    number: int = GRADIENTS.resolve(_TASK)()
+    return number
+
+
+def at_end_of_pass(call: Callable[[], None]) -> None:
+    """Call a function when the backward pass that runs on this thread has run all of autograd's graph."""
+    GRADIENTS.resolve(_ENGINE)(call)
+
+
 class ArrivingGradients:
     """The gradients of a call's outputs, reported once in each backward pass that comes to the call."""
 
@@ -66,11 +77,11 @@ class ArrivingGradients:
         self._arrived.clear()
 
     def _on_gradients(self, at: int, gradients: tuple[Any, ...]) -> None:
-        task = GRADIENTS.resolve(_TASK)()
+        task = current_pass()
         if task not in self._arrived:
             self._arrived[task] = {}
             if self._last != at:  # in case the pass does not come to the last one
-                GRADIENTS.resolve(_ENGINE)(functools.partial(self._finish, task))
+                at_end_of_pass(functools.partial(self._finish, task))
         self._arrived[task][at] = gradients
         if self._last == at:
             self._finish(task)
@@ -146,6 +157,28 @@ def _next_of(node: Any, place: Mapping[Any, int], ends: set[Any]) -> set[tuple[i
             seen.add(each)
             left += each.next_functions
     return found
+
+
+class GivenTensors:
+    """The tensors that a call was given, not kept alive: whether they are as they were."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        """``inputs`` are those of its graph, as it was given them."""
+        kind: Any = sys.modules["torch"].Tensor
+        tensors = [each for each in inputs if isinstance(each, kind) and not each.is_inference()]
+        self._versions = [(weakref.ref(each), each._version) for each in tensors]
+
+    def tensors(self) -> list[Any]:
+        """Return those that are there yet."""
+        return [each for reference, _ in self._versions if (each := reference()) is not None]
+
+    def are_changed(self, memory: Mapping[object, Any]) -> bool:
+        """Whether any was written to since, but for those in ``memory``, of which there is a copy."""
+        return any(
+            each._version != version and storage_of(each) not in memory
+            for reference, version in self._versions
+            if (each := reference()) is not None
+        )
 
 
 @dataclass

@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_internals.graph_runs import GraphRunner, NoRealValue
 from dynamo_dap.debuggee.torch_internals.real_values import attribute_of_graph, limits_of_real_values
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
+from dynamo_dap.debuggee.torch_internals.sources import user_expression
 from dynamo_dap.debuggee.torch_internals.variable_trackers import source_name
 
 
@@ -37,6 +38,8 @@ class KeptGraph:
         """Nodes whose values are asked for in later calls."""
         self.sources: dict[Any, types.CodeType | None] = {}
         """By placeholder; None for one that has no expression."""
+        self.names: dict[Any, str] = {}
+        """By placeholder, as the user wrote it."""
         self.attributes: dict[str, Any] = {}
         """By target: subgraphs, and weak references to what belongs to the program."""
         self.written: set[Any] = set()
@@ -55,6 +58,7 @@ class KeptGraph:
             self.nodes.append(copy)
             if each.op == "placeholder":
                 self.sources[copy] = source_of_placeholder(each)
+                self.names[copy] = user_expression(getattr(each.meta.get("grapharg"), "source", None)) or each.name
             elif each.op in ("get_attr", "call_module"):
                 self.attributes[each.target] = _kept(attribute_of_graph(output, each.target))
         return len(self.nodes)
