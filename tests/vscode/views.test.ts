@@ -55,3 +55,38 @@ test("a recompile names the guard that failed", async ({ vscode, workspace }) =>
     await openViews(debug);
     await expect(compiles.row("Compiles", "Recompiled")).toContainText("mode");
 });
+
+test("a call that differs when compiled is compared line by line", async ({ vscode, workspace }) => {
+    const { compiles, debug, page } = vscode;
+    const file = "wrong_backend.py";
+    const [same, differs] = [await workspace.line(file, "same"), await workspace.line(file, "differs")];
+    await vscode.openFile(file);
+    await vscode.editor.setBreakpoint(same);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("block", file, same));
+    for (const name of ["Watch", "Call Stack"]) {
+        await debug.foldPane(name, false);
+    }
+    for (const filter of ["NaN and Inf", "Compiled Differs"]) {
+        await (await debug.reveal("breakpoints", filter)).getByRole("checkbox").click();
+    }
+    await debug.foldPane("Call Stack", true);
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("block", file, differs));
+    const widget = page.locator(".exception-widget");
+    await expect(widget).toContainText("Mismatch: torch.nn.functional.silu: largest difference");
+    await expect(widget.locator(".description")).toContainText(/^The compiled call .*\nWhere: .*\nWhose: the backend's \(wrong\)/);
+    for (const name of OTHERS) {
+        await debug.foldPane(name, false);
+    }
+    await debug.foldPane("torch.compile: Compare", true);
+    await expect(compiles.row("Compare", "Whose: the backend's (wrong)")).toBeVisible();
+    await expect(compiles.row("Compare", "hidden = x @ weight")).toContainText("compiled ±0");
+    await expect(compiles.row("Compare", "silu(hidden)")).toContainText(/compiled ±0\.\d/);
+    await compiles.row("Compare", "hidden = x @ weight").click();
+    await expect(page.locator(".statusbar-item", { hasText: /^Ln / })).toContainText(`Ln ${same},`);
+    await debug.foldPane("Call Stack", true);
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("share", file, await workspace.line(file, "divided")));
+    await expect(widget).toContainText("NaN: operator.truediv: 4 of 4 elements are NaN");
+});

@@ -17,6 +17,7 @@ import { LoggedValues } from "./session/logged.js";
 import { registerSlowStart } from "./session/slow-start.js";
 import { createCompilesView } from "./views/compiles-view.js";
 import { createGraphView } from "./views/graph-view.js";
+import { createComparisonView } from "./views/comparison-view.js";
 import { createGuardsView } from "./views/guards-view.js";
 import { registerLogPlot } from "./views/log-plot.js";
 import { registerReadableGraph } from "./views/readable-graph.js";
@@ -48,6 +49,7 @@ export function activate(context: vscode.ExtensionContext): void {
         createCompilesView(compiles),
         createGraphView(compiles),
         createGuardsView(compiles),
+        createComparisonView(compiles),
         registerReadableGraph(compiles),
         registerReport(),
         registerTensorViewer(context.extensionUri),

@@ -264,14 +264,14 @@ class UnpatchBody(Struct):
     """How many instructions were patched."""
 
 
-class Deviation(Struct, rename="camel"):
+class Deviation(Struct, rename="camel", omit_defaults=True):
     """How one stage's results differ from those of the stage before."""
 
-    largest: float | None
-    """The largest difference; null when there is no number for it: an Inf or a NaN on one side, another shape."""
-    rmse: float | None
     same: bool
-    """Whether it is within the tolerances of torch's own accuracy check."""
+    """Whether they are within the tolerances of torch's own accuracy check."""
+    largest: float | None = None
+    """The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape."""
+    rmse: float | None = None
 
 
 class ComparedLine(Struct, rename="camel", omit_defaults=True):

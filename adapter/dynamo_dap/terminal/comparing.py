@@ -24,7 +24,7 @@ from dynamo_dap.protocol.contract import LAUNCH_VARIABLE, ComparedLine, Comparis
 
 _ENTRY = Path(__file__).resolve().parents[1] / "debuggee" / "bootstrap" / "entry.py"
 _WIDTH = 120
-_TEXT = 60
+_TEXT = 44
 """Characters of a line's text that are shown."""
 DIFFERS = 1
 """Exit status of a program that ended well, and in which something differs."""
@@ -100,19 +100,22 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
         console.print(f"[green]The same[/green]: {_numbers(body.outputs)}")
     else:
         console.print(f"[red]Differs[/red]: {_numbers(body.outputs)}. Whose: {escape(body.verdict)}")
-    table = Table(box=None, pad_edge=False)
-    for name in ("line", "", "operations"):
-        table.add_column(name)
-    for name in ("graph to Python", "compiled to graph", "RMSE"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    path = None
-    for line in body.lines:
-        if line.path != path:
-            path = line.path
-            table.add_row(f"[dim]{escape(os.path.relpath(path))}[/dim]")
-        table.add_row(*_row(line, is_first=(line.path, line.line) == (body.path, body.line)))
-    console.print(table)
+    for path in dict.fromkeys(line.path for line in body.lines):
+        console.print(f"[dim]{escape(os.path.relpath(path))}[/dim]")
+        table = Table(box=None, pad_edge=False, show_header=path == body.lines[0].path)
+        for name, width in (("line", 7), ("", _TEXT), ("operations", 16)):
+            table.add_column(name, width=width, no_wrap=True)
+        for name in ("graph", "compiled", "RMSE"):
+            table.add_column(name, width=9, justify="right")
+        table.add_column("", width=12)
+        for line in body.lines:
+            if line.path == path:
+                table.add_row(*_row(line, is_first=(line.path, line.line) == (body.path, body.line)))
+        console.print(table)
+    if body.lines:
+        console.print(
+            "[dim]graph: largest difference of Dynamo's graph from ordinary Python; compiled: from that graph[/dim]"
+        )
     if body.problem is not None:
         console.print(f"[dim]{escape(body.problem)}[/dim]")
     console.print()
@@ -129,8 +132,7 @@ def _row(line: ComparedLine, *, is_first: bool) -> list[str]:
         *(["", ""] if of is None else [_number(of.largest), _number(of.rmse)]),
     ]
     marked = f"▶ {line.line}" if is_first else f"  {line.line}"
-    text = escape(line.text if len(line.text) <= _TEXT else line.text[: _TEXT - 1] + "…")
-    return [marked, text, f"[dim]{escape(operations)}[/dim]", *numbers, f"[{style}]{verdict}[/{style}]"]
+    return [marked, escape(line.text), f"[dim]{escape(operations)}[/dim]", *numbers, f"[{style}]{verdict}[/{style}]"]
 
 
 def _numbers(of: Deviation) -> str:

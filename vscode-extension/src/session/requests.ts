@@ -3,6 +3,7 @@
 import type { DebugSession } from "vscode";
 
 import {
+    COMPARISON,
     COMPILES,
     GRAPH,
     GUARDS,
@@ -10,6 +11,7 @@ import {
     PATCH,
     TENSOR,
     UNPATCH,
+    type ComparisonBody,
     type CompiledFunction,
     type Graph,
     type GraphArguments,
@@ -42,6 +44,11 @@ export async function requestGraph(session: DebugSession, compileId: string, ind
 export async function requestGuards(session: DebugSession, compileId: string): Promise<Guards> {
     const wanted: GuardsArguments = { compileId };
     return (await session.customRequest(GUARDS, wanted)) as Guards;
+}
+
+/** The newest call that differs when compiled. */
+export async function requestComparison(session: DebugSession): Promise<ComparisonBody> {
+    return (await session.customRequest(COMPARISON, {})) as ComparisonBody;
 }
 
 /** Has generated code shown in another form; the stacks of stopped threads change. */

@@ -272,11 +272,11 @@ export interface TensorPicture {
 
 /** How one stage's results differ from those of the stage before. */
 export interface Deviation {
-    /** The largest difference; null when there is no number for it: an Inf or a NaN on one side, another shape. */
-    largest: number;
-    rmse: number;
-    /** Whether it is within the tolerances of torch's own accuracy check. */
+    /** Whether they are within the tolerances of torch's own accuracy check. */
     same: boolean;
+    /** The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape. */
+    largest?: number;
+    rmse?: number;
 }
 
 /** A line of the user's in one call. */

@@ -193,7 +193,7 @@ def _weight(each: Deviation) -> tuple[bool, float]:
 
 
 def _deviation(difference: Difference) -> Deviation:
-    return Deviation(_number(difference.largest), _number(difference.rmse), difference.is_same)
+    return Deviation(difference.is_same, _number(difference.largest), _number(difference.rmse))
 
 
 def _number(value: float) -> float | None:
