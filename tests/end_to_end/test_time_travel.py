@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,103 @@ def test_back_to_every_line_and_forward_again(session: Session, program: str, fu
 def _compare(number: int, expected: dict[str, object], found: dict[str, object]) -> None:
     for name, value in expected.items():
         assert found[name] == value, f"{name} at stop {number}"
+
+
+ORIGINS = """
+import torch
+
+def scaled(value, factor):
+    grown = value * factor  # @grown
+    return grown  # @leave
+
+@torch.compile(backend="eager")
+def function(x, items):
+    total = x.sum()  # @total
+    broken = total / 0 - total / 0  # @broken
+    items.append(total)  # @append
+    larger = scaled(total, 2)  # @call
+    passed = broken + larger  # @passed
+    return passed + len(items)  # @end
+
+for number in range(3):
+    function(torch.ones(3) * (number + 1), [1])
+print("done")
+"""
+
+
+@pytest.fixture
+def origins(tmp_path: Path) -> Fixture:
+    path = tmp_path / "program.py"
+    path.write_text(ORIGINS.replace("# @", "#@"))
+    return Fixture(path)
+
+
+def _run_back(session: Session, stop: Stop, name: str, to: str) -> Stop:
+    session.request("dynamoRunBack", {"frameId": stop.frame.data.id, "name": name, "to": to})
+    return session.wait_for_stop("goto")
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_where_something_came_from(session: Session, origins: Fixture, call: int) -> None:
+    """In the call that Dynamo traces, in the one that is traced again, and in one that its trace is kept for."""
+    session.launch(origins, "end")
+    stop = session.wait_for_stop("breakpoint", at="end")
+    for _ in range(call - 1):
+        stop = session.go_on(at="end")
+    for name, to, place in (
+        ("total", "bound", "total"),
+        ("items", "mutated", "append"),
+        ("passed", "nan", "broken"),
+        ("larger", "bound", "call"),
+        ("x", "guarded", "total"),
+    ):
+        there = _run_back(session, stop, name, to)
+        assert there.marker == place, (name, to)
+        stop = session.go_on(at="end")
+    refused = session.refusal("dynamoRunBack", {"frameId": stop.frame.data.id, "name": "x", "to": "bound"})
+    assert "came with the call" in refused
+    session.set_breakpoints(origins)
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "done\n"
+
+
+@pytest.mark.parametrize("call", [1, 3])
+def test_steps_back_and_forward(session: Session, origins: Fixture, call: int) -> None:
+    session.launch(origins, "leave")
+    stop = session.wait_for_stop("breakpoint", at="leave")
+    for _ in range(call - 1):
+        stop = session.go_on(at="leave")
+    factor = float(call * 3)
+    assert stop.frame.evaluate("grown.item()").text == str(factor * 2)
+    for place in ("grown", "call", "append", "broken", "total"):
+        session.resume("stepBack")
+        stop = session.wait_for_stop("step", at=place)
+        if place == "append":
+            assert stop.frame.evaluate("len(items)").text == "1"
+            assert stop.frame.evaluate("total.item()").text == str(factor)
+    session.resume("stepBack")
+    assert "beginning" in (session.wait_for_stop("step", at="total").description or "")
+    for place in ("broken", "append", "call"):
+        session.next(at=place)
+    stop = session.step_in(at="grown")
+    session.request("restartFrame", {"frameId": stop.frames[1].data.id})
+    session.wait_for_stop("restart", at="total")
+    timeline = session.request("dynamoTimeline", {"threadId": stop.thread_id})
+    lines = [origins.marker_at(entry["line"]) for entry in timeline["entries"]]
+    expected = ["total", "broken", "append", "call", "grown", "leave"]
+    # A call that is known from an earlier one is known to its end.
+    assert lines == (expected if call == 1 else [*expected, "passed", "end"])
+    assert timeline["current"] == timeline["entries"][0]["moment"]
+    session.request("dynamoGoTo", {"threadId": stop.thread_id, "moment": timeline["entries"][2]["moment"]})
+    session.wait_for_stop("goto", at="append")
+    session.go_on(at="leave")
+    assert session.finish() == 0
+    assert session.output("stdout") == "done\n"
+
+
+def test_ordinary_python_has_no_past(session: Session, origins: Fixture) -> None:
+    session.launch(origins, ORIGINS.splitlines().index('print("done")') + 1)
+    stop = session.wait_for_stop("breakpoint")
+    for command in ("stepBack", "reverseContinue"):
+        assert "keeps nothing of its past" in session.refusal(command, {"threadId": stop.thread_id})
+    assert session.finish() == 0

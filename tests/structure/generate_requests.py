@@ -37,6 +37,9 @@ _REQUESTS = {
     "UNPATCH": contract.UnpatchArguments,
     "TENSOR": contract.TensorArguments,
     "COMPARISON": None,
+    "TIMELINE": contract.TimelineArguments,
+    "GO_TO": contract.GoToMomentArguments,
+    "RUN_BACK": contract.RunBackArguments,
     "COMPILES_CHANGED_EVENT": None,
     "LOGGED_EVENT": None,
 }
@@ -61,6 +64,7 @@ def generated_text() -> str:
         contract.UnpatchBody,
         contract.TensorBody,
         contract.ComparisonBody,
+        contract.TimelineBody,
         contract.LoggedEventBody,
     ]
     structs = _with_those_in_them([*arguments, *answers])

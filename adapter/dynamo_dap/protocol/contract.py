@@ -192,6 +192,12 @@ TENSOR = "dynamoTensor"
 """Look at a part of a tensor: a page of elements, statistics, a picture. Its thread is stopped."""
 COMPARISON = "dynamoComparison"
 """The newest call in which a compiled graph was found to differ, line by line. No arguments."""
+TIMELINE = "dynamoTimeline"
+"""The statements that a held trace has visited. Its thread is stopped in the trace."""
+GO_TO = "dynamoGoTo"
+"""Go to a moment of a held trace. No body; the event ``stopped`` follows."""
+RUN_BACK = "dynamoRunBack"
+"""Go back in a held trace to where something came from. No body; the event ``stopped`` follows."""
 COMPILES_CHANGED_EVENT = "dynamoCompilesChanged"
 """The answer to ``COMPILES`` has changed. No body."""
 
@@ -310,6 +316,60 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     lines: list[ComparedLine] = []
     problem: str | None = None
     """Why something is missing."""
+
+
+class TimelineArguments(Struct, rename="camel", omit_defaults=True):
+    """Arguments of ``TIMELINE``."""
+
+    thread_id: int
+    start: int = 0
+    """The first entry to return."""
+    count: int = 10_000
+
+
+class TimelineEntry(Struct, rename="camel", omit_defaults=True):
+    """A statement that was visited."""
+
+    moment: int
+    """For ``GO_TO``."""
+    function: str
+    path: str
+    line: int
+    depth: int
+    """How many functions it was inlined through."""
+    nodes: int
+    """How many nodes the graph had."""
+    has_breakpoint: bool = False
+
+
+class TimelineBody(Struct, rename="camel", omit_defaults=True):
+    """Body of the response to ``TIMELINE``."""
+
+    entries: list[TimelineEntry]
+    total: int
+    current: int
+    """The moment that is shown."""
+
+
+class GoToMomentArguments(Struct, rename="camel", omit_defaults=True):
+    """Arguments of ``GO_TO``."""
+
+    thread_id: int
+    moment: int
+
+
+BOUND, MUTATED, GUARDED_AT, BECAME_NAN, MADE = ORIGINS = ("bound", "mutated", "guarded", "nan", "made")
+"""Where something came from: a variable got its value, its object was changed in place, guards hold it to something,
+its value was NaN for the first time; a node was added to the graph."""
+
+
+class RunBackArguments(Struct, rename="camel", omit_defaults=True):
+    """Arguments of ``RUN_BACK``."""
+
+    frame_id: int
+    name: str
+    """A local variable of the frame; for ``made`` the name of a node."""
+    to: Annotated[str, Meta(extra={"choices": ORIGINS})] = BOUND
 
 
 ELEMENTS, STATISTICS, PICTURE = TENSOR_PARTS = ("elements", "statistics", "picture")
@@ -448,6 +508,7 @@ class ErrorId(IntEnum):
     PATCH_REFUSED = 134
     NO_PAST = 135
     NOTHING_COMPARED = 136
+    NO_ORIGIN = 137
     AGENT_INTERNAL = 199
 
     # Of the server; the agent uses those that fit.

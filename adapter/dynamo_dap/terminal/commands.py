@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import COMPARISON, LISTING_FORMS, ComparisonBody
+from dynamo_dap.protocol.contract import (
+    COMPARISON,
+    GO_TO,
+    LISTING_FORMS,
+    ORIGINS,
+    RUN_BACK,
+    TIMELINE,
+    ComparisonBody,
+    TimelineBody,
+)
 from dynamo_dap.protocol.messages import decode
 from dynamo_dap.protocol.types import Scope
 from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
@@ -126,6 +135,41 @@ def step_over_instruction(debugger: Debugger, argument: str) -> None:
 def step_in_instruction(debugger: Debugger, argument: str) -> None:
     """Step one bytecode instruction, into calls."""
     debugger.resume("stepIn", "instruction")
+
+
+@command("back rnext rn")
+def step_back(debugger: Debugger, argument: str) -> None:
+    """Step back to the line before, in a trace: over what it called."""
+    debugger.resume("stepBack")
+
+
+@command("rcontinue rc")
+def reverse(debugger: Debugger, argument: str) -> None:
+    """Go back to the breakpoint before, in a trace."""
+    debugger.resume("reverseContinue")
+
+
+@command("origin", "NAME [bound|mutated|guarded|nan|made]")
+def origin(debugger: Debugger, argument: str) -> None:
+    """Go back in a trace to where a variable was bound, changed in place, guarded, or became NaN."""
+    name, _, what = argument.partition(" ")
+    what = what.strip() or ORIGINS[0]
+    if not name or what not in ORIGINS:
+        raise UsageError(f"origin NAME [{'|'.join(ORIGINS)}]")
+    debugger.travel(RUN_BACK, {"frameId": debugger.frame().id, "name": name, "to": what})
+
+
+@command("timeline", "[MOMENT]")
+def timeline(debugger: Debugger, argument: str) -> None:
+    """Show the statements that the trace has visited around this one, or go to one of them."""
+    thread_id = debugger.stopped_thread()
+    if argument:
+        if not argument.isdigit():
+            raise UsageError("timeline [MOMENT]: a number, as 'timeline' shows them")
+        debugger.travel(GO_TO, {"threadId": thread_id, "moment": int(argument)})
+        return
+    answer = debugger.client.request(TIMELINE, {"threadId": thread_id})
+    debugger.screen.timeline(decode(answer, TimelineBody, f"body of '{TIMELINE}'"))
 
 
 @command("pause")

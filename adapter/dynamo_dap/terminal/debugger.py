@@ -175,6 +175,14 @@ class Debugger:
             self._take_continued(None if everything else thread_id)
         self.wait()
 
+    def travel(self, command: str, arguments: object) -> None:
+        """Have the current thread go to another moment of its trace, and wait for the stop there."""
+        self._steps_by_instruction = False
+        thread_id = self.stopped_thread()
+        self.client.request(command, arguments)
+        self._take_continued(thread_id)
+        self.wait()
+
     def wait(self) -> None:
         """Wait until a thread stops or the program ends, showing output on the way; Ctrl-C pauses the program."""
         is_over = False

@@ -12,6 +12,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from dynamo_dap.protocol.contract import TimelineBody
 from dynamo_dap.protocol.types import Scope, StackFrame, Thread, Variable
 from dynamo_dap.terminal.breakpoints import Breakpoint, shown_path
 
@@ -130,6 +131,25 @@ class Screen:
             self.say(line)
         if total > first + len(frames):
             self.note(f"... {total - first - len(frames)} more frames")
+
+    def timeline(self, timeline: TimelineBody, around: int = 12) -> None:
+        """Print the statements that were visited next to the one that is shown, each with its number."""
+        entries = timeline.entries
+        here = max((at for at, entry in enumerate(entries) if entry.moment <= timeline.current), default=0)
+        first, last = max(here - around, 0), min(here + around + 1, len(entries))
+        if first:
+            self.note(f"({first} before)")
+        for at in range(first, last):
+            entry = entries[at]
+            line = Text("→ " if at == here else "  ")
+            line.append(f"{entry.moment:>6} ", "dim")
+            line.append(_DOT if entry.has_breakpoint else " ", "red").append(
+                "  " * entry.depth + entry.function, "green"
+            )
+            line.append(f" {shown_path(entry.path)}:{entry.line}", "cyan")
+            self.say(line)
+        if last < len(entries):
+            self.note(f"({len(entries) - last} after)")
 
     def threads(self, threads: Sequence[Thread], stopped: Iterable[int], current: int | None) -> None:
         """Print the program's threads."""

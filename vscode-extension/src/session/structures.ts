@@ -14,6 +14,9 @@ export const PATCH = "dynamoPatchInstruction";
 export const UNPATCH = "dynamoUnpatch";
 export const TENSOR = "dynamoTensor";
 export const COMPARISON = "dynamoComparison";
+export const TIMELINE = "dynamoTimeline";
+export const GO_TO = "dynamoGoTo";
+export const RUN_BACK = "dynamoRunBack";
 export const COMPILES_CHANGED_EVENT = "dynamoCompilesChanged";
 export const LOGGED_EVENT = "dynamoLogged";
 
@@ -69,6 +72,28 @@ export interface TensorArguments {
     height?: number;
     /** Whether statistics are to be of every element, however many there are: it takes its time. */
     isWhole?: boolean;
+}
+
+/** Arguments of `TIMELINE`. */
+export interface TimelineArguments {
+    threadId: number;
+    /** The first entry to return. */
+    start?: number;
+    count?: number;
+}
+
+/** Arguments of `GO_TO`. */
+export interface GoToMomentArguments {
+    threadId: number;
+    moment: number;
+}
+
+/** Arguments of `RUN_BACK`. */
+export interface RunBackArguments {
+    frameId: number;
+    /** A local variable of the frame; for `made` the name of a node. */
+    name: string;
+    to?: "bound" | "mutated" | "guarded" | "nan" | "made";
 }
 
 /** A function of the user's, with every compile of it and of its rest after graph breaks. */
@@ -149,6 +174,14 @@ export interface ComparisonBody {
     lines?: ComparedLine[];
     /** Why something is missing. */
     problem?: string;
+}
+
+/** Body of the response to `TIMELINE`. */
+export interface TimelineBody {
+    entries: TimelineEntry[];
+    total: number;
+    /** The moment that is shown. */
+    current: number;
 }
 
 /** Body of `LOGGED_EVENT`. */
@@ -291,6 +324,20 @@ export interface ComparedLine {
     compiled?: Deviation;
     /** Those of Dynamo's graph against those of the function run as ordinary Python. */
     dynamo?: Deviation;
+}
+
+/** A statement that was visited. */
+export interface TimelineEntry {
+    /** For `GO_TO`. */
+    moment: number;
+    function: string;
+    path: string;
+    line: number;
+    /** How many functions it was inlined through. */
+    depth: number;
+    /** How many nodes the graph had. */
+    nodes: number;
+    hasBreakpoint?: boolean;
 }
 
 /** A guard of an earlier compile that failed, so that a call was compiled again. */

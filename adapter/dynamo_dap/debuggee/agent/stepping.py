@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.protocol.contract import TimelineBody
 from dynamo_dap.protocol.types import ExceptionDetails
 
 
@@ -70,6 +71,19 @@ class RaisedException:
         return "\n".join(part for part in (self.exception_id, self.description, links) if part)
 
 
+class History(Protocol):
+    """What was before a stop, as the engine that stopped there knows it. The held thread."""
+
+    def timeline(self, start: int, count: int) -> TimelineBody:
+        """Return the statements that were visited."""
+
+    def origin(self, depth: int, name: str, what: str) -> int:
+        """Return the moment at which something came about in the function at ``depth`` of the stack.
+
+        ``what`` is one of ``ORIGINS``. Raises ``RequestError`` when there is no such moment.
+        """
+
+
 @dataclass(frozen=True)
 class Stop:
     """A thread stopping now. ``frames`` is called once, on the held thread, when the stack is first asked for."""
@@ -85,8 +99,8 @@ class Stop:
     exception: RaisedException | None = None
     origin: Any = None
     """Becomes ``Step.origin`` when a step begins from this stop."""
-    past: Any = None
-    """What the engine can tell of what was before; None where it cannot go back."""
+    past: History | None = None
+    """What was before; None where the engine cannot go back."""
 
 
 class Steps:

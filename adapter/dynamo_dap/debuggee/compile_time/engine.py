@@ -37,7 +37,7 @@ from dynamo_dap.debuggee.compile_time.stepping import (
     outcome,
 )
 from dynamo_dap.debuggee.compile_time.stop_texts import data_changed, explain, headline, in_the_past
-from dynamo_dap.debuggee.compile_time.time_travel import Arrival, Past, TraceLogs
+from dynamo_dap.debuggee.compile_time.time_travel import Arrival, Past, Standpoint, TraceLogs
 from dynamo_dap.debuggee.compile_time.value_stops import ValueStops
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
@@ -296,7 +296,7 @@ class CompileTimeEngine:
             hit_breakpoint_ids=hit or [],
             exception=raised,
             origin=self._origin(point, top),
-            past=past,
+            past=None if past is None else Standpoint(past, past.present(frame, point.index), self._armed_alone),
         )
         self._host.hold(stop)
         if past is not None:
@@ -347,6 +347,9 @@ class CompileTimeEngine:
         """Return the lines of a file that have breakpoints; None when any may, for its function."""
         return None if self._host.breakpoints.functions else self._host.breakpoints.lines_in(path) or ()
 
+    def _armed_alone(self, path: str) -> Collection[int] | None:
+        return self._host.breakpoints.lines_in(path)
+
     def _hits_now(self, past: Past, at: int, point: TracePoint) -> list[int]:
         """Return what stops at a moment that a call comes to; hits are counted, messages logged."""
         lines = self._host.breakpoints.lines_in(point.frame.path) or {}
@@ -370,7 +373,7 @@ class CompileTimeEngine:
             text=explain(arrival.reason, frame, origin.identity, top, restarted=False),
             hit_breakpoint_ids=list(arrival.hit),
             origin=origin,
-            past=past,
+            past=Standpoint(past, arrival.at, self._armed_alone),
         )
 
     def _hits_in_the_past(self, past: Past, at: int, point: TracePoint) -> list[int]:
@@ -398,7 +401,7 @@ class CompileTimeEngine:
             text=text,
             hit_breakpoint_ids=list(arrival.hit),
             origin=past.origin(arrival.at),
-            past=past,
+            past=Standpoint(past, arrival.at, self._armed_alone),
         )
 
     def _origin(self, point: TracePoint, top: types.FrameType) -> Origin:

@@ -10,13 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.stepping import Origin, Outcome, TracePoint, TraceProgress, outcome
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_internals.graph import with_operands
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_internals.not_finite import NAN, kinds_of
 from dynamo_dap.debuggee.torch_internals.trace_log import CHANGES, TRACE_LOG, Moment, TraceLog
-from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_internals.variable_trackers import unwrapped
+from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_internals.trackers.forms import TensorForm
+from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, unwrapped
+from dynamo_dap.protocol.contract import (
+    BECAME_NAN,
+    GUARDED_AT,
+    MADE,
+    MUTATED,
+    ErrorId,
+    TimelineBody,
+    TimelineEntry,
+)
 
 Hits = Callable[[int, TracePoint], list[int]]
 """Returns the ids of the breakpoints that stop at a moment, given by its number and as a point."""
@@ -114,6 +129,11 @@ class Past:
             if then.interpreter is here.interpreter and then.at == first:
                 return {here.line: len(then.stack)}
         return {}
+
+    def begins_statement(self, at: int) -> bool:
+        """Whether a statement of the user's begins at a moment."""
+        begins = self._what_begins(at)
+        return begins.statement and begins.is_user_code
 
     def _is_user_code(self, path: str) -> bool:
         return (not self._just_my_code or is_user_file(path)) and not stands_in_for_builtin(path)
@@ -232,38 +252,120 @@ class Past:
 
     def bound_at(self, at: int, depth: int, name: str) -> int | None:
         """Return the moment whose statement gave a variable its value; None when it came with the call."""
-        at = min(at, self.end - 1)
         then = self.moment(at).frames[depth]
         value = then.locals.get(name)
-        for earlier in self._moments_of(then.frame, at):
-            if not _is_same(self.moment(earlier).frames[0].locals.get(name), value):
+        for earlier in range(at - 1, self.beginning - 1, -1):
+            before = self.moment(earlier).frames[0]
+            if before.frame == then.frame and not _is_same(before.locals.get(name), value):
                 return earlier
         return None
 
     def changed_at(self, at: int, depth: int, name: str) -> int | None:
         """Return the moment whose statement changed a variable's object in place last; None when none did."""
-        at = min(at, self.end - 1)
         value = self.moment(at).frames[depth].locals.get(name)
         change = None if value is None else self._log.last_change(value, self.moment(at).changes)
-        if change is None:
+        return None if change is None else self._last(at, lambda moment: moment.changes <= change)
+
+    def guarded_at(self, at: int, source: str) -> int | None:
+        """Return the moment whose statement asked for the first guard on what a source finds; None when none did."""
+        number = self._log.guard_number(source)
+        return None if number is None else self._last(at, lambda moment: moment.guards <= number)
+
+    def made_at(self, at: int, node: str) -> int | None:
+        """Return the moment whose statement added a node to the outermost graph; None when none did."""
+        number = self._log.node_numbers().get(node)
+        if number is None:
             return None
-        return max((each for each in range(self.beginning, at) if self.moment(each).changes <= change), default=None)
+        inputs = self.moment(at).graphs[0].inputs
+        return self._last(at, lambda moment: moment.graphs[0].nodes - moment.graphs[0].inputs <= number - inputs)
 
-    def made_at(self, nodes: int) -> int | None:
-        """Return the moment whose statement made the graph larger than ``nodes``; None when none did."""
-        for at in range(self.beginning, self.end - 1):
-            if sum(each.nodes for each in self.moment(at + 1).graphs) > nodes:
-                return at
-        return None
-
-    def _moments_of(self, frame: TracedFrame, before: int) -> Iterator[int]:
-        for earlier in range(before - 1, self.beginning - 1, -1):
-            if self.moment(earlier).frames[0].frame == frame:
-                yield earlier
+    def _last(self, at: int, is_before: Callable[[Moment], bool]) -> int | None:
+        return next((each for each in range(at - 1, self.beginning - 1, -1) if is_before(self.moment(each))), None)
 
 
 def _is_same(one: object, other: object) -> bool:
     return one is other or (one is not None and other is not None and unwrapped(one) is unwrapped(other))
+
+
+_MAXIMUM_ENTRIES = 10_000
+
+
+class Standpoint:
+    """A moment of the past, or the present, as who is held there sees what was before: ``agent.stepping.History``."""
+
+    def __init__(self, past: Past, at: int, armed: Armed) -> None:
+        """``at`` is the moment's number; ``armed`` tells which lines have breakpoints."""
+        self._past = past
+        self._at = min(at, past.end - 1)
+        self._armed = armed
+
+    def timeline(self, start: int, count: int) -> TimelineBody:
+        """See ``History``."""
+        statements = [at for at in range(self._past.beginning, self._past.end) if self._past.begins_statement(at)]
+        shown = statements[start : start + min(count, _MAXIMUM_ENTRIES)]
+        return TimelineBody([self._entry(at) for at in shown], len(statements), self._at)
+
+    def _entry(self, at: int) -> TimelineEntry:
+        moment = self._past.moment(at)
+        then = moment.frames[0]
+        return TimelineEntry(
+            moment=at,
+            function=user_function_name(then.frame.code),
+            path=then.path,
+            line=then.line,
+            depth=len(moment.frames) - 1,
+            nodes=sum(each.nodes for each in moment.graphs),
+            has_breakpoint=then.line in (self._armed(then.path) or ()),
+        )
+
+    def origin(self, depth: int, name: str, what: str) -> int:
+        """See ``History``."""
+        past, at = self._past, self._at
+        frames = past.moment(at).frames
+        if depth >= len(frames):
+            raise _no_origin("a function that is not traced keeps nothing of its past")
+        if what == MADE:
+            return _found(past.made_at(at, name), f"no statement of this trace has added a node '{name}'")
+        value = frames[depth].frame.lookup(name)
+        if value is MISSING:
+            raise _no_origin(f"there is no local variable '{name}' here")
+        if what == MUTATED:
+            return _found(
+                past.changed_at(at, depth, name), f"the object of '{name}' has not been changed in this trace"
+            )
+        if what == GUARDED_AT:
+            source = frames[depth].frame.source_of(value)
+            found = None if source is None else past.guarded_at(at, source)
+            return _found(found, f"no guard holds '{name}' to anything so far")
+        if what == BECAME_NAN:
+            return self._first_nan(frames[depth].frame, value, name)
+        return _found(
+            past.bound_at(at, depth, name), f"'{name}' came with the call: nothing in this trace has bound it"
+        )
+
+    def _first_nan(self, frame: TracedFrame, value: object, name: str) -> int:
+        form = frame.form_of(value) if is_tracker(value) else None
+        if not isinstance(form, TensorForm) or form.node is None:
+            raise _no_origin(f"'{name}' is no tensor that this trace has computed")
+        for node in with_operands(form.node):
+            try:
+                has_nan = NAN in kinds_of(frame.real_value(node))
+            except NoRealValue:
+                continue
+            if has_nan:
+                moment = self._past.made_at(self._at, node.name)
+                return _found(moment, f"'{node.name}', which '{name}' is computed from, came with a NaN")
+        raise _no_origin(f"neither '{name}' nor anything that it is computed from has a NaN")
+
+
+def _found(moment: int | None, otherwise: str) -> int:
+    if moment is None:
+        raise _no_origin(otherwise)
+    return moment
+
+
+def _no_origin(text: str) -> RequestError:
+    return RequestError(text, error_id=ErrorId.NO_ORIGIN)
 
 
 class TraceLogs:

@@ -74,3 +74,15 @@ def operands_of(node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def is_node(value: object) -> bool:
     """Whether ``value`` is an FX node, by its class's name: torch.fx is not imported for asking."""
     return type(value).__name__ == "Node" and type(value).__module__ == "torch.fx.node"
+
+
+def with_operands(node: Any) -> list[Any]:
+    """Return ``node`` and all that it is computed from, in the order of the graph."""
+    found: set[Any] = set()
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += each.all_input_nodes
+    return [each for each in node.graph.nodes if each in found]

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.real_values import RealValues, forget_values, put_values_back
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.translator import Translator, running_translators, with_callers
-from dynamo_dap.debuggee.torch_internals.variable_trackers import fields_of, unwrapped
+from dynamo_dap.debuggee.torch_internals.variable_trackers import fields_of, source_name, unwrapped
 
 _MUTATION = "torch._dynamo.side_effects:SideEffects.mutation"
 _STORE = "torch._dynamo.side_effects:SideEffects.store_attr"
@@ -195,6 +195,22 @@ class TraceLog:
         self._moments.clear()
         self._changes.clear()
         self._copied = 0
+
+    def guard_number(self, source: str) -> int | None:
+        """Return the number, in the order in which they were asked for, of the first guard on what a source finds."""
+        guards = self._output.tracing_context.guards_context.dynamo_guards.inner
+        names = (source_name(each.originating_source) for each in guards)
+        return next((number for number, name in enumerate(names) if name == source), None)
+
+    def node_numbers(self) -> dict[str, int]:
+        """Return the nodes of the outermost graph by name, with how many there were when each was added.
+
+        Inputs, which come first whenever they were made, are left out.
+        """
+        tracer = self._output.root_tracer
+        inputs = len(tracer.input_name_to_proxy)
+        operations = [node for node in tracer.graph.nodes if node.op != "placeholder"]
+        return {node.name: number + inputs for number, node in enumerate(operations)}
 
     def trackers(self) -> Iterator[Any]:
         """Yield all that the log holds of trackers, and of containers of them."""

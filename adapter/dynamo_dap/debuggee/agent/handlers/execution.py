@@ -6,8 +6,18 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles, handles_while_held
-from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.protocol.contract import VS_CODE, ErrorId
+from dynamo_dap.debuggee.agent.stepping import History, Step, StepKind
+from dynamo_dap.protocol.contract import (
+    GO_TO,
+    RUN_BACK,
+    TIMELINE,
+    VS_CODE,
+    ErrorId,
+    GoToMomentArguments,
+    RunBackArguments,
+    TimelineArguments,
+    TimelineBody,
+)
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
     CancelArguments,
@@ -122,7 +132,11 @@ def reverse_continue(agent: Agent, arguments: ReverseContinueArguments) -> AndTh
     return _step(agent, arguments.thread_id, StepKind.BACK_TO_BREAKPOINT, None)
 
 
-def _pause_of_frame(agent: Agent, arguments: RestartFrameArguments) -> Pause:
+def _pause_of_thread(agent: Agent, arguments: TimelineArguments | GoToMomentArguments) -> Pause:
+    return agent.threads.pause_of(arguments.thread_id)
+
+
+def _pause_of_frame(agent: Agent, arguments: RestartFrameArguments | RunBackArguments) -> Pause:
     return agent.references.frame(arguments.frame_id)[1]
 
 
@@ -130,9 +144,31 @@ def _pause_of_frame(agent: Agent, arguments: RestartFrameArguments) -> Pause:
 def restart_frame(agent: Agent, pause: Pause, arguments: RestartFrameArguments) -> None:
     """Go back in a trace, to where a function began."""
     frame, _ = agent.references.frame(arguments.frame_id)
-    _refuse_without_past(pause)
+    _past_of(pause)
     depth = next(at for at, each in enumerate(pause.frames) if each is frame)
     pause.release(_new_step(pause, StepKind.RESTART_FRAME, "statement", depth))
+
+
+@handles_while_held(TIMELINE, TimelineArguments, _pause_of_thread)
+def timeline(agent: Agent, pause: Pause, arguments: TimelineArguments) -> TimelineBody:
+    """Return the statements that a held trace has visited."""
+    return _past_of(pause).timeline(arguments.start, arguments.count)
+
+
+@handles_while_held(GO_TO, GoToMomentArguments, _pause_of_thread)
+def go_to_moment(agent: Agent, pause: Pause, arguments: GoToMomentArguments) -> None:
+    """Go to a moment of a held trace."""
+    _past_of(pause)
+    pause.release(_new_step(pause, StepKind.TO_MOMENT, "statement", arguments.moment))
+
+
+@handles_while_held(RUN_BACK, RunBackArguments, _pause_of_frame)
+def run_back(agent: Agent, pause: Pause, arguments: RunBackArguments) -> None:
+    """Go back to where something came from."""
+    frame, _ = agent.references.frame(arguments.frame_id)
+    depth = next(at for at, each in enumerate(pause.frames) if each is frame)
+    moment = _past_of(pause).origin(depth, arguments.name, arguments.to)
+    pause.release(_new_step(pause, StepKind.TO_MOMENT, "statement", moment))
 
 
 @handles("pause", PauseArguments)
@@ -146,7 +182,7 @@ def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None)
         raise RequestError(f"unknown stepping granularity '{granularity}'", error_id=ErrorId.UNKNOWN_GRANULARITY)
     held = agent.threads.pause_of(thread_id)
     if kind.is_in_the_past:
-        _refuse_without_past(held)
+        _past_of(held)
     step = _new_step(held, kind, granularity or "statement")
     return AndThen(lambda: held.release(step))
 
@@ -155,10 +191,12 @@ def _new_step(held: Pause, kind: StepKind, granularity: str, target: int = 0) ->
     return Step(kind, granularity, held.stop.engine, held.stop.origin, target)
 
 
-def _refuse_without_past(held: Pause) -> None:
-    if held.stop.past is None:
+def _past_of(held: Pause) -> History:
+    past = held.stop.past
+    if past is None:
         raise RequestError(
             "only a trace can be gone back in: ordinary Python and generated code keep nothing of their past",
             error_id=ErrorId.NO_PAST,
             message="noPast",
         )
+    return past
