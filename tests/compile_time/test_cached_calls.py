@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph, KeptGraphInCall
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call, trace_again
-from dynamo_dap.debuggee.torch_internals.trace_log import CHANGES
+from dynamo_dap.debuggee.torch_internals.trace_changes import CHANGES
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity

@@ -19,7 +19,8 @@ from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.graph import with_operands
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.not_finite import NAN, kinds_of
-from dynamo_dap.debuggee.torch_internals.trace_log import CHANGES, TRACE_LOG, Moment, TraceLog
+from dynamo_dap.debuggee.torch_internals.trace_changes import CHANGES, TRACE_LOG
+from dynamo_dap.debuggee.torch_internals.trace_log import Moment, TraceLog
 from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import TensorForm
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, unwrapped

@@ -9,29 +9,16 @@ as long as the attempt that it is of.
 from __future__ import annotations
 
 import sys
-import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.real_values import RealValues, forget_values, put_values_back
+from dynamo_dap.debuggee.torch_internals.trace_changes import Change
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.translator import Translator, running_translators, with_callers
-from dynamo_dap.debuggee.torch_internals.variable_trackers import fields_of, source_name, unwrapped
-
-_MUTATION = "torch._dynamo.side_effects:SideEffects.mutation"
-_STORE = "torch._dynamo.side_effects:SideEffects.store_attr"
-_EFFECTS = "torch._dynamo.side_effects:SideEffects"
-_REALIZE = "torch._dynamo.variables.lazy:LazyCache.realize"
-_LAZY = "torch._dynamo.variables.lazy:LazyCache"
-
-_TRACKER = "torch._dynamo.variables.base:VariableTracker"
-_ADVANCING = frozenset({"next_variable", "tp_iternext_impl"})
-"""Methods of trackers that advance an iterator; not all of them tell of it."""
-
-TRACE_LOG = Feature("going back in a trace", _EFFECTS, _MUTATION, _STORE, _LAZY, _REALIZE, _TRACKER)
+from dynamo_dap.debuggee.torch_internals.variable_trackers import source_name, unwrapped
 
 MAXIMUM_MOMENTS = 50_000
 """The oldest are forgotten: each takes about a kilobyte."""
@@ -40,8 +27,6 @@ MAXIMUM_COPIED = 4_000_000
 _GENERATOR = 0x20 | 0x80 | 0x200
 """``co_flags`` of generators and coroutines (inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR)."""
 _FRAME_FIELDS = ("symbolic_locals", "stack", "instruction_pointer", "current_instruction", "lineno", "block_stack")
-_OF_THE_PROGRAM = frozenset({"value", "source", "fn", "f_globals", "proxy", "inline_tracer", "mutation_type"})
-"""Fields of trackers that hold the program's objects, or torch's."""
 
 
 class FrameThen(NamedTuple):
@@ -122,7 +107,7 @@ class TraceLog:
         self._moments: deque[Moment] = deque(maxlen=MAXIMUM_MOMENTS)
         self.forgotten = 0
         """How many of the oldest were forgotten."""
-        self._changes: list[_Change] = []
+        self._changes: list[Change] = []
         self._sizes: _SizesThen | None = None
         self._present: _Present | None = None
         self._undone = 0
@@ -183,7 +168,7 @@ class TraceLog:
             )
         return sizes
 
-    def add_change(self, change: _Change) -> None:
+    def add_change(self, change: Change) -> None:
         """Something is about to change in place."""
         self._changes.append(change)
         self._copied += change.size
@@ -418,191 +403,3 @@ class _Present:
             translator.__dict__.update(own)
         for each in (self._fields, self._unlinked, self._users, self._lengths, self._frames):
             each.clear()
-
-
-# -- what changes in place ---------------------------------------------------------------------------------------------
-
-
-class _Change:
-    """The state of one of Dynamo's objects before it changed; after ``swap``, that after the change, and so on."""
-
-    tracker: Any = None
-    size = 0
-    """How many items of containers were copied."""
-
-    def swap(self) -> None:
-        raise NotImplementedError
-
-    def trackers(self) -> Iterator[Any]:
-        """Yield what it holds of trackers, and of containers of them."""
-        return iter(())
-
-    def holders(self) -> Iterator[dict[str, Any]]:
-        """Yield fields of lazy values, which hold the program's objects."""
-        return iter(())
-
-
-class _NotedLines:
-    """The user's lines that changed an object, where this version of torch notes them."""
-
-    def __init__(self, effects: Any, tracker: Any) -> None:
-        self._known: dict[Any, list[Any]] = getattr(effects, "mutation_user_stacks", {})
-        self._tracker = tracker
-        self._count = len(self._known.get(tracker, ()))
-        self._later: list[Any] | None = None
-
-    def swap(self) -> None:
-        stacks = self._known.get(self._tracker)
-        if stacks is None:
-            return
-        if self._later is None:
-            self._later = stacks[self._count :]
-            del stacks[self._count :]
-        else:
-            stacks.extend(self._later)
-            self._later = None
-
-
-class _TrackerChange(_Change):
-    """A tracker is modified: its fields, and the contents of the containers that they hold."""
-
-    def __init__(self, effects: Any, tracker: Any) -> None:
-        self.tracker = tracker
-        self._lines = _NotedLines(effects, tracker)
-        self._fields: dict[str, Any] = tracker.__dict__
-        self._mutation = fields_of(tracker).get("mutation_type")
-        self._then = _own_fields(self._fields)
-        self._modified = getattr(self._mutation, "is_modified", None)
-        self._contents = list(self._copies())
-
-        self.size = sum(len(copy) for _, copy in self._contents)
-
-    def _copies(self) -> Iterator[tuple[Any, Any]]:
-        if "Iterator" in type(self.tracker).__name__:
-            return  # what it goes through is not its own
-        for name, value in self._fields.items():
-            if name not in _OF_THE_PROGRAM and type(value) in _CONTAINERS:
-                yield value, value.copy()
-
-    def swap(self) -> None:
-        self._lines.swap()
-        now, modified = _own_fields(self._fields), getattr(self._mutation, "is_modified", None)
-        contents = [(container, container.copy()) for container, _ in self._contents]
-        for container, copy in self._contents:
-            container.clear()
-            container.extend(copy) if isinstance(container, list | deque) else container.update(copy)
-        for name in now.keys() - self._then.keys():
-            del self._fields[name]
-        self._fields.update(self._then)
-        if modified is not None and self._mutation is not None:
-            self._mutation.is_modified = self._modified
-        self._then, self._modified, self._contents = now, modified, contents
-
-    def trackers(self) -> Iterator[Any]:
-        yield self.tracker
-        yield self._then
-        yield from (copy for _, copy in self._contents)
-
-
-_CONTAINERS = (dict, list, set, deque)
-
-
-def _own_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a tracker but for those that hold the program's objects, which stay as they are."""
-    return {name: value for name, value in fields.items() if name not in _OF_THE_PROGRAM}
-
-
-class _StoreChange(_Change):
-    """An attribute is stored: what is pending of an object."""
-
-    def __init__(self, effects: Any, tracker: Any) -> None:
-        self.tracker = tracker
-        self._lines = _NotedLines(effects, tracker)
-        self._pending: dict[Any, dict[str, Any]] = effects.store_attr_mutations
-        self._then = self._now()
-
-    def _now(self) -> dict[str, Any] | None:
-        pending = self._pending.get(self.tracker)
-        return None if pending is None else dict(pending)
-
-    def swap(self) -> None:
-        self._lines.swap()
-        now = self._now()
-        if self._then is None:
-            self._pending.pop(self.tracker, None)
-        else:
-            # The same dictionary as it was: others may hold it.
-            pending = self._pending.setdefault(self.tracker, {})
-            pending.clear()
-            pending.update(self._then)
-        self._then = now
-
-    def trackers(self) -> Iterator[Any]:
-        yield self.tracker
-        yield self._then
-
-
-class _RealizedChange(_Change):
-    """A lazy value is realized: it was an object of the program's, and is a tracker."""
-
-    def __init__(self, cache: Any) -> None:
-        self._fields: dict[str, Any] = cache.__dict__
-        self._then = dict(self._fields)
-
-    def swap(self) -> None:
-        now = dict(self._fields)
-        self._fields.clear()
-        self._fields.update(self._then)
-        self._then.clear()
-        self._then.update(now)
-
-    def holders(self) -> Iterator[dict[str, Any]]:
-        yield self._then
-
-
-class ChangeHooks:
-    """Wrappers that tell a log of changes before they are made. One per process, as the methods are."""
-
-    def __init__(self) -> None:
-        self.log: TraceLog | None = None
-        """That of the attempt that runs; set on the tracing thread."""
-        self._lock = threading.Lock()
-        self._originals: list[tuple[Any, str, Any]] = []
-
-    def want(self, wanted: bool) -> None:
-        """Have the wrappers in, or not. Any thread."""
-        with self._lock:
-            if wanted == bool(self._originals) or TRACE_LOG.problem is not None:
-                return
-            if not wanted:
-                self.log = None
-                for owner, name, original in self._originals:
-                    setattr(owner, name, original)
-                self._originals.clear()
-                return
-            effects, lazy = TRACE_LOG.resolve(_EFFECTS), TRACE_LOG.resolve(_LAZY)
-            self._wrap(effects, "mutation", _TrackerChange)
-            self._wrap(effects, "store_attr", _StoreChange)
-            self._wrap(lazy, "realize", lambda cache, _: _RealizedChange(cache))
-            for kind in _with_subclasses(TRACE_LOG.resolve(_TRACKER)):
-                for name in _ADVANCING & kind.__dict__.keys():
-                    self._wrap(kind, name, lambda tracker, tx: _TrackerChange(tx.output.side_effects, tracker))
-
-    def _wrap(self, owner: Any, name: str, change: Any) -> None:
-        original = owner.__dict__[name]
-
-        def wrapper(self_: Any, *arguments: Any, **named: Any) -> Any:
-            log = self.log
-            if log is not None and not log.is_showing:
-                log.add_change(change(self_, arguments[0] if arguments else next(iter(named.values()), None)))
-            return original(self_, *arguments, **named)
-
-        self._originals.append((owner, name, original))
-        setattr(owner, name, wrapper)
-
-
-def _with_subclasses(kind: Any) -> set[Any]:
-    return {kind, *(each for child in kind.__subclasses__() for each in _with_subclasses(child))}
-
-
-CHANGES = ChangeHooks()
