@@ -116,7 +116,12 @@ test("tensors of ordinary Python: an image, and one of a billion elements", asyn
     await expect(image.locator("#kind")).toHaveValue("chw");
     await expect(image.locator("#picture canvas")).toHaveAttribute("width", "96");
     expect(await colours(image.locator("#picture canvas"))).toBeGreaterThan(1000);
+    await expect(image.locator("#histogram canvas")).toBeVisible();
+    await expect(image.locator("td").first()).toHaveText("0.0");
     await picture("tensor-image");
+    await image.locator("#kind").selectOption("Heat map");
+    await expect(image.locator("#picture canvas")).toHaveAttribute("aria-label", "Heat map, 64 × 96 points");
+    expect(await colours(image.locator("#picture canvas"))).toBeGreaterThan(50);
 
     const huge = await view(vscode, "huge");
     await expect(huge.locator("#text")).toHaveText("Tensor f32[1000000000] cpu");
@@ -130,6 +135,7 @@ test("tensors of ordinary Python: an image, and one of a billion elements", asyn
 
 test("a tensor of generated code, by an expression", async ({ vscode, workspace, picture }) => {
     const { debug } = vscode;
+    await workspace.write(".vscode/settings.json", JSON.stringify({ "workbench.colorTheme": "Default Dark Modern" }));
     await workspace.write(".vscode/launch.json", launchJson({ mode: "run-time", stopOnGeneratedCode: true, internalConsoleOptions: "neverOpen" }));
     await vscode.openFile(FILE);
     await vscode.startDebugging();
