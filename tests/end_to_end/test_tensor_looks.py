@@ -291,3 +291,27 @@ def test_inside_transforms_the_data_is_shown_and_wrappers_name_their_parts(sessi
         assert computed(session, frame, "pair.b")["elements"] == [["0.0"], ["0.0"]]
         session.resume()
     assert session.wait_for_exit() == 0
+
+
+def test_statistics_of_every_element_and_of_the_beginning_of_too_many(session: Session, program: Fixture) -> None:
+    session.launch(program, "eager")
+    frame = session.wait_for_stop("breakpoint", at="eager").frame
+    # In pieces of rows, and, where a row is too much for one piece, in pieces of rows of rows.
+    for shape, order in (((5, 1000, 1000), ""), ((2, 2_500_000), ""), ((1000, 5000), ".T")):
+        size = 5_000_000
+        made = f"torch.arange({size}, dtype=torch.float64).reshape({shape}){order}"
+        sample = computed(session, frame, made, show="statistics")["statistics"]
+        assert (sample["of"], sample["count"]) == ("sample", 2**18)
+        assert float(sample["mean"]) == pytest.approx((size - 1) / 2, rel=0.01)
+        whole = computed(session, frame, made, show="statistics", isWhole=True)["statistics"]
+        assert (whole["of"], whole["count"], whole["zeros"]) == ("all", size, 1)
+        assert (whole["minimum"], whole["maximum"]) == ("0.0", f"{size - 1}.0")
+        assert float(whole["deviation"]) == pytest.approx(
+            torch.arange(size, dtype=torch.float64).std().item(), rel=1e-5
+        )
+        counts = whole["histogram"]["counts"]
+        assert sum(counts) == size
+        assert max(counts) - min(counts) <= 1
+    begun = look(session, frame, "big", show="statistics", isWhole=True)["statistics"]
+    assert begun["of"] in ("beginning", "all")
+    assert begun["count"] == begun["zeros"] <= 10**9
