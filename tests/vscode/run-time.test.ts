@@ -120,3 +120,25 @@ test("a breakpoint of mode Compile-time stops while Dynamo traces, and not in or
     await page.keyboard.press("F5");
     await debug.waitForStop(at("main", "basic.py", print));
 });
+
+test("a breakpoint of mode Backward stops where a gradient is there, and steps go back through the lines", async ({ vscode, workspace }) => {
+    const { debug, editor, page } = vscode;
+    const file = "distances.py";
+    const [root, difference] = await Promise.all(["root", "difference"].map((marker) => workspace.line(file, marker)));
+    if (root === undefined || difference === undefined) {
+        throw new Error("a marker is missing");
+    }
+    await vscode.openFile(file);
+    await editor.setBreakpoint(root);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("Distances.apart", file, root));
+    await editor.editBreakpoint(root, "Mode", "Backward");
+    await page.keyboard.press("F5");
+    await expect(debug.headline()).toHaveText("Backward pass of Distances.forward [0/0]");
+    await debug.waitForStop(at("Distances.apart", file, root));
+    await debug.expand("difference =");
+    await expect(await debug.reveal("variables", "grad =")).toBeVisible();
+    await page.keyboard.press("F10");
+    await debug.waitForStop(at("Distances.apart", file, difference));
+    await expect(debug.headline()).toHaveText("Backward pass of Distances.forward [0/0]");
+});
