@@ -64,10 +64,13 @@ def every_backward_pass(kind: type[Kind] = EveryLine) -> Iterator[Kind]:  # type
 
 @contextmanager
 def backward_breakpoints(
-    path: str, *breakpoints: SourceBreakpoint, script: Callable[[SeenStop], Action] = lambda stop: None
+    path: str,
+    *breakpoints: SourceBreakpoint,
+    script: Callable[[SeenStop], Action] = lambda stop: None,
+    **options: Any,
 ) -> Iterator[ScriptedHost]:
     """Have breakpoints in a file; ``script`` says what to do at each stop."""
-    host: Any = ScriptedHost(script, mode="both")
+    host: Any = ScriptedHost(script, mode="both", **options)
     host.eager_debugger = NoEagerDebugger()
     tracing = CompileTimeEngine(host)
     engine = host.engine = RunTimeEngine(host, None, tracing.cached_calls, tracing.backward_passes)

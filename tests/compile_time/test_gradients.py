@@ -13,8 +13,7 @@ import torch.utils.checkpoint
 from torch import nn
 
 from dynamo_dap.debuggee.torch_internals import gradients as arriving
-from dynamo_dap.debuggee.torch_internals.graph_runs import Limits
-from dynamo_dap.debuggee.torch_internals.real_values import limit_real_values
+from dynamo_dap.protocol.options import RealValues
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.benchmarks.gradients import Comparison, Looking, compared, eager_gradients, loss_of
 from tests.client.environments import need_inductor
@@ -382,14 +381,33 @@ def test_memory_is_bounded() -> None:
         numbers.append(stop.stop.text)
 
     line = SourceBreakpoint(line=LINE, mode="backward")
-    with backward_breakpoints(__file__, line, script=look) as host:
-        limit_real_values(Limits(bytes=300_000))
-        try:
-            losses = [compiled(torch.ones(10_000, 4) * number)[1] for number in range(3)]
-            for loss in reversed(losses):
-                loss.backward()
-        finally:
-            limit_real_values(Limits())
+    with backward_breakpoints(__file__, line, script=look, real_values=RealValues(memory_limit=0.3)) as host:
+        losses = [compiled(torch.ones(10_000, 4) * number)[1] for number in range(3)]
+        for loss in reversed(losses):
+            loss.backward()
     assert len(numbers) == 1
     (text,) = host.printed
     assert text.endswith("keeping the inputs of calls takes more than 0 MiB (realValues.memoryLimit)\n")
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_random_numbers_that_are_not_those_of_the_call_are_said(backend: str) -> None:
+    need_inductor("gradients")
+    _, compiled = compiled_model(backend)
+    texts: list[str] = []
+    line = SourceBreakpoint(line=LINE, mode="backward")
+    with backward_breakpoints(__file__, line, script=lambda stop: texts.append(str(stop.stop.text))):
+        ordinary_training(compiled, torch.ones(3, 4))
+    (text,) = texts
+    assert ("Inductor draws its own numbers" in text) == (backend == "inductor")
+
+
+def test_compiled_backward_passes_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook would be compiled into them."""
+    made = arrivals(monkeypatch)
+    _, compiled = compiled_model()
+    line = SourceBreakpoint(line=LINE, mode="backward")
+    with torch._dynamo.config.patch(compiled_autograd=True), backward_breakpoints(__file__, line) as host:
+        ordinary_training(compiled, torch.ones(3, 4))
+    assert not made
+    assert [text.rpartition(": ")[2] for text in host.printed] == ["backward passes are compiled (compiled autograd)\n"]

@@ -38,6 +38,8 @@ from dynamo_dap.debuggee.torch_internals.gradients import (
     GradientRun,
     Gradients,
     KeptInput,
+    draws_other_numbers,
+    is_backward_compiled,
 )
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue, as_it_was, evaluating_on_real_values
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraphInCall
@@ -77,6 +79,8 @@ class KeptCall:
     """Which the program's autograd graph keeps alive, as it does this call."""
     included: Sequence[frozenset[int]] = ()
     """See ``ArrivingGradients``."""
+    draws: bool = False
+    """Whether its graph draws random numbers."""
     dropped: str | None = None
     """Why its inputs are not here any more."""
 
@@ -236,6 +240,9 @@ class BackwardPasses:
         kept = self._thread.begun.pop(id(frame), None)
         if kept is None or not isinstance(outputs, list | tuple):
             return
+        if is_backward_compiled():
+            self._report_failure(kept.call, NoRealValue("backward passes are compiled (compiled autograd)"))
+            return
         given = list(kept.call.arguments.values())
         arriving = ArrivingGradients(outputs, given, lambda gradients: self._on_gradients(kept, gradients))
         if not arriving.are_expected:
@@ -275,6 +282,7 @@ class BackwardPasses:
             return
         with self._host.holding():
             run = GradientRun(kept.lines.graph, kept.inputs, kept.states, gradients, kept.included)
+            kept.draws = run.draws
         self._look(kept, run)
 
     def _is_looked_at(self, kept: KeptCall) -> bool:
@@ -369,6 +377,8 @@ class BackwardPasses:
         name = user_function_name(kept.call.code)
         described = f"Backward pass of {name} [{kept.call.compile_id}]"
         text = f"Paused on {reason}: {_headline(kept, visit)}"
+        if kept.draws and draws_other_numbers(kept.call.backend):
+            text += ". Random operations are not those of the call: Inductor draws its own numbers"
         self._host.hold(
             Stop(
                 engine=COMPILE_TIME,

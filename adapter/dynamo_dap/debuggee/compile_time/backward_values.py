@@ -34,6 +34,7 @@ from dynamo_dap.debuggee.torch_internals.gradients import (
     Gradients,
     at_end_of_pass,
     current_pass,
+    is_backward_compiled,
 )
 from dynamo_dap.debuggee.torch_internals.graph import target_name
 from dynamo_dap.debuggee.torch_internals.graph_calls import GraphCall
@@ -77,7 +78,11 @@ class BackwardValues:
     def returned(self, call: GraphCall) -> None:
         """Note a call of a graph, if it may get gradients."""
         outputs = call.outputs if isinstance(call.outputs, list | tuple) else [call.outputs]
-        if GRADIENTS.problem is not None or not any(getattr(each, "grad_fn", None) is not None for each in outputs):
+        if (
+            GRADIENTS.problem is not None
+            or is_backward_compiled()
+            or not any(getattr(each, "grad_fn", None) is not None for each in outputs)
+        ):
             return
         cached = call.as_cached_call()
         if cached is None:

@@ -45,6 +45,19 @@ def at_end_of_pass(call: Callable[[], None]) -> None:
     GRADIENTS.resolve(_ENGINE)(call)
 
 
+def is_backward_compiled() -> bool:
+    """Whether backward passes are compiled (compiled autograd): a hook would become a part of what is compiled."""
+    torch: Any = sys.modules["torch"]
+    module: Any = sys.modules.get("torch._dynamo.compiled_autograd")
+    return bool(torch._dynamo.config.compiled_autograd or getattr(module, "compiled_autograd_enabled", False))
+
+
+def draws_other_numbers(backend: Any) -> bool:
+    """Whether code that ``backend`` compiled draws other random numbers than the operations one by one."""
+    config: Any = sys.modules.get("torch._inductor.config")
+    return getattr(backend, "compiler_name", None) == "inductor" and not getattr(config, "fallback_random", False)
+
+
 class ArrivingGradients:
     """The gradients of a call's outputs, reported once in each backward pass that comes to the call."""
 
@@ -259,8 +272,12 @@ class GradientRun:
         self._known: dict[Any, Any] = {}
         """Gradients that have arrived, by edge, where they are the whole."""
         self._states = states
+        torch: Any = sys.modules["torch"]
         with self._recording():
+            before = torch.get_rng_state()
             results = self._results(graph, inputs)
+            self.draws = not torch.equal(before, torch.get_rng_state())
+            """Whether it draws random numbers, as far as those of the CPU go."""
             self._seed([results.get(each, each) for each in graph.outputs], arrived, included)
 
     @property
