@@ -34,7 +34,6 @@ from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.graph import target_name
 from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS, GRAPHS, CallObserver, GraphCall
-from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, place_of, places_of
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
@@ -70,10 +69,7 @@ def graph_of_call(call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
     Raises:
         NoRealValue: it is another graph than the one that was compiled.
     """
-    graph = graph_of(cached_call)
-    if graph is None or len(graph.output_nodes) != len(outputs_of(call)):
-        raise NoRealValue("it is not traced again as it was compiled")
-    return graph
+    return graph_of(cached_call, len(outputs_of(call)))
 
 
 def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:

@@ -72,7 +72,9 @@ class Culprit:
     raised: RaisedException
     names: dict[str, object]
     """What a condition knows it by."""
-    filter: str = NAN_FILTER
+    filter: str
+    call: CachedCall
+    """How the call is traced so that it makes them."""
     line: tuple[str, int] | None = None
     """File and line of the caller to stop in; None for where the operation is."""
 
@@ -145,7 +147,7 @@ class ValueStops(CallObserver, CompileObserver):
             with self._host.holding(), as_it_began(call):
                 culprit = find(call, cached_call)
             if culprit is not None and self._may_hold(culprit):
-                self._hold(call, cached_call, culprit)
+                self._hold(call, culprit)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on with its outputs)
             log_exception(f"looking at a call for '{name}'")
             function = user_function_name(cached_call.code)
@@ -163,7 +165,9 @@ class ValueStops(CallObserver, CompileObserver):
         if made is not None:
             changed = self._changed_inputs(call, graph)
             raised = not_finite(made, kind, _place_text(made.node), changed)
-            return Culprit(graph.numbers[made.node], raised, {"__value__": made.value, "__kind__": kind})
+            return Culprit(
+                graph.numbers[made.node], raised, {"__value__": made.value, "__kind__": kind}, NAN_FILTER, graph.call
+            )
         return self._of_backend(graph, new, replayed, kind)
 
     def _mismatch(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
@@ -186,14 +190,16 @@ class ValueStops(CallObserver, CompileObserver):
             "__difference__": fault.difference.largest,
             "__stage__": body.stage,
         }
-        return Culprit(comparison.graph.numbers[node], raised, names, MISMATCH, fault.line)
+        return Culprit(comparison.graph.numbers[node], raised, names, MISMATCH, comparison.graph.call, fault.line)
 
     def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds], kind: str) -> Culprit | None:
         """The operations make none: the compiled graph does otherwise than they do."""
         for position, (node, kinds) in enumerate(zip(graph.output_nodes, new, strict=True)):
             if kinds - replayed[position] and hasattr(node, "op") and node.op not in ("placeholder", "get_attr"):
                 raised = not_finite(None, kind, _place_text(node))
-                return Culprit(graph.numbers[node], raised, {"__value__": None, "__kind__": kind})
+                return Culprit(
+                    graph.numbers[node], raised, {"__value__": None, "__kind__": kind}, NAN_FILTER, graph.call
+                )
         return None
 
     def _bad_parameter(self, call: GraphCall, graph: ReplayedGraph) -> Culprit | None:
@@ -209,7 +215,7 @@ class ValueStops(CallObserver, CompileObserver):
             gradient = kinds_of(value.grad) if value.is_leaf and value.grad is not None else None
             state = ParameterState(name, call.graph.calls, gradient)
             raised = not_finite(Made(node, kind, value, 0), kind, _place_text(user), state=state)
-            return Culprit(graph.numbers[user], raised, {"__value__": value, "__kind__": kind})
+            return Culprit(graph.numbers[user], raised, {"__value__": value, "__kind__": kind}, NAN_FILTER, graph.call)
         return None
 
     def _changed_inputs(self, call: GraphCall, graph: ReplayedGraph) -> list[str]:
@@ -236,7 +242,7 @@ class ValueStops(CallObserver, CompileObserver):
             self._host.print(f"{text}\n", "important")
             return True
 
-    def _hold(self, call: GraphCall, cached_call: CachedCall, culprit: Culprit) -> None:
+    def _hold(self, call: GraphCall, culprit: Culprit) -> None:
         """Trace the call again, and hold it where the culprit is."""
         before = contextlib.ExitStack()
         before.enter_context(self._host.holding())  # breakpoints on the way were hit when the call began
@@ -254,7 +260,7 @@ class ValueStops(CallObserver, CompileObserver):
         with as_it_began(call), before:
             NODE_HOOK.want(on_node)
             try:
-                trace_again(cached_call)
+                trace_again(culprit.call)
             finally:
                 NODE_HOOK.want(None)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
-from dynamo_dap.debuggee.torch_internals.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_internals.graph_runs import has_own_memory, in_transform
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, places_of
 from dynamo_dap.debuggee.torch_internals.retracing import compiling_apart_from_the_program
@@ -120,6 +120,8 @@ class Reference:
         if node.prev.op == "root":
             self._seen.clear()
         value = results[node]
+        if in_transform():  # a tensor stands for many there
+            return
         if node.op in ("call_function", "call_method", "call_module") and has_own_memory(value):
             with data_reading():
                 self._seen[node] = (value, version_of(value), value.detach().clone())

@@ -16,7 +16,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_internals.graph import target_name
-from dynamo_dap.debuggee.torch_internals.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_internals.graph_runs import has_own_memory, in_transform
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
@@ -142,7 +142,7 @@ class _Watch:
         if node.prev.op == "root":  # the run begins, perhaps again
             self.made, self._in_memory, self._versions, self._count = {}, {}, {}, 0
         self._count += 1
-        if node.op == "output":
+        if node.op == "output" or in_transform():  # a tensor stands for many in a transform
             return
         result = results[node]
         self._forget_memory_before(node, results)

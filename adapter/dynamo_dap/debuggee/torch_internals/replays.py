@@ -34,8 +34,9 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_
 class ReplayedGraph:
     """See ``graph_runs.RunnableGraph``."""
 
-    def __init__(self, graph: Any, numbers: Mapping[Any, int]) -> None:
-        """``graph`` is torch's ``GraphModule``, whose call is being traced; ``numbers`` are those of ``NodeHook``."""
+    def __init__(self, graph: Any, numbers: Mapping[Any, int], call: CachedCall) -> None:
+        """``graph`` is torch's ``GraphModule`` of ``call``, which is traced now; ``numbers`` those of ``NodeHook``."""
+        self.call = call
         self.module = graph
         self.numbers = numbers
         self.nodes: list[Any] = list(graph.graph.nodes)
@@ -118,18 +119,31 @@ class ReplayedGraph:
         return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
 
 
-def graph_of(call: CachedCall) -> ReplayedGraph | None:
-    """Trace ``call`` once more and return its graph; None when it has none.
+def graph_of(call: CachedCall, output_count: int) -> ReplayedGraph:
+    """Trace ``call`` once more and return its graph, which is to have so many outputs.
+
+    Dynamo may have learnt since the compile that a size varies: then it is traced as if nothing had been learnt.
 
     Raises:
+        NoRealValue: it is not traced as it was compiled.
         FeatureMissing: this torch lacks what it takes.
         Exception: what Dynamo raises where it cannot trace.
     """
+    for each in (call, dataclasses.replace(call, forgets_sizes=True)):
+        graph = _traced(each)
+        if graph is not None and len(graph.output_nodes) == output_count:
+            if any("_functorch" in str(getattr(node.target, "__module__", "")) for node in graph.nodes):
+                raise NoRealValue("it has transforms of torch.func, whose operations cannot be run one by one")
+            return graph
+    raise NoRealValue("it is not traced again as it was compiled")
+
+
+def _traced(call: CachedCall) -> ReplayedGraph | None:
     found: list[ReplayedGraph] = []
     numbers: dict[Any, int] = {}
     NODE_HOOK.want(numbers.__setitem__)
     try:
-        trace_again(call, lambda graph: found.append(ReplayedGraph(graph.owning_module, numbers)))
+        trace_again(call, lambda graph: found.append(ReplayedGraph(graph.owning_module, numbers, call)))
     finally:
         NODE_HOOK.want(None)
     return found[-1] if found else None

@@ -116,6 +116,8 @@ class CachedCall:
     """The call itself is over, and looked at in the program's backward pass."""
     memory: Mapping[object, Any] = field(default_factory=dict)
     """Of tensors that were changed since the call began: what they held then, by what ``storage_of`` gives."""
+    forgets_sizes: bool = False
+    """Whether it is traced without what Dynamo remembers of sizes: every one is a constant, as in a first compile."""
 
 
 _thread = threading.local()
@@ -288,7 +290,7 @@ def _apart_from_the_program(call: CachedCall) -> Iterator[None]:
         stack.enter_context(RETRACING.resolve(_MODES)())
         stack.enter_context(_silent_logs())
         stack.enter_context(_restored_statistics())
-        stack.enter_context(_own_memory_of_sizes())
+        stack.enter_context(_own_memory_of_sizes(forgotten=call.forgets_sizes))
         stack.enter_context(_restored_globals(call.frame.f_globals))
         stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
         stack.enter_context(RETRACING.resolve(_METRICS)())
@@ -376,10 +378,12 @@ def _restored_statistics() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _own_memory_of_sizes() -> Iterator[None]:
+def _own_memory_of_sizes(*, forgotten: bool) -> Iterator[None]:
     pgo: Any = sys.modules["torch._dynamo.pgo"]
     before = pgo._CODE_STATE
     pgo._CODE_STATE = copy.deepcopy(before)
+    if forgotten and before is not None:
+        pgo._CODE_STATE.clear()
     try:
         yield
     finally:
