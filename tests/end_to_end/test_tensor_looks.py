@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import torch
 
-from dynamo_dap.protocol.contract import LOGGED_EVENT, TENSOR, VARIABLE_MENU
+from dynamo_dap.protocol.contract import LOGGED_EVENT, TENSOR, TRACED, TRACED_TENSOR, VARIABLE_MENU
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.session import INITIALIZE, Frame, Tree
@@ -142,8 +142,9 @@ def test_variables_that_are_tensors_are_marked_for_vs_code(
     assert in_module["x"] == in_module["big"] == mark
     assert in_module["torch"] is None
     traced = marked(session.go_on(at="traced").frame)
-    assert traced["x"] == traced["weights"] == mark
-    assert traced["scale"] is None
+    of_traced = (TRACED_TENSOR, TRACED) if mark else (None, None)
+    assert traced["x"] == traced["weights"] == of_traced[0]
+    assert traced["scale"] == of_traced[1]
 
 
 def test_a_billion_elements(session: Session, program: Fixture) -> None:

@@ -176,8 +176,13 @@ def test_steps_back_and_forward(session: Session, origins: Fixture, call: int) -
     # A call that is known from an earlier one is known to its end.
     assert lines == (expected if call == 1 else [*expected, "passed", "end"])
     assert timeline["current"] == timeline["entries"][0]["moment"]
+    page = session.request("dynamoTimeline", {"threadId": stop.thread_id, "start": 1, "count": 2})
+    assert (page["start"], page["entries"]) == (1, timeline["entries"][1:3])
     session.request("dynamoGoTo", {"threadId": stop.thread_id, "moment": timeline["entries"][2]["moment"]})
     session.wait_for_stop("goto", at="append")
+    around = session.request("dynamoTimeline", {"threadId": stop.thread_id, "count": 2})
+    assert (around["start"], around["current"]) == (2, timeline["entries"][2]["moment"])
+    assert around["entries"] == timeline["entries"][2:4]
     session.go_on(at="leave")
     assert session.finish() == 0
     assert session.output("stdout") == "done\n"

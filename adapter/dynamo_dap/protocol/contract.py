@@ -322,8 +322,8 @@ class TimelineArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of ``TIMELINE``."""
 
     thread_id: int
-    start: int = 0
-    """The first entry to return."""
+    start: int | None = None
+    """The first entry to return; missing: so that the moment that is shown is in the middle."""
     count: int = 10_000
 
 
@@ -349,6 +349,8 @@ class TimelineBody(Struct, rename="camel", omit_defaults=True):
     total: int
     current: int
     """The moment that is shown."""
+    start: int = 0
+    """How many entries come before these."""
 
 
 class GoToMomentArguments(Struct, rename="camel", omit_defaults=True):
@@ -470,11 +472,16 @@ VARIABLE_MENU = "__vscodeVariableMenuContext"
 """Its own field of a variable, which tells extensions what that is."""
 
 
-class TensorVariable(Variable):
-    """A variable that is a tensor, which clients may offer to look at."""
+TRACED = "dynamoTraced"
+"""What it says of local variables of a held trace, which can be run back to where they came from."""
+TRACED_TENSOR = "dynamoTracedTensor"
+"""What it says of those of them that are tensors; of all other tensors it says ``TENSOR``."""
 
-    # A plain default would be left out of messages.
-    menu_context: str = field(default_factory=lambda: TENSOR, name=VARIABLE_MENU)
+
+class MarkedVariable(Variable, kw_only=True):
+    """A variable for which clients may offer more than for others."""
+
+    menu_context: str = field(name=VARIABLE_MENU)
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------

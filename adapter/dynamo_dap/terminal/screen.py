@@ -137,8 +137,8 @@ class Screen:
         entries = timeline.entries
         here = max((at for at, entry in enumerate(entries) if entry.moment <= timeline.current), default=0)
         first, last = max(here - around, 0), min(here + around + 1, len(entries))
-        if first:
-            self.note(f"({first} before)")
+        if timeline.start + first:
+            self.note(f"({timeline.start + first} before)")
         for at in range(first, last):
             entry = entries[at]
             line = Text("→ " if at == here else "  ")
@@ -148,8 +148,8 @@ class Screen:
             )
             line.append(f" {shown_path(entry.path)}:{entry.line}", "cyan")
             self.say(line)
-        if last < len(entries):
-            self.note(f"({len(entries) - last} after)")
+        if timeline.start + last < timeline.total:
+            self.note(f"({timeline.total - timeline.start - last} after)")
 
     def threads(self, threads: Sequence[Thread], stopped: Iterable[int], current: int | None) -> None:
         """Print the program's threads."""

@@ -77,7 +77,7 @@ export interface TensorArguments {
 /** Arguments of `TIMELINE`. */
 export interface TimelineArguments {
     threadId: number;
-    /** The first entry to return. */
+    /** The first entry to return; missing: so that the moment that is shown is in the middle. */
     start?: number;
     count?: number;
 }
@@ -182,6 +182,8 @@ export interface TimelineBody {
     total: number;
     /** The moment that is shown. */
     current: number;
+    /** How many entries come before these. */
+    start?: number;
 }
 
 /** Body of `LOGGED_EVENT`. */

@@ -74,8 +74,8 @@ class RaisedException:
 class History(Protocol):
     """What was before a stop, as the engine that stopped there knows it. The held thread."""
 
-    def timeline(self, start: int, count: int) -> TimelineBody:
-        """Return the statements that were visited."""
+    def timeline(self, start: int | None, count: int) -> TimelineBody:
+        """Return the statements that were visited, from one on; None: those around the moment that is shown."""
 
     def origin(self, depth: int, name: str, what: str) -> int:
         """Return the moment at which something came about in the function at ``depth`` of the stack.

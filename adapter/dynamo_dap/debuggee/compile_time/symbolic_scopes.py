@@ -82,7 +82,9 @@ def scopes_of(frame: TracedFrame, listing_of: ListingOf = lambda code: None) -> 
 
 
 class _Variables(Deferred):
-    """Variables on which there may be data breakpoints."""
+    """Variables on which there may be data breakpoints, and which can be run back to where they came from."""
+
+    are_traced_locals = True
 
     def __init__(self, frame: TracedFrame, make: Callable[[], Sequence[Variable]], count: int) -> None:
         super().__init__(make, count)

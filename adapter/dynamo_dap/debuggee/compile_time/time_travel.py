@@ -7,6 +7,7 @@ back. Tracing thread; a ``Past`` lives as long as the log that it reads.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -300,11 +301,14 @@ class Standpoint:
         self._at = min(at, past.end - 1)
         self._armed = armed
 
-    def timeline(self, start: int, count: int) -> TimelineBody:
+    def timeline(self, start: int | None, count: int) -> TimelineBody:
         """See ``History``."""
         statements = [at for at in range(self._past.beginning, self._past.end) if self._past.begins_statement(at)]
-        shown = statements[start : start + min(count, _MAXIMUM_ENTRIES)]
-        return TimelineBody([self._entry(at) for at in shown], len(statements), self._at)
+        count = min(count, _MAXIMUM_ENTRIES)
+        if start is None:
+            start = max(0, min(bisect_right(statements, self._at) - count // 2, len(statements) - count))
+        shown = statements[start : start + count]
+        return TimelineBody([self._entry(at) for at in shown], len(statements), self._at, start)
 
     def _entry(self, at: int) -> TimelineEntry:
         moment = self._past.moment(at)

@@ -112,6 +112,8 @@ class Children(ABC):
 
     is_writable: ClassVar[bool] = False
     """Whether ``write`` sets any of them: clients offer to set nothing else."""
+    are_traced_locals: ClassVar[bool] = False
+    """Whether they are local variables of a function that is traced, whose past may be known."""
 
     @property
     def is_of_tensor(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from dynamo_dap.debuggee.agent.agent import Agent
@@ -12,10 +13,26 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.frames import Frame, GlobalsFrame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles_while_held
-from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, Value, Variable, WriteRefused, text_of_raised
+from dynamo_dap.debuggee.values.model import (
+    Children,
+    EvaluationError,
+    Interrupted,
+    Value,
+    Variable,
+    WriteRefused,
+    text_of_raised,
+)
 from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_looks import look
-from dynamo_dap.protocol.contract import TENSOR, ErrorId, TensorArguments, TensorBody, TensorVariable
+from dynamo_dap.protocol.contract import (
+    TENSOR,
+    TRACED,
+    TRACED_TENSOR,
+    ErrorId,
+    MarkedVariable,
+    TensorArguments,
+    TensorBody,
+)
 from dynamo_dap.protocol.types import (
     CompletionsArguments,
     CompletionsResponseBody,
@@ -53,7 +70,7 @@ def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> Vari
     """Return the children of a value or scope, or a page of them."""
     children, _ = agent.references.variables(arguments.variables_reference)
     page = page_of(children, arguments.filter, max(0, arguments.start or 0), arguments.count or 0)
-    shown = [_dap_variable(agent, pause, one, arguments.format, children.is_writable) for one in page]
+    shown = [_dap_variable(agent, pause, one, arguments.format, children) for one in page]
     return VariablesResponseBody(_uniquely_named(shown))
 
 
@@ -69,16 +86,17 @@ def _uniquely_named(variables: list[DapVariable]) -> list[DapVariable]:
 
 
 def _dap_variable(
-    agent: Agent, pause: Pause, variable: Variable, wanted: ValueFormat | None, is_writable: bool
+    agent: Agent, pause: Pause, variable: Variable, wanted: ValueFormat | None, siblings: Children
 ) -> DapVariable:
     value = variable.value
-    is_tensor = value.children is not None and not value.lazy and value.children.is_of_tensor
-    return (TensorVariable if agent.is_for_vs_code and is_tensor else DapVariable)(
+    mark = _mark(pause, variable, siblings) if agent.is_for_vs_code else None
+    make = DapVariable if mark is None else partial(MarkedVariable, menu_context=mark)
+    return make(
         name=variable.name,
         value=_formatted_text(value, wanted),
         variables_reference=_children_reference(agent, pause, value),
         type=value.type_name,
-        presentation_hint=_presentation_hint(value, is_writable),
+        presentation_hint=_presentation_hint(value, siblings.is_writable),
         evaluate_name=variable.evaluate_name,
         named_variables=_named_count(value),
         indexed_variables=_indexed_count(value),
@@ -86,6 +104,15 @@ def _dap_variable(
         declaration_location_reference=_location_reference(agent, pause, variable.declaration),
         value_location_reference=_location_reference(agent, pause, value.location),
     )
+
+
+def _mark(pause: Pause, variable: Variable, siblings: Children) -> str | None:
+    """Return what VS Code is told about a variable, for its menu."""
+    value = variable.value
+    is_tensor = value.children is not None and not value.lazy and value.children.is_of_tensor
+    if siblings.are_traced_locals and pause.stop.past is not None and variable.evaluate_name is not None:
+        return TRACED_TENSOR if is_tensor else TRACED
+    return TENSOR if is_tensor else None
 
 
 def _children_reference(agent: Agent, pause: Pause, value: Value) -> int:
