@@ -14,6 +14,7 @@ import argparse
 import functools
 import statistics
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +36,8 @@ from dynamo_dap.debuggee.torch_internals.gradients import GradientRun
 from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import TensorForm
-from tests.compile_time.backward import EveryLine, every_backward_pass
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.compile_time.backward import EveryLine, backward_breakpoints, every_backward_pass
 
 LIBRARIES = ("/transformers/", "/torch_geometric/")
 STEPS = 3
@@ -228,6 +230,52 @@ def measure(name: str, backend: str) -> list[Comparison]:
     return found
 
 
+def costs(name: str, backend: str) -> tuple[float, float]:
+    """Return what a step costs with a breakpoint whose condition on the gradient is false, and with a stop.
+
+    As ratios to a step without a debugger. The breakpoint is on the line of the library in the middle of those that
+    have a gradient.
+    """
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model, given = MODELS[name]()
+    compiled = torch.compile(model.train(), backend=backend)
+
+    def seconds(count: int) -> float:
+        times = []
+        for _ in range(count):
+            started = time.perf_counter()
+            loss_of(compiled(**given)).backward()
+            times.append(time.perf_counter() - started)
+        return min(times[1:])
+
+    plain = seconds(12)
+    stops: list[object] = []
+    places = [place for place in _places_with_gradient(compiled, given) if is_of_library(place[0])]
+    path, line = places[len(places) // 2]
+    options: Any = {"just_my_code": False, "script": stops.append}
+    false = SourceBreakpoint(line=line, mode="backward", condition="__grad__.isnan().any()")
+    with backward_breakpoints(path, false, **options):
+        with_condition = seconds(12)
+    assert not stops, "no gradient has a NaN"
+    with backward_breakpoints(path, SourceBreakpoint(line=line, mode="backward"), **options):
+        with_stop = seconds(4)
+    return with_condition / plain, (with_stop - plain) / (len(stops) / 4) / plain
+
+
+def _places_with_gradient(compiled: Any, given: Call) -> list[tuple[str, int]]:
+    """Return the lines whose result has a gradient, in the order of the backward pass."""
+    found: list[tuple[str, int]] = []
+
+    class Places(EveryLine):
+        def _look(self, kept: KeptCall, run: GradientRun) -> None:
+            found.extend(visit.place for visit in reversed(kept.lines.visits) if set(visit.nodes) & run.names)
+
+    with every_backward_pass(Places):
+        loss_of(compiled(**given)).backward()
+    return found
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -235,6 +283,7 @@ def main() -> None:
     parser.add_argument("--backend", default="aot_eager", help="one that draws the random numbers of eager code")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    priced = Table("gradients of", "step with a false condition / step", "a stop / step")
     table = Table("gradients of", "lines hit / of an eager call", "gradients equal", "largest difference", "different")
     for name in arguments.models or [*MODELS]:
         try:
@@ -249,7 +298,9 @@ def main() -> None:
             f"{max(each.largest for each in found):.1e}",
             ", ".join(dict.fromkeys(text for each in found for text in each.different)) or "0",
         )
+        priced.add_row(name, *(f"{ratio:.1f}" for ratio in costs(name, arguments.backend)))
     Console().print(table)
+    Console().print(priced)
 
 
 if __name__ == "__main__":

@@ -390,6 +390,27 @@ def test_memory_is_bounded() -> None:
     assert text.endswith("keeping the inputs of calls takes more than 0 MiB (realValues.memoryLimit)\n")
 
 
+def test_parameters_do_not_count() -> None:
+    class Large(Noted):
+        def __init__(self) -> None:
+            super().__init__()
+            self.large = nn.Parameter(torch.ones(1000, 1000))
+
+        def forward(self, x: Any) -> Any:
+            hidden = self.layer(x) * self.large[:3, :4]
+            return hidden.mean()
+
+    model = Large()
+    compiled = torch.compile(model, backend="aot_eager")
+    line = SourceBreakpoint(line=Large.forward.__code__.co_firstlineno + 2, mode="backward")
+    reasons: list[str] = []
+    options: Any = {"real_values": RealValues(memory_limit=0.1), "script": lambda stop: reasons.append(stop.reason)}
+    with backward_breakpoints(__file__, line, **options) as host:
+        compiled(torch.ones(3, 4)).backward()
+    assert not host.printed
+    assert reasons == ["breakpoint"]
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_random_numbers_that_are_not_those_of_the_call_are_said(backend: str) -> None:
     need_inductor("gradients")

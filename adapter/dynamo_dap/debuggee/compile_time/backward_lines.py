@@ -8,9 +8,11 @@ thread that traces; lives as long as what is known of the entry.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.compile_time.stepping import TracePoint
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
@@ -35,6 +37,11 @@ class Visit:
     nodes: tuple[str, ...] = ()
     """What it adds."""
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and line."""
+        return self.path, self.line
+
     def is_at(self, point: TracePoint) -> bool:
         """Whether another trace, that has come as far, is at the same line with the same graph behind it."""
         frame = point.frame
@@ -48,6 +55,10 @@ class BackwardLines:
     visits: list[Visit] = field(default_factory=list)
     """By their ends."""
     graph: KeptGraph = field(default_factory=KeptGraph)
+    armed: Mapping[tuple[str, int], list[LineBreakpoint]] = field(default_factory=dict)
+    """Breakpoints for these lines, by file and line."""
+    armed_at: int = -1
+    """The version of the breakpoints for which ``armed`` holds."""
 
     @property
     def lines(self) -> dict[str, frozenset[int]]:

@@ -287,7 +287,7 @@ class BackwardPasses:
 
     def _is_looked_at(self, kept: KeptCall) -> bool:
         step = self._host.steps.current()
-        return isinstance(step and step.origin, BackwardOrigin) or any(map(self._armed_on, kept.lines.visits))
+        return isinstance(step and step.origin, BackwardOrigin) or bool(self._armed_in(kept.lines))
 
     def _look(self, kept: KeptCall, run: GradientRun) -> None:
         """Stop where the backward pass is to stop."""
@@ -297,15 +297,25 @@ class BackwardPasses:
         """Stop where the backward pass is to stop, after a visit or from the beginning."""
         visits = kept.lines.visits[::-1]
         left = visits if after is None else visits[visits.index(after) + 1 :]
-        results = {visit: name for visit in left if (name := result_of(visit, run.names)) is not None}
-        armed = {visit: found for visit in results if (found := self._armed_on(visit))}
+        armed, names = self._armed_in(kept.lines), run.names
         with self._host.holding():
-            run.compute([results[visit] for visit in armed])
-        for visit, result in results.items():
-            self._come_to(_Moment(kept, run, visit, result), armed.get(visit, []))
+            run.compute([name for visit in left if visit.place in armed and (name := result_of(visit, names))])
+        for visit in left:
+            here = armed.get(visit.place, [])
+            if (here or self._host.steps.current() is not None) and (result := result_of(visit, names)) is not None:
+                self._come_to(_Moment(kept, run, visit, result), here)
 
-    def _armed_on(self, visit: Visit) -> list[LineBreakpoint]:
-        here = (self._host.breakpoints.lines_in(visit.path) or {}).get(visit.line, ())
+    def _armed_in(self, lines: BackwardLines) -> Mapping[tuple[str, int], list[LineBreakpoint]]:
+        """Return the breakpoints for lines of a call, by file and line."""
+        version = self._host.breakpoints.version
+        if lines.armed_at != version:
+            found = {visit.place: self._armed_on(*visit.place) for visit in lines.visits}
+            lines.armed = {place: here for place, here in found.items() if here}
+            lines.armed_at = version
+        return lines.armed
+
+    def _armed_on(self, path: str, line: int) -> list[LineBreakpoint]:
+        here = (self._host.breakpoints.lines_in(path) or {}).get(line, ())
         return [each for each in here if each.mode == BACKWARD]
 
     def _come_to(self, moment: _Moment, armed: list[LineBreakpoint]) -> None:

@@ -204,6 +204,7 @@ class KeptInput:
     requires_grad: bool = False
     version: int | None = None
     """That of the program's tensor at the time; None where it does not matter any more."""
+    is_parameter: bool = False
 
     @classmethod
     def of(cls, name: str, given: Any, *, is_written: bool) -> KeptInput:
@@ -221,13 +222,15 @@ class KeptInput:
             detached = given.detach()
             if is_written:
                 return cls(name, detached.clone(), given.requires_grad)
-            return cls(name, detached, given.requires_grad, None if given.is_inference() else given._version)
+            version = None if given.is_inference() else given._version
+            return cls(name, detached, given.requires_grad, version, isinstance(given, torch.nn.Parameter))
 
     @property
     def bytes(self) -> int:
-        """What keeping it costs: a parameter would be there all the same."""
-        is_tensor = isinstance(self.value, sys.modules["torch"].Tensor)
-        return self.value.untyped_storage().nbytes() if is_tensor else 0
+        """What keeping it costs, where the program itself need not keep it: a parameter is there all the same."""
+        if self.is_parameter or not isinstance(self.value, sys.modules["torch"].Tensor):
+            return 0
+        return int(self.value.untyped_storage().nbytes())
 
     def now(self) -> Any:
         """Return it as it was at the call.
