@@ -24,6 +24,8 @@ const bundles = [
         ],
         outdir: "out",
         platform: "browser",
+        // Its licence wants to be named; the bundler keeps only comments that say so.
+        banner: { js: "/*! With uPlot: Copyright (c) Leon Sorokin, MIT licence, https://github.com/leeoniya/uPlot */" },
         format: "iife",
         target: "es2022",
     }),
