@@ -24,9 +24,10 @@ class DebuggedProgram:
         program: Path,
         arguments: Sequence[str] = (),
         breakpoints: Mapping[Path, Sequence[int]] | None = None,
+        filters: Sequence[str] = (),
         **options: object,
     ) -> None:
-        """``breakpoints`` are lines by file; ``options`` are launch options."""
+        """``breakpoints`` are lines by file; ``filters`` are exception filters; ``options`` are launch options."""
         self._stops: queue.SimpleQueue[StoppedEventBody] = queue.SimpleQueue()
         self._server = ServerProcess()
         self.client = Client(self._server.stream, on_event=self._take)
@@ -44,6 +45,8 @@ class DebuggedProgram:
         for path, lines in (breakpoints or {}).items():
             answers = self.client.set_breakpoints(path, [SourceBreakpoint(line=line) for line in lines])
             self.unverified += sum(not answer.verified for answer in answers)
+        if filters:
+            self.client.set_exception_filters(list(filters))
         self.client.configuration_done()
         beginning.result()
 

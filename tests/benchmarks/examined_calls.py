@@ -1,0 +1,66 @@
+"""What the exception filters ``nan`` and ``mismatch`` cost for each call of a compiled model: ``make bench``.
+
+A transformer whose call takes some 10 ms on one thread, plain and under the debugger in turn, in one run, so that
+whatever else the machine does falls on all alike. Medians of ratios; the thread's processor seconds say the same on a
+busy machine. ``mismatch`` runs the graph once more and the function in a fork, so it is what it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.benchmarks.debugged import DebuggedProgram
+from tests.benchmarks.turns import TurnTakers
+
+PROGRAM = Path(__file__).with_name("programs") / "model_calls.py"
+CALLS = 10
+"""In each turn."""
+
+
+def measure(turns: int) -> dict[str, list[list[float]]]:
+    """Seconds of each turn: plain, with nothing armed, and with each filter."""
+    with TurnTakers(PROGRAM) as takers:
+        programs = {"plain": takers.start_plainly()}
+        kinds = {"nothing armed": (), "nan": ("nan",), "mismatch": ("mismatch",)}
+        debugged = {name: DebuggedProgram(PROGRAM, [takers.port], filters=kinds[name], mode="both") for name in kinds}
+        for name, program in debugged.items():
+            programs[name] = takers.start(program)
+        taken: dict[str, list[list[float]]] = {name: [] for name in programs}
+        examined = programs.pop("mismatch")
+        for _ in range(turns):
+            for name, taker in programs.items():
+                taken[name].append(taker.do(CALLS))
+        # Apart: it takes so long that what comes after it finds nothing in the processor's caches.
+        taken["mismatch"] = [examined.do(1) for _ in range(turns)]
+        assert not any(program.has_stopped for program in debugged.values()), "a correct model has stopped"
+        return taken
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=40, help=f"of {CALLS} calls of each kind")
+    measured = measure(parser.parse_args().turns)
+    table = Table("a call of a compiled model", "median", "to plain", "processor", "to plain", "aim at most")
+    plain = measured["plain"]
+    for (name, taken), aim in zip(measured.items(), ("", "1.01", "1.02", ""), strict=True):
+        calls = CALLS if name != "mismatch" else 1
+        row = [name]
+        for field in range(2):
+            row.append(f"{statistics.median(one[field] for one in taken) / calls * 1000:.2f} ms")
+            ratios = [one[field] / calls / (other[field] / CALLS) for one, other in zip(taken, plain, strict=True)]
+            row.append(f"{statistics.median(ratios):.3f}")
+        table.add_row(*row, aim)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
