@@ -37,6 +37,8 @@ test("generated code is stepped as statements, as instructions, and in the Disas
     await expect.poll(() => editor.currentLine(), { timeout: 30_000 }).toContain("d.update({'result': graph_out_0[1]})");
     const store = at("record", FILE, await workspace.line(FILE, "store_dict"));
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(store));
+    // Room for the variables beside all the views below.
+    await debug.foldPane("Breakpoints", false);
     await debug.expand("graph_out_0 =");
     await expect(await editor.hover(line, "graph_out_0")).toContainText("Tensor f32[3] cpu");
     await expect(await editor.hover(line, "line"), "what there is no room for").toContainText("replay: d.update({'result': graph_out_0[1]})");
