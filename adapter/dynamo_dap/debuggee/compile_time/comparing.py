@@ -69,7 +69,9 @@ def graph_of_call(call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
     Raises:
         NoRealValue: it is another graph than the one that was compiled.
     """
-    return graph_of(cached_call, len(outputs_of(call)))
+    graph = graph_of(cached_call, len(outputs_of(call)))
+    graph.take_inputs(call.inputs)
+    return graph
 
 
 def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
@@ -90,6 +92,8 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
 
 def compare_with_python(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> str | None:
     """Compare Dynamo's graph with the function run as ordinary Python; return why not, if that cannot be."""
+    if comparison.graph.has_drawn_in_python:
+        return f"{user_function_name(cached_call.code)} is not run as ordinary Python: it would draw other numbers"
     try:
         comparison.by_line = run_in_fork(cached_call, comparison.reference, call.kept.random, is_torch_file)
     except (NotRun, FeatureMissing) as problem:

@@ -44,6 +44,9 @@ class ReplayedGraph:
         """By placeholder, with what each held when the call began."""
         self.names: dict[Any, str] = {}
         """By placeholder, as the user wrote it."""
+        self._buffers: set[Any] = set()
+        self.has_drawn_in_python = False
+        """Whether an input is a random number that Python drew before the graph was called."""
         self.written: frozenset[object] = frozenset()
         """The memory of inputs that it writes to, once it has run."""
         for node in self.nodes:
@@ -56,12 +59,24 @@ class ReplayedGraph:
         other.module, other.nodes, other.inputs = graph, list(graph.graph.nodes), dict(inputs)
         return other
 
+    def take_inputs(self, given: Sequence[Any]) -> None:
+        """Take what the compiled graph was really given: numbers that Python drew are others in a second trace."""
+        placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        if len(placeholders) == len(given):
+            self.inputs = {
+                node: as_it_was(value, self.call.memory) for node, value in zip(placeholders, given, strict=True)
+            }
+
     def _take_input(self, node: Any) -> None:
+        source = getattr(node.meta.get("grapharg"), "source", None)
+        if "_buffers" in (source_name(source) or ""):
+            self._buffers.add(node)
+        self.has_drawn_in_python |= "RandomValueSource" in f"{type(source).__name__} {source!r}"
         try:
             self.inputs[node] = input_of_traced_call(node)
         except NoRealValue:
             return
-        self.names[node] = user_expression(getattr(node.meta["grapharg"], "source", None)) or node.name
+        self.names[node] = user_expression(source) or node.name
 
     def input_of(self, node: Any) -> object:
         """Return what the call gave to a placeholder."""
@@ -72,8 +87,7 @@ class ReplayedGraph:
     def is_state(self, node: Any) -> bool:
         """Whether a placeholder is a parameter or a buffer of a module, or a parameter by itself."""
         torch: Any = sys.modules["torch"]
-        source = source_name(getattr(node.meta.get("grapharg"), "source", None)) or ""
-        return isinstance(self.inputs.get(node), torch.nn.Parameter) or "_buffers" in source
+        return isinstance(self.inputs.get(node), torch.nn.Parameter) or node in self._buffers
 
     def attribute(self, target: str) -> Any:
         """Return what belongs to the graph."""
