@@ -157,9 +157,10 @@ def test_steps_back_and_forward(session: Session, origins: Fixture, call: int) -
         stop = session.go_on(at="leave")
     factor = float(call * 3)
     assert stop.frame.evaluate("grown.item()").text == str(factor * 2)
-    for place in ("grown", "call", "append", "broken", "total"):
+    for number, place in enumerate(("grown", "call", "append", "broken", "total"), 1):
         session.resume("stepBack")
         stop = session.wait_for_stop("step", at=place)
+        assert f", {number} statement" in (stop.description or "")
         if place == "append":
             assert stop.frame.evaluate("len(items)").text == "1"
             assert stop.frame.evaluate("total.item()").text == str(factor)

@@ -22,7 +22,9 @@ import { createGuardsView } from "./views/guards-view.js";
 import { registerLogPlot } from "./views/log-plot.js";
 import { registerReadableGraph } from "./views/readable-graph.js";
 import { registerReport } from "./views/report.js";
+import { registerRunBack } from "./views/run-back.js";
 import { registerTensorViewer } from "./views/tensor-viewer.js";
+import { createTimelineView } from "./views/timeline-view.js";
 
 /** What the extension reads of its own package.json. */
 interface Manifest {
@@ -54,6 +56,8 @@ export function activate(context: vscode.ExtensionContext): void {
         registerReport(),
         registerTensorViewer(context.extensionUri),
         registerLogPlot(context.extensionUri, logged),
+        createTimelineView(),
+        registerRunBack(),
         vscode.commands.registerCommand("dynamo.refresh", () => {
             compiles.refresh();
         }),

@@ -5,14 +5,18 @@ import type { DebugSession } from "vscode";
 import {
     COMPARISON,
     COMPILES,
+    GO_TO,
     GRAPH,
     GUARDS,
     LISTING,
     PATCH,
+    RUN_BACK,
     TENSOR,
+    TIMELINE,
     UNPATCH,
     type ComparisonBody,
     type CompiledFunction,
+    type GoToMomentArguments,
     type Graph,
     type GraphArguments,
     type Guards,
@@ -20,8 +24,11 @@ import {
     type ListingArguments,
     type PatchArguments,
     type PatchBody,
+    type RunBackArguments,
     type TensorArguments,
     type TensorBody,
+    type TimelineArguments,
+    type TimelineBody,
     type UnpatchArguments,
     type UnpatchBody,
 } from "./structures.js";
@@ -71,4 +78,19 @@ export async function requestUnpatch(session: DebugSession): Promise<UnpatchBody
 /** A part of a tensor of a stopped thread. */
 export async function requestTensor(session: DebugSession, wanted: TensorArguments): Promise<TensorBody> {
     return (await session.customRequest(TENSOR, wanted)) as TensorBody;
+}
+
+/** The statements that the trace has visited in which a thread is held. */
+export async function requestTimeline(session: DebugSession, wanted: TimelineArguments): Promise<TimelineBody> {
+    return (await session.customRequest(TIMELINE, wanted)) as TimelineBody;
+}
+
+/** Goes to a moment of that timeline. */
+export async function requestGoTo(session: DebugSession, wanted: GoToMomentArguments): Promise<void> {
+    await session.customRequest(GO_TO, wanted);
+}
+
+/** Goes back to where something came from; rejects when nothing in the trace is that. */
+export async function requestRunBack(session: DebugSession, wanted: RunBackArguments): Promise<void> {
+    await session.customRequest(RUN_BACK, wanted);
 }

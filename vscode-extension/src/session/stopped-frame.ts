@@ -48,3 +48,8 @@ export async function evaluated(expression: string, frame: StoppedFrame): Promis
     }
     return { ...frame, reference: found.variablesReference };
 }
+
+/** What a request that was refused says. */
+export function errorText(problem: unknown): string {
+    return problem instanceof Error ? problem.message : String(problem);
+}

@@ -27,6 +27,7 @@ function operationNode(node: GraphNode): TreeNode {
         description: [expressionOf(node), node.value].filter((part) => part).join("  "),
         tooltip: [node.operation, node.target, node.value].filter((part) => part).join("  "),
     });
+    made.item.contextValue = "dynamoNode";
     linkTo(made.item, node.place);
     return made;
 }

@@ -1,25 +1,35 @@
-/** A tree view that asks for its roots whenever the compiles changed, and shows a failure as the view's message. */
+/** A tree view that asks for its roots whenever what it shows changed, and shows a failure as the view's message. */
 
 import * as vscode from "vscode";
-
-import type { Compiles } from "../session/compiles.js";
 
 /** A node that knows its item and its children. */
 export interface TreeNode {
     item: vscode.TreeItem;
     children?: TreeNode[];
+    parent?: TreeNode;
+}
+
+/** What a view shows. */
+interface Changing {
+    onDidChange: vscode.Event<void>;
 }
 
 export class PullTree implements vscode.TreeDataProvider<TreeNode> {
     readonly view: vscode.TreeView<TreeNode>;
     readonly onDidChangeTreeData: vscode.Event<void>;
+    private readonly forgetting: vscode.Disposable;
+    /** Of the present state: VS Code may ask again while it is told, and takes no other nodes of the same ids then. */
+    private asked: Promise<TreeNode[]> | undefined;
 
     constructor(
         id: string,
-        compiles: Compiles,
+        shown: Changing,
         private readonly roots: (view: vscode.TreeView<TreeNode>) => Promise<TreeNode[]>,
     ) {
-        this.onDidChangeTreeData = compiles.onDidChange;
+        this.forgetting = shown.onDidChange(() => {
+            this.asked = undefined;
+        });
+        this.onDidChangeTreeData = shown.onDidChange;
         this.view = vscode.window.createTreeView(id, { treeDataProvider: this, showCollapseAll: false });
     }
 
@@ -27,10 +37,18 @@ export class PullTree implements vscode.TreeDataProvider<TreeNode> {
         return node.item;
     }
 
+    getParent(node: TreeNode): TreeNode | undefined {
+        return node.parent;
+    }
+
     async getChildren(node?: TreeNode): Promise<TreeNode[]> {
         if (node !== undefined) {
             return node.children ?? [];
         }
+        return (this.asked ??= this.ask());
+    }
+
+    private async ask(): Promise<TreeNode[]> {
         try {
             const roots = await this.roots(this.view);
             this.view.message = "";
@@ -42,6 +60,7 @@ export class PullTree implements vscode.TreeDataProvider<TreeNode> {
     }
 
     dispose(): void {
+        this.forgetting.dispose();
         this.view.dispose();
     }
 }
@@ -62,5 +81,9 @@ export function makeNode(
     if (details.description !== undefined) {
         item.description = details.description;
     }
-    return { item, children: details.children ?? [] };
+    const node: TreeNode = { item, children: details.children ?? [] };
+    for (const child of node.children ?? []) {
+        child.parent = node;
+    }
+    return node;
 }

@@ -7,7 +7,7 @@ import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
 import { requestTensor } from "../session/requests.js";
-import { countStops, evaluated, stoppedFrame, type Evaluated, type StoppedFrame } from "../session/stopped-frame.js";
+import { countStops, errorText, evaluated, stoppedFrame, type Evaluated, type StoppedFrame } from "../session/stopped-frame.js";
 import type { ToExtension, ToPage } from "../webview/messages.js";
 import { openPage } from "./page.js";
 import { TENSOR_PAGE } from "./tensor-page.js";
@@ -46,7 +46,7 @@ async function viewExpression(extension: vscode.Uri): Promise<void> {
         try {
             new TensorViewer(extension, expression.trim(), await evaluated(expression.trim(), frame), expression.trim());
         } catch (problem) {
-            void vscode.window.showErrorMessage(textOf(problem));
+            void vscode.window.showErrorMessage(errorText(problem));
         }
     }
 }
@@ -100,7 +100,7 @@ class TensorViewer {
         try {
             this.say({ kind: "answer", id, body: await requestTensor(session, { ...wanted, variablesReference: reference, frameId }) });
         } catch (problem) {
-            this.say({ kind: "refusal", id, problem: textOf(problem) });
+            this.say({ kind: "refusal", id, problem: errorText(problem) });
         }
     }
 
@@ -119,11 +119,7 @@ class TensorViewer {
             this.viewed = await evaluated(this.expression, frame);
             this.say({ kind: "show", name: this.name, stop: "" });
         } catch (problem) {
-            this.say({ kind: "stale", problem: `Not of this stop: ${textOf(problem)}` });
+            this.say({ kind: "stale", problem: `Not of this stop: ${errorText(problem)}` });
         }
     }
-}
-
-function textOf(problem: unknown): string {
-    return problem instanceof Error ? problem.message : String(problem);
 }

@@ -392,7 +392,7 @@ class CompileTimeEngine:
     def _stop_in_the_past(self, past: Past, arrival: Arrival, now: int, top: types.FrameType) -> Stop:
         moment = past.moment(arrival.at)
         frame, identity = moment.frames[0].frame, past.origin(arrival.at).identity
-        text = in_the_past(frame, identity, lines=now - arrival.at, remark=arrival.remark)
+        text = in_the_past(frame, identity, statements=past.statements_between(arrival.at, now), remark=arrival.remark)
         return Stop(
             engine=self.name,
             reason=arrival.reason,

@@ -261,9 +261,10 @@ def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
     return text if identity.attempt == 0 else f"{text}, attempt {identity.attempt + 1}"
 
 
-def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, lines: int, remark: str | None) -> str:
-    """Return what tells a stop in the past of a trace: ``Tracing fn [0/0], 12 lines back``."""
-    text = f"{headline(frame, identity)}, {lines} line{'' if lines == 1 else 's'} back"
+def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, statements: int, remark: str | None) -> str:
+    """Return what tells a stop in the past of a trace: ``Tracing fn [0/0], 12 statements back``."""
+    far = {0: "back in this statement", 1: "1 statement back"}.get(statements, f"{statements} statements back")
+    text = f"{headline(frame, identity)}, {far}"
     return text if remark is None else f"{text}: {remark}"
 
 

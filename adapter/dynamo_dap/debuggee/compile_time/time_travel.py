@@ -137,6 +137,10 @@ class Past:
         begins = self._what_begins(at)
         return begins.statement and begins.is_user_code
 
+    def statements_between(self, at: int, later: int) -> int:
+        """Return how many statements begin after a moment, up to a later one."""
+        return sum(map(self.begins_statement, range(at + 1, min(later + 1, self.end))))
+
     def _is_user_code(self, path: str) -> bool:
         return (not self._just_my_code or is_user_file(path)) and not stands_in_for_builtin(path)
 

@@ -22,6 +22,7 @@ from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
     CancelArguments,
     ContinueArguments,
+    ContinuedEventBody,
     ContinueResponseBody,
     DisconnectArguments,
     InitializeRequestArguments,
@@ -146,7 +147,7 @@ def restart_frame(agent: Agent, pause: Pause, arguments: RestartFrameArguments) 
     frame, _ = agent.references.frame(arguments.frame_id)
     _past_of(pause)
     depth = next(at for at, each in enumerate(pause.frames) if each is frame)
-    pause.release(_new_step(pause, StepKind.RESTART_FRAME, "statement", depth))
+    _travel(agent, pause, StepKind.RESTART_FRAME, depth)
 
 
 @handles_while_held(TIMELINE, TimelineArguments, _pause_of_thread)
@@ -159,7 +160,7 @@ def timeline(agent: Agent, pause: Pause, arguments: TimelineArguments) -> Timeli
 def go_to_moment(agent: Agent, pause: Pause, arguments: GoToMomentArguments) -> None:
     """Go to a moment of a held trace."""
     _past_of(pause)
-    pause.release(_new_step(pause, StepKind.TO_MOMENT, "statement", arguments.moment))
+    _travel(agent, pause, StepKind.TO_MOMENT, arguments.moment)
 
 
 @handles_while_held(RUN_BACK, RunBackArguments, _pause_of_frame)
@@ -168,7 +169,14 @@ def run_back(agent: Agent, pause: Pause, arguments: RunBackArguments) -> None:
     frame, _ = agent.references.frame(arguments.frame_id)
     depth = next(at for at, each in enumerate(pause.frames) if each is frame)
     moment = _past_of(pause).origin(depth, arguments.name, arguments.to)
-    pause.release(_new_step(pause, StepKind.TO_MOMENT, "statement", moment))
+    _travel(agent, pause, StepKind.TO_MOMENT, moment)
+
+
+def _travel(agent: Agent, pause: Pause, kind: StepKind, target: int) -> None:
+    # VS Code knows by itself that a thread goes on after a step, but not after these requests: it would go on showing
+    # what the stop before was.
+    agent.send_event("continued", ContinuedEventBody(thread_id=pause.thread_id, all_threads_continued=False))
+    pause.release(_new_step(pause, kind, "statement", target))
 
 
 @handles("pause", PauseArguments)

@@ -1,0 +1,90 @@
+/** Going back in a held trace: VS Code's own buttons, the Timeline view, and "Run Back" in menus. */
+
+import type { Locator } from "@playwright/test";
+
+import { at } from "./harness/debug-panes.js";
+import { expect, test } from "./harness/test.js";
+import type { Workbench } from "./harness/workbench.js";
+
+const FILE = "basic.py";
+
+/** Chooses an entry of the menu of a row. */
+async function choose({ page }: Workbench, row: () => Promise<Locator>, name: string): Promise<void> {
+    const entry = page.locator(".monaco-menu .action-item:not(.disabled) .action-label", { hasText: name });
+    await expect(async () => {
+        await (await row()).click({ button: "right" });
+        await expect(entry).toBeVisible({ timeout: 2000 });
+    }, `the menu offers "${name}"`).toPass({ timeout: 20_000 });
+    // A menu takes no click in the moment after it opened.
+    await expect(async () => {
+        await entry.click({ timeout: 2000 });
+        await expect(entry).toBeHidden({ timeout: 2000 });
+    }, `"${name}" is chosen`).toPass({ timeout: 20_000 });
+}
+
+async function press({ page }: Workbench, button: string): Promise<void> {
+    await page.locator(".debug-toolbar, .part.sidebar").getByRole("button", { name: button }).first().click();
+}
+
+test("a trace is gone back in, by buttons, by the timeline and from variables", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
+    const { compiles, debug, editor, page } = vscode;
+    const place = async (marker: string): Promise<number> => workspace.line(FILE, marker);
+    const [first, call, helper, total] = [await place("first"), await place("call"), await place("in_helper"), await place("total")];
+    await vscode.openFile(FILE);
+    await editor.setBreakpoint(first);
+    await editor.setBreakpoint(total);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("compute", FILE, first));
+    for (const name of ["Watch", "Breakpoints", "torch.compile: Compiles", "torch.compile: Guards"]) {
+        await debug.foldPane(name, false);
+    }
+    for (const name of ["Graph", "Timeline"]) {
+        await debug.foldPane(`torch.compile: ${name}`, true);
+    }
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("compute", FILE, total));
+    await expect(compiles.title("Timeline")).toContainText("7 of 7");
+    await expect(compiles.row("Timeline", "total = z.sum()")).toContainText("compute");
+
+    await press(vscode, "Step Back");
+    await debug.waitForStop(at("compute", FILE, await place("after_call")));
+    await press(vscode, "Reverse");
+    await debug.waitForStop(at("compute", FILE, first));
+    await expect(compiles.title("Timeline")).toContainText("1 of 7");
+    await expect(debug.row("variables", "x =")).toBeVisible();
+    await expect(debug.row("variables", "z ="), "what was not computed yet is not shown").toHaveCount(0);
+
+    await compiles.open("Timeline", "z = scale(z, 2)");
+    await (await compiles.reveal("Timeline", "return doubled + 1")).click();
+    await debug.waitForStop(at("scale", FILE, await place("helper_return")));
+    await expect(compiles.title("Timeline")).toContainText("5 of 7");
+    await expect(debug.headline()).toHaveText("Tracing compute [0/0], 2 statements back");
+    await expect(debug.row("variables", "doubled =")).toContainText("Tensor f32[3, 4]");
+    await picture("time-travel");
+
+    await choose(vscode, () => debug.reveal("variables", "doubled ="), "Run Back to Where It Was Bound");
+    await debug.waitForStop(at("scale", FILE, helper));
+    expect(await debug.offers("factor ="), "what is no tensor becomes no NaN").not.toContain("Run Back to Where It Became NaN");
+    await choose(vscode, () => debug.reveal("variables", "factor ="), "Run Back to Where It Changed in Place");
+    await expect(page.locator(".notification-toast"), "an answer, too").toContainText("'factor'");
+    await choose(vscode, () => compiles.reveal("Graph", "l_x_ + l_y_"), "Run Back to Where It Was Made");
+    await debug.waitForStop(at("compute", FILE, first));
+
+    // The second call comes from the cache, and has a past all the same.
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("compute", FILE, total));
+    await page.keyboard.press("F5");
+    await expect(debug.headline()).toHaveText("Call 2 of compute [0/0]");
+    await debug.waitForStop(at("compute", FILE, first));
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("compute", FILE, total));
+    await (await compiles.reveal("Timeline", "shape = z.shape")).click();
+    await debug.waitForStop(at("compute", FILE, await place("after_call")));
+    await press(vscode, "Step Back");
+    await debug.waitForStop(at("compute", FILE, call));
+    await expect(debug.headline()).toHaveText("Call 2 of compute [0/0], 4 statements back");
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("compute", FILE, total));
+    await page.keyboard.press("F5");
+    await debug.waitForEnd();
+});

@@ -1,0 +1,36 @@
+/** "Run Back": from a variable of a held trace, or a node of its graph, to the statement that it came from. */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import * as vscode from "vscode";
+
+import { requestRunBack, type RunBackArguments } from "../session/requests.js";
+import { errorText, stoppedFrame } from "../session/stopped-frame.js";
+import type { TreeNode } from "./pull-tree.js";
+
+type Origin = NonNullable<RunBackArguments["to"]>;
+
+/** Registers `dynamo.runBackToBound` and its like (of a variable), and `dynamo.runBackToMade` (of a node). */
+export function registerRunBack(): vscode.Disposable {
+    const ofVariable = (command: string, to: Origin): vscode.Disposable =>
+        vscode.commands.registerCommand(command, ({ variable }: { variable: DebugProtocol.Variable }) => runBack(variable.name, to));
+    return vscode.Disposable.from(
+        ofVariable("dynamo.runBackToBound", "bound"),
+        ofVariable("dynamo.runBackToMutated", "mutated"),
+        ofVariable("dynamo.runBackToGuarded", "guarded"),
+        ofVariable("dynamo.runBackToNan", "nan"),
+        vscode.commands.registerCommand("dynamo.runBackToMade", ({ item }: TreeNode) => runBack(item.label as string, "made")),
+    );
+}
+
+/** That something came from nowhere in the trace is an answer, too. */
+async function runBack(name: string, to: Origin): Promise<void> {
+    const frame = stoppedFrame();
+    try {
+        if (frame === undefined) {
+            throw new Error("Running back begins at a stop in a trace, in the frame that is selected.");
+        }
+        await requestRunBack(frame.session, { frameId: frame.frameId, name, to });
+    } catch (problem) {
+        void vscode.window.showInformationMessage(errorText(problem));
+    }
+}

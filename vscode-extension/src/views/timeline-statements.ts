@@ -1,0 +1,85 @@
+/** The statements of a timeline as the nodes of a tree, with their text, which is read from the files. */
+
+import { readFile } from "node:fs/promises";
+import * as vscode from "vscode";
+
+import type { TimelineBody, TimelineEntry } from "../session/requests.js";
+import { placeText } from "./links.js";
+import { makeNode, type TreeNode } from "./pull-tree.js";
+
+const CURRENT = new vscode.ThemeIcon("debug-stackframe", new vscode.ThemeColor("debugIcon.breakpointCurrentStackframeForeground"));
+const BREAKPOINT = new vscode.ThemeIcon("debug-breakpoint", new vscode.ThemeColor("debugIcon.breakpointForeground"));
+
+interface Statement {
+    entry: TimelineEntry;
+    /** Of the whole timeline, from 1. */
+    number: number;
+    below: Statement[];
+}
+
+interface Shown {
+    nodes: TreeNode[];
+    current?: { node: TreeNode; number: number };
+}
+
+/** The statements of a part of a timeline, those of a function that was inlined below its call. */
+export async function statementNodes(body: TimelineBody): Promise<Shown> {
+    const start = body.start ?? 0;
+    const code = await linesOf(new Set(body.entries.map((entry) => entry.path)));
+    const current = body.entries.findLast((entry) => entry.moment <= body.current);
+    const shown: Shown = { nodes: [] };
+    const nodeOf = (statement: Statement): TreeNode => {
+        const { entry, number, below } = statement;
+        const text = code.get(entry.path)?.[entry.line - 1]?.trim();
+        const description = [text === undefined ? "" : placeText(entry), entry.function].filter((part) => part).join("  ");
+        const node = makeNode(`moment ${entry.moment}`, text ?? placeText(entry), "circle-small", {
+            description,
+            tooltip: `${entry.function}, ${placeText(entry)}, with ${entry.nodes} nodes in the graph`,
+            children: below.map(nodeOf),
+        });
+        node.item.command = { command: "dynamo.goToMoment", title: "Go There", arguments: [entry.moment] };
+        if (entry === current) {
+            node.item.iconPath = CURRENT;
+            shown.current = { node, number };
+        } else if (entry.hasBreakpoint) {
+            node.item.iconPath = BREAKPOINT;
+        }
+        return node;
+    };
+    const nodes = nested(body.entries, start).map(nodeOf);
+    const after = body.total - start - body.entries.length;
+    return { ...shown, nodes: [...moreNodes("before", start), ...nodes, ...moreNodes("after", after)] };
+}
+
+/** Each statement below the one that called its function. */
+function nested(entries: TimelineEntry[], start: number): Statement[] {
+    const roots: Statement[] = [];
+    const callers: Statement[] = [];
+    for (const [index, entry] of entries.entries()) {
+        while ((callers.at(-1)?.entry.depth ?? -1) >= entry.depth) {
+            callers.pop();
+        }
+        const statement = { entry, number: start + index + 1, below: [] };
+        (callers.at(-1)?.below ?? roots).push(statement);
+        callers.push(statement);
+    }
+    return roots;
+}
+
+function moreNodes(where: "before" | "after", count: number): TreeNode[] {
+    if (count <= 0) {
+        return [];
+    }
+    const node = makeNode(`more ${where}`, `${count} ${where}`, "ellipsis", { tooltip: "Show more" });
+    node.item.command = { command: "dynamo.showMoreOfTimeline", title: "Show More" };
+    return [node];
+}
+
+/** The lines of files that can be read. */
+async function linesOf(paths: Set<string>): Promise<Map<string, string[]>> {
+    const read = async (path: string): Promise<[string, string[]]> => {
+        const text = await readFile(path, "utf8").catch(() => "");
+        return [path, text.split("\n")];
+    };
+    return new Map(await Promise.all([...paths].map(read)));
+}
