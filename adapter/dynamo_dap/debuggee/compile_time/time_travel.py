@@ -279,8 +279,11 @@ class Past:
 
     def made_at(self, at: int, node: str) -> int | None:
         """Return the moment whose statement added a node to the outermost graph; None when none did."""
-        born = self._log.birth_of(node)
-        return None if born is None or born <= self.beginning or born > at else born - 1
+        number = self._log.node_numbers().get(node)
+        if number is None:
+            return None
+        inputs = self.moment(at).graphs[0].inputs
+        return self._last(at, lambda moment: moment.graphs[0].nodes - moment.graphs[0].inputs <= number - inputs)
 
     def _last(self, at: int, is_before: Callable[[Moment], bool]) -> int | None:
         return next((each for each in range(at - 1, self.beginning - 1, -1) if is_before(self.moment(each))), None)

@@ -344,6 +344,8 @@ class GraphRun:
         """Return the result of a node that has run, as it is now."""
         if node in self._transformed:
             raise NoRealValue("it is computed inside a transform (torch.func), where a value stands for many")
+        if node not in self._results:
+            raise NoRealValue("it is computed later in this trace")
         if self._results[node] is _GONE:
             raise _LetGo
         return self._results[node]

@@ -69,6 +69,9 @@ class KeptTrace:
         self._root = self._output.root_tx
         self._numbers = NumbersOfTrace(self._output.shape_env)
         try:
+            if any(len(moment.graphs) > 1 for moment in log.moments):
+                # Its graph is put together anew when it is over, and what it returns is something else from then on.
+                raise CannotKeep("it goes through the body of a higher-order operator")
             if not self._numbers.is_complete:
                 raise CannotKeep("a symbol's number cannot be found again")
             self._find_slots(call)

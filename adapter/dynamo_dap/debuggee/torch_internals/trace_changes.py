@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
@@ -162,22 +162,22 @@ class _StoreChange(Change):
         yield self._then
 
 
-class _RealizedChange(Change):
-    """A lazy value is realized: it was an object of the program's, and is a tracker."""
+class _FieldsChange(Change):
+    """Fields are replaced: a lazy value's when it is realized, a tensor's when a hook is registered on it."""
 
-    def __init__(self, cache: Any) -> None:
-        self._fields: dict[str, Any] = cache.__dict__
-        self._then = dict(self._fields)
+    def __init__(self, owners: Iterable[Any]) -> None:
+        self._owners = [(fields_of(each), dict(fields_of(each))) for each in owners]
 
     def swap(self) -> None:
-        now = dict(self._fields)
-        self._fields.clear()
-        self._fields.update(self._then)
-        self._then.clear()
-        self._then.update(now)
+        for fields, then in self._owners:
+            now = dict(fields)
+            fields.clear()
+            fields.update(then)
+            then.clear()
+            then.update(now)
 
     def holders(self) -> Iterator[dict[str, Any]]:
-        yield self._then
+        yield from (then for _, then in self._owners)
 
 
 class ChangeHooks:
@@ -202,11 +202,14 @@ class ChangeHooks:
                 return
             effects, lazy = TRACE_LOG.resolve(_EFFECTS), TRACE_LOG.resolve(_LAZY)
             self._wrap(effects, "mutation", _TrackerChange)
-            self._wrap(effects, "store_attr", _StoreChange)
+            self._wrap(effects, "store_attr", lambda effects, tracker, *_: _StoreChange(effects, tracker))
             # Torch 2.15 has a second kind of lazy values: what was computed from lazy ones.
             computed = getattr(sys.modules[lazy.__module__], "ComputedLazyCache", None)
             for cache in (each for each in (lazy, computed) if each is not None):
-                self._wrap(cache, "realize", lambda cache, _: _RealizedChange(cache))
+                self._wrap(cache, "realize", lambda cache: _FieldsChange([cache]))
+            tensors = sys.modules["torch._dynamo.variables.tensor"].TensorVariable
+            if "_method_register_hook" in tensors.__dict__:
+                self._wrap(tensors, "_method_register_hook", lambda tensor, *_: _FieldsChange([tensor]))
             for kind in _with_subclasses(TRACE_LOG.resolve(_TRACKER)):
                 for name in _ADVANCING & kind.__dict__.keys():
                     self._wrap(kind, name, lambda tracker, tx: _TrackerChange(tx.output.side_effects, tracker))
@@ -217,7 +220,7 @@ class ChangeHooks:
         def wrapper(self_: Any, *arguments: Any, **named: Any) -> Any:
             log = self.log
             if log is not None and not log.is_showing:
-                log.add_change(change(self_, arguments[0] if arguments else next(iter(named.values()), None)))
+                log.add_change(change(self_, *arguments, *named.values()))
             return original(self_, *arguments, **named)
 
         self._originals.append((owner, name, original))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,6 +67,7 @@ class FrameThen(NamedTuple):
 class _GraphThen(NamedTuple):
     tracer: Any
     nodes: int
+    inputs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,6 @@ class TraceLog:
         self._present: _Present | None = None
         self._undone = 0
         self._copied = 0
-        self._nodes = _Births()
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -126,8 +126,6 @@ class TraceLog:
         now = (_frame_now(translator), *callers)
         left = () if stays else _generators_left(before, now)
         output = self._output
-        for tracer in output.tracers:
-            self._nodes.note(tracer.graph, self.forgotten + len(moments))
         guards = output.tracing_context.guards_context.dynamo_guards.inner
         moments.append(
             Moment(
@@ -136,7 +134,7 @@ class TraceLog:
                 is_line,
                 position,
                 len(self._changes),
-                tuple([_GraphThen(each, each.graph._len) for each in output.tracers]),
+                tuple([_GraphThen(each, each.graph._len, len(each.input_name_to_proxy)) for each in output.tracers]),
                 len(guards),
                 self._sizes_now(output.shape_env),
             )
@@ -189,10 +187,15 @@ class TraceLog:
         names = (source_name(each.originating_source) for each in guards)
         return next((number for number, name in enumerate(names) if name == source), None)
 
-    def birth_of(self, name: str) -> int | None:
-        """Return the first moment at which a node of the outermost graph was there; None when there is none."""
-        nodes = self._output.root_tracer.graph.nodes
-        return next((self._nodes.moment_of(node) for node in nodes if node.name == name), None)
+    def node_numbers(self) -> dict[str, int]:
+        """Return the nodes of the outermost graph by name, with how many there were when each was added.
+
+        Inputs, which come first whenever they were made, are left out.
+        """
+        tracer = self._output.root_tracer
+        inputs = len(tracer.input_name_to_proxy)
+        operations = [node for node in tracer.graph.nodes if node.op != "placeholder"]
+        return {node.name: number + inputs for number, node in enumerate(operations)}
 
     def trackers(self) -> Iterator[Any]:
         """Yield all that the log holds of trackers, and of containers of them."""
@@ -249,7 +252,7 @@ class TraceLog:
         moment = self._moments[index]
         self._redo(moment.changes)
         self._undo(moment.changes)
-        self._present.put_in(moment, self._suspended(index), self._nodes.until(self.forgotten + index))
+        self._present.put_in(moment, self._suspended(index))
 
     def _undo(self, count: int) -> None:
         while len(self._changes) - self._undone > count:
@@ -312,41 +315,6 @@ def _frame_now(translator: Translator) -> FrameThen:
     )
 
 
-class _Births:
-    """When each node was added to its graph: not all are added at the end."""
-
-    def __init__(self) -> None:
-        self._moments: dict[Any, int] = {}
-        self._seen: dict[Any, tuple[int, Any]] = {}
-        """How many nodes each graph had, and the last one."""
-
-    def note(self, graph: Any, moment: int) -> None:
-        """Note the nodes of ``graph`` that have come since this was called last."""
-        now = graph._len, graph._root._prev
-        before = self._seen.get(graph)
-        if now == before:
-            return
-        self._seen[graph] = now
-        moments, (length, node) = self._moments, now
-        known = 0 if before is None else before[0]
-        while node not in moments and node is not graph._root:
-            moments[node] = moment
-            known += 1
-            node = node._prev
-        if known != length:  # some were removed, or added in between
-            for each in graph.nodes:
-                moments.setdefault(each, moment)
-
-    def moment_of(self, node: Any) -> int | None:
-        """Return the first moment at which a node was there; None when it has come since."""
-        return self._moments.get(node)
-
-    def until(self, moment: int) -> Callable[[Any], bool]:
-        """Return what tells whether a node was there at a moment."""
-        moments = self._moments
-        return lambda node: moments.get(node, moment + 1) <= moment
-
-
 class _Present:
     """What the past is put in place of."""
 
@@ -360,7 +328,7 @@ class _Present:
         self._values: RealValues | None = None
         self._has_values = False
 
-    def put_in(self, moment: Moment, suspended: Iterator[FrameThen], is_there: Callable[[Any], bool]) -> None:
+    def put_in(self, moment: Moment, suspended: Iterator[FrameThen]) -> None:
         for frame in (*moment.frames, *suspended):
             own = frame.translator.__dict__
             names = (*_FRAME_FIELDS, *frame.progress)
@@ -371,7 +339,7 @@ class _Present:
         output = self._output
         self._set(output, "tracers", [each.tracer for each in moment.graphs])
         for graph in moment.graphs:
-            self._cut(graph.tracer.graph, is_there)
+            self._cut(graph)
         guards = output.tracing_context.guards_context.dynamo_guards
         if len(guards.inner) > moment.guards:
             self._set(guards, "inner", type(guards.inner)(list(guards.inner)[: moment.guards]))
@@ -386,12 +354,23 @@ class _Present:
         self._fields.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
-    def _cut(self, graph: Any, is_there: Callable[[Any], bool]) -> None:
-        """Unlink the nodes that were added since, wherever in the graph they are."""
+    def _cut(self, then: _GraphThen) -> None:
+        """Unlink the nodes that were added since: inputs come first in a graph, whenever they are made."""
+        graph = then.tracer.graph
         count = graph._len
-        removed = [node for node in graph.nodes if not is_there(node)]
-        if not removed:
+        if count == then.nodes:
             return
+        inputs = {proxy.node for proxy in list(then.tracer.input_name_to_proxy.values())[: then.inputs]}
+        left = then.nodes - len(inputs)
+        removed = []
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                if node not in inputs:
+                    removed.append(node)
+            elif left > 0:
+                left -= 1
+            else:
+                removed.append(node)
         for node in removed:
             before, after = node._prev, node._next
             self._unlinked.append((node, before, after))
