@@ -195,3 +195,33 @@ def test_ordinary_python_has_no_past(session: Session, origins: Fixture) -> None
     for command in ("stepBack", "reverseContinue"):
         assert "keeps nothing of its past" in session.refusal(command, {"threadId": stop.thread_id})
     assert session.finish() == 0
+
+
+LONG = """
+import torch
+
+@torch.compile(backend="eager")
+def function(x):
+    for number in range(1500):
+        one = number + 1
+        two = one + 1
+        three = two + 1
+    return x + three  #@end
+
+function(torch.ones(3))
+"""
+
+
+def test_the_timeline_of_a_long_loop(session: Session, tmp_path: Path) -> None:
+    """It is known within the time that the client waits for an answer: the work grows with the loop, not its square."""
+    (tmp_path / "program.py").write_text(LONG)
+    fixture = Fixture(tmp_path / "program.py")
+    session.launch(fixture, "end")
+    stop = session.wait_for_stop("breakpoint", at="end")
+    timeline = session.request("dynamoTimeline", {"threadId": stop.thread_id, "count": 400})
+    assert (timeline["total"], timeline["start"]) == (6002, 5602)
+    assert timeline["entries"][-1]["moment"] == timeline["current"]
+    session.resume("stepBack")
+    assert "1 statement back" in (session.wait_for_stop("step").description or "")
+    session.go_on(at="end")
+    assert session.finish() == 0

@@ -7,7 +7,7 @@ import UPNG from "upng-js";
 
 import { extensionRoot, output } from "./places.js";
 
-const PICTURES = ["compile-time", "cached-call", "evaluate", "graph", "graph-break", "views", "run-time", "tensor"];
+const PICTURES = ["compile-time", "cached-call", "evaluate", "graph", "graph-break", "views", "run-time", "tensor", "time-travel"];
 /** A window of VS Code has few colours. */
 const COLOURS = 96;
 

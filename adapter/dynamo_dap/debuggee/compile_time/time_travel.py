@@ -75,6 +75,7 @@ class Past:
         self._progress = progress
         self._just_my_code = just_my_code
         self._begins: dict[int, _Begins] = {}
+        self._depths: dict[int, dict[int, int]] = {}
 
     @property
     def end(self) -> int:
@@ -126,11 +127,17 @@ class Past:
     def _depth_of_line(self, at: int, first: int | None) -> dict[int, int]:
         """Return how many values lay on the stack when the line of a moment began, by the line."""
         here = self.moment(at).frames[0]
+        found: dict[int, int] = {}
         for earlier in range(at, self.beginning - 1, -1):
             then = self.moment(earlier).frames[0]
-            if then.interpreter is here.interpreter and then.at == first:
-                return {here.line: len(then.stack)}
-        return {}
+            if then.interpreter is not here.interpreter or then.line != here.line:
+                continue
+            # The head of a loop begins once, and is come to again in each round: what the round before found holds.
+            if then.at == first or earlier in self._depths:
+                found = {here.line: len(then.stack)} if then.at == first else self._depths[earlier]
+                break
+        self._depths[at] = found
+        return found
 
     def begins_statement(self, at: int) -> bool:
         """Whether a statement of the user's begins at a moment."""
