@@ -13,8 +13,9 @@ import argparse
 import statistics
 import sys
 import time
+import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +27,15 @@ import torch._dynamo
 from rich.console import Console
 from rich.table import Table
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
 from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
 from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
+from dynamo_dap.debuggee.torch_internals.graph_runs import GraphRun
 from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Known, TensorForm
@@ -132,6 +136,8 @@ class Costs:
     """A call with a condition on data that is false, to an eager call."""
     stop: float
     """From the call to the stop, to an eager call."""
+    memory: float
+    """What computing all values in view at the stop holds at most, to the peak of an eager call."""
 
 
 @dataclass
@@ -150,7 +156,7 @@ class Comparison:
     """Seconds of tracing the cached call once more."""
     eager: float = 0.0
     """Seconds of an eager call that nobody traces."""
-    costs: Costs = field(default_factory=lambda: Costs(0, 0, 0))
+    costs: Costs = field(default_factory=lambda: Costs(0, 0, 0, 0))
 
 
 def _is_of_library(path: str) -> bool:
@@ -287,13 +293,88 @@ def _costs(compiled: Any, model: Any, call: Call, traced: Collection[tuple[str, 
         condition = f"{name}.isnan().sum() > 1e9"
         false = _cached(compiled, call, path, SourceBreakpoint(line=line, condition=condition))
         stop = _cached(compiled, call, path, SourceBreakpoint(line=line), stops=True)
-        return Costs(armed / plain, false / eager, stop / eager)
+        held = _held_bytes(compiled, call, path, line)
+        return Costs(armed / plain, false / eager, stop / eager, held / _eager_bytes(model, call))
 
 
-def _cached(compiled: Any, call: Call, path: str, breakpoint: SourceBreakpoint, *, stops: bool = False) -> float:
+def _held_bytes(compiled: Any, call: Call, path: str, line: int) -> int:
+    """Return how many bytes of results the run for a stop's values holds at most."""
+    peak = 0
+
+    def bytes_of(run: GraphRun) -> int:
+        return int(run.__dict__.get("held", 0))
+
+    def set_bytes(run: GraphRun, held: int) -> None:
+        nonlocal peak
+        run.__dict__["held"] = held
+        peak = max(peak, held)
+
+    def look(stop: Any) -> None:
+        for variable in stop.frames[0].scopes()[0].children.named():
+            if variable.value.text.startswith("Tensor"):
+                stop.frames[0].evaluate(f"{variable.name}.sum().item()", "watch")
+
+    GraphRun._bytes = property(bytes_of, set_bytes)  # type: ignore[assignment]
+    try:
+        _cached(compiled, call, path, SourceBreakpoint(line=line), stops=True, look=look)
+    finally:
+        del GraphRun._bytes
+    return peak
+
+
+class _Storages(TorchDispatchMode):
+    """Counts the bytes of the memory that results have, and the most that there were at once."""
+
+    def __init__(self, given: Iterable[torch.Tensor]) -> None:
+        """``given`` is there before."""
+        super().__init__()
+        self.bytes = self.peak = 0
+        self._known = {each.untyped_storage()._cdata for each in given}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for each in tree_leaves(result):
+            if isinstance(each, torch.Tensor):
+                self._note(each.untyped_storage())
+        return result
+
+    def _note(self, storage: Any) -> None:
+        address, size = storage._cdata, storage.nbytes()
+        if address not in self._known:
+            self._known.add(address)
+            self.bytes += size
+            self.peak = max(self.peak, self.bytes)
+            weakref.finalize(storage, self._forget, address, size)
+
+    def _forget(self, address: int, size: int) -> None:
+        self._known.discard(address)
+        self.bytes -= size
+
+
+def _eager_bytes(model: Any, call: Call) -> int:
+    given = (*model.parameters(), *model.buffers(), *(each for each in call.values() if isinstance(each, torch.Tensor)))
+    with _Storages(given) as storages:
+        model(**call)
+    return storages.peak
+
+
+def _cached(
+    compiled: Any,
+    call: Call,
+    path: str,
+    breakpoint: SourceBreakpoint,
+    *,
+    stops: bool = False,
+    look: Callable[[Any], None] = lambda stop: None,
+) -> float:
     """Return the seconds of a cached call, or of what of it comes before its stop, once its entry is known."""
     stopped: list[float] = []
-    host: Any = ScriptedHost(lambda stop: stopped.append(time.perf_counter()), mode="both")
+
+    def stop_here(stop: Any) -> None:
+        stopped.append(time.perf_counter())
+        look(stop)
+
+    host: Any = ScriptedHost(stop_here, mode="both")
     host.eager_debugger = NoEagerDebugger()
     tracing = CompileTimeEngine(host)
     host.engine = RunTimeEngine(host, None, tracing.cached_calls)
@@ -371,7 +452,9 @@ def main() -> None:
     # Of tiny models the threads would be all that is measured.
     torch.set_num_threads(1)
     table = Table("cached calls of", "lines hit / of an eager call", "values equal", "different")
-    costs = Table("cached calls of", "retrace / compile", "stop / eager", "false condition / eager", "armed elsewhere")
+    costs = Table(
+        "cached calls of", "retrace / compile", "stop / eager", "false condition / eager", "armed elsewhere", "memory"
+    )
     for name in names:
         try:
             found = measure(name)
@@ -391,6 +474,7 @@ def main() -> None:
             f"{last.costs.stop:.0f}",
             f"{last.costs.false_condition:.1f}",
             f"{last.costs.armed_elsewhere:.2f}",
+            f"{last.costs.memory:.2f}",
         )
     Console().print(table)
     Console().print(costs)

@@ -150,15 +150,15 @@ class Foretelling(EveryCall):
     def __init__(self, host: Any) -> None:
         super().__init__(host)
         self.compared = 0
-        self._kept: dict[tuple[int, str], tuple[KeptGraph, list[Any]]] = {}
+        self._graphs: dict[tuple[int, str], tuple[KeptGraph, list[Any]]] = {}
         self._attempt: object = None
         self._foretold: list[Any] = []
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         key = id(call.code), call.compile_id
         self._foretold = []
-        if key in self._kept:
-            graph, visits = self._kept[key]
+        if key in self._graphs:
+            graph, visits = self._graphs[key]
             in_call = KeptGraphInCall(graph, call)
             for node, count in visits:
                 self._foretold.append(_value(lambda node=node, count=count: in_call.value_of(node, count)))
@@ -169,7 +169,7 @@ class Foretelling(EveryCall):
             return super().stop_in(call, known)
         finally:
             self._graph.close()
-            self._kept[key] = self._graph, self._visits
+            self._graphs[key] = self._graph, self._visits
             self._attempt = None
 
     def look(self, frame: TracedFrame) -> None:

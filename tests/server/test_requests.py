@@ -53,7 +53,7 @@ def test_capabilities_are_those_of_the_agent_and_of_the_handlers(session: Sessio
     assert capabilities.supports_cancel_request
     assert capabilities.supports_function_breakpoints
     assert not capabilities.supports_loaded_sources_request
-    assert not capabilities.supports_step_back
+    assert capabilities.supports_step_back
 
 
 def test_each_refusal_has_its_id(session: Session, tmp_path: Path) -> None:
