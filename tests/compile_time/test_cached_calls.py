@@ -26,7 +26,6 @@ from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph, KeptGraphInCall
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call, trace_again
-from dynamo_dap.debuggee.torch_internals.trace_changes import CHANGES
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity
@@ -282,10 +281,10 @@ def test_a_kept_trace_holds_nothing_of_the_program() -> None:
         return total * names["scale"] + step
 
     compiled = torch.compile(fn, backend="eager", dynamic=True)
-    CHANGES.want(True)
     gc.disable()
     try:
         with every_cached_call(Keeping) as calls:
+            calls.logs.want(True)
             LINE_HOOKS.want(calls, lambda translator: calls.look_if_cached(TracedFrame(translator)))
             for step in range(6):
                 setting, tensors = Setting(2.0), [torch.ones(4), torch.ones(4)]
@@ -299,7 +298,7 @@ def test_a_kept_trace_holds_nothing_of_the_program() -> None:
     finally:
         gc.enable()
         LINE_HOOKS.want(calls, None)
-        CHANGES.want(False)
+        calls.logs.want(False)
         torch._dynamo.reset()
 
 
@@ -319,13 +318,13 @@ def test_later_calls_are_seen_in_the_trace_of_the_first(program: Any) -> None:
     """Every scope is opened at every line; values are those of a trace of the call itself; nothing changes."""
     observe(program, runs=4)
     alone = parts(observe(program, runs=4))
-    CHANGES.want(True)
-    try:
-        with every_cached_call(Keeping) as calls:
+    with every_cached_call(Keeping) as calls:
+        calls.logs.want(True)
+        try:
             watched = parts(observe(program, watch=calls.look_if_cached, runs=4))
             calls.release()
-    finally:
-        CHANGES.want(False)
+        finally:
+            calls.logs.want(False)
     for failure in calls.failures:
         raise failure
     assert calls.lent or calls.refused

@@ -90,8 +90,10 @@ class CompileTimeEngine:
         lines = lines or self.backward_passes.are_lines_wanted
         watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
         self._hooks.want(lines=lines, instructions=wanted and (host.steps.any_step or watched))
-        self._logs.want(lines)
-        HOOKS.want(self._ends, {CompileObserver.compile_ended} if lines else ())
+        ended = {CompileObserver.compile_ended}
+        # A log that nobody closes would keep the trace alive.
+        self._logs.want(lines and not HOOKS.problems(ended))
+        HOOKS.want(self._ends, ended if lines else ())
         self._compile_stops.arm()
         self._value_stops.arm()
 

@@ -392,18 +392,23 @@ class TraceLogs:
         self._past: Past | None = None
         self._log: TraceLog | None = None
         self._attempt: object = None
+        self._is_wanted = self._has_gap = False
+        """Whether anything is noted, and whether nothing was for a while: the log does not lead to what comes then."""
 
     def want(self, wanted: bool) -> None:
         """Hear of what traces change in place, or not. Any thread."""
+        self._is_wanted = wanted
+        self._has_gap = self._has_gap or not wanted
         CHANGES.want(wanted)
 
     def note(self, frame: TracedFrame, progress: TraceProgress, *, just_my_code: bool, is_line: bool = True) -> None:
         """The trace has come to an instruction, which has a line or not."""
-        if TRACE_LOG.problem is not None:
+        if TRACE_LOG.problem is not None or not self._is_wanted:
             return
         log = self._log
-        if log is None or self._attempt is not frame.attempt:
+        if log is None or self._has_gap or self._attempt is not frame.attempt:
             self.forget()
+            self._has_gap = False
             log = self._log = CHANGES.log = TraceLog(frame)
             self._attempt = frame.attempt
             self._past = Past(log, self._facts, progress, just_my_code=just_my_code)
