@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 import torch
@@ -25,7 +25,14 @@ from dynamo_dap.debuggee.compile_time.time_travel import Past, TraceLogs
 from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph, KeptGraphInCall
-from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call, trace_again
+from dynamo_dap.debuggee.torch_internals.kept_traces import CannotKeep
+from dynamo_dap.debuggee.torch_internals.retracing import (
+    CachedCall,
+    CompleteTrace,
+    clear,
+    retraced_call,
+    trace_again,
+)
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity
@@ -356,27 +363,40 @@ def test_later_calls_are_foretold_by_the_graph_of_the_first(program: Any) -> Non
         assert watched[name] == value, name
 
 
-@pytest.mark.parametrize(
-    ("line", "condition", "traces"),
-    [
-        ("line 1", "step == 100", 1),
-        ("line 1", "step > 3 and self.factor == 3.0", 1),
-        ("line 1", "self.training is False or step < 0", 1),
-        ("line 1", "NUMBER == 1", 1),
-        ("line 1", "x.sum() > 1e9", 1),
-        ("line 1", "x.isnan().any() or x[:2].mean().item() == 77", 1),
-        ("line 1", "torch.isinf(x).any().item()", 1),
-        ("line 1", "x.shape[0] == 7 and x.dtype == torch.float64", 1),
-        ("line 1", "x.shape[0] == 7 and x.dim() == 2", 1),
-        ("line 2", "y.max() > 1e9 and (y / 0).isinf().all()", 1),
-        ("line 2", "self.factor > 5 and y.sum() > 1e9", 5),
-        ("line 1", "x.requires_grad", 5),
-        ("line 1", "len(str(step)) == 5", 5),
-        ("line 1", "getattr(self, 'factor') == 3.0", 5),
-        ("line 2", "step == 100", 1),
-        ("line 2", "self.factor == 3.0", 5),
-    ],
-)
+@pytest.fixture
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traces cannot be kept, as where something of the call cannot be found again."""
+
+    def refuse(trace: CompleteTrace, *_: object) -> NoReturn:
+        clear(trace.output)
+        raise CannotKeep("for a test")
+
+    monkeypatch.setattr(cached_calls, "KeptTrace", refuse)
+
+
+CONDITIONS = [
+    ("line 1", "step == 100", 1),
+    ("line 1", "step > 3 and self.factor == 3.0", 1),
+    ("line 1", "self.training is False or step < 0", 1),
+    ("line 1", "NUMBER == 1", 1),
+    ("line 1", "x.sum() > 1e9", 1),
+    ("line 1", "x.isnan().any() or x[:2].mean().item() == 77", 1),
+    ("line 1", "torch.isinf(x).any().item()", 1),
+    ("line 1", "x.shape[0] == 7 and x.dtype == torch.float64", 1),
+    ("line 1", "x.shape[0] == 7 and x.dim() == 2", 1),
+    ("line 2", "y.max() > 1e9 and (y / 0).isinf().all()", 1),
+    ("line 2", "self.factor > 5 and y.sum() > 1e9", 5),
+    ("line 1", "x.requires_grad", 5),
+    ("line 1", "len(str(step)) == 5", 5),
+    ("line 1", "getattr(self, 'factor') == 3.0", 5),
+    ("line 2", "step == 100", 1),
+    ("line 2", "self.factor == 3.0", 5),
+]
+"""Line, a condition that is false, and how many of 5 cached calls are traced for it if no trace is kept."""
+
+
+@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.parametrize(("line", "condition", "traces"), CONDITIONS)
 def test_a_false_condition_needs_no_trace(line: str, condition: str, traces: int, scaler: Calls) -> None:
     """Of 5 cached calls the first is traced; what calls the program's functions or was changed is left to the trace."""
     scaler.run(SourceBreakpoint(line=scaler.line(line), condition=condition))
@@ -384,11 +404,19 @@ def test_a_false_condition_needs_no_trace(line: str, condition: str, traces: int
     assert not scaler.stops
 
 
+@pytest.mark.parametrize(("line", "condition"), [(line, condition) for line, condition, _ in CONDITIONS])
+def test_a_false_condition_needs_one_trace_at_most(line: str, condition: str, scaler: Calls) -> None:
+    """The first of 5 cached calls is traced; whatever a condition asks is found in what that trace has left."""
+    scaler.run(SourceBreakpoint(line=scaler.line(line), condition=condition))
+    assert scaler.traced == 1
+    assert not scaler.stops
+
+
 def test_hits_are_counted_without_a_trace(scaler: Calls) -> None:
-    """The first cached call is traced, and the one that stops: the compile was hit 1, it is hit 5."""
+    """The first cached call is traced, the one that stops is not: the compile was hit 1, it is hit 5."""
     scaler.run(SourceBreakpoint(line=scaler.line("line 1"), condition="y is None or x.sum() > 0", hit_condition="5"))
     scaler.run(SourceBreakpoint(line=scaler.line("line 2"), condition="y.sum() > 13", hit_condition="2"))
-    assert scaler.traced == 2
+    assert scaler.traced == 1
     assert scaler.stops == ["Call 5 of Scaler.forward [0/0]", "Call 3 of Scaler.forward [0/0]"]
 
 
@@ -400,21 +428,33 @@ def test_messages_are_logged_without_a_trace(scaler: Calls) -> None:
     assert logged[1:] == [f"{step}: {step * 6.0} of 2.0 {step * 2.0}" for step in range(3, 8)]
 
 
-def test_a_call_is_traced_no_further_than_its_last_breakpoint(scaler: Calls) -> None:
-    """But for the first cached call, whose trace tells where that is."""
+def traced_lines(scaler: Calls) -> list[list[int]]:
+    """Stop at line 1 of every call; return the lines that are traced for each."""
     lines: list[list[int]] = []
 
     def note(translator: Any) -> None:
         if retraced_call() is not None and translator.f_code.co_name == "forward":
             lines[-1].append(translator.lineno)
 
-    first, last = scaler.line("line 1"), scaler.line("line 2")
     LINE_HOOKS.want(scaler, note)
     try:
-        scaler.run(SourceBreakpoint(line=first), on_call=lambda: lines.append([]))
+        scaler.run(SourceBreakpoint(line=scaler.line("line 1")), on_call=lambda: lines.append([]))
     finally:
         LINE_HOOKS.want(scaler, None)
     assert len(scaler.stops) == 6
+    return lines
+
+
+def test_later_calls_stop_without_a_trace(scaler: Calls) -> None:
+    lines = traced_lines(scaler)
+    assert [bool(each) for each in lines] == [False, True, False, False, False, False]
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_a_call_is_traced_no_further_than_its_last_breakpoint(scaler: Calls) -> None:
+    """But for the first cached call, whose trace tells where that is."""
+    lines = traced_lines(scaler)
+    first, last = scaler.line("line 1"), scaler.line("line 2")
     assert [last in each for each in lines] == [False, True, False, False, False, False]
     assert all(first in each for each in lines[1:])
 
@@ -460,9 +500,9 @@ def scaler(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls = Calls(host)
     original = cached_calls.trace_again
 
-    def trace_again(call: CachedCall) -> None:
+    def trace_again(call: CachedCall, **options: Any) -> Any:
         calls.traced += 1
-        original(call)
+        return original(call, **options)
 
     monkeypatch.setattr(cached_calls, "trace_again", trace_again)
     return calls
