@@ -183,13 +183,11 @@ def test_evaluations_are_cancelled_running_or_waiting(session: Session) -> None:
 NOT_OFFERED = (
     "loadedSources",
     "readMemory",
-    "reverseContinue",
-    "restartFrame",
-    "stepBack",
     "terminateThreads",
     "dance",
 )
-RESUMING = frozenset({"continue", "goto", "next", "pause", "stepIn", "stepOut"})
+INTO_THE_PAST = frozenset({"dynamoGoTo", "dynamoRunBack", "restartFrame", "reverseContinue", "stepBack"})
+RESUMING = frozenset({"continue", "goto", "next", "pause", "stepIn", "stepOut"}) | INTO_THE_PAST
 ENDING = frozenset({"attach", "configurationDone", "disconnect", "initialize", "launch", "restart", "terminate"})
 
 

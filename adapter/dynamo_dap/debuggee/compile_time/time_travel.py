@@ -7,6 +7,7 @@ back. Tracing thread; a ``Past`` lives as long as the log that it reads.
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -392,6 +393,7 @@ class TraceLogs:
         self._past: Past | None = None
         self._log: TraceLog | None = None
         self._attempt: object = None
+        self._thread: int | None = None
         self._is_wanted = self._has_gap = False
         """Whether anything is noted, and whether nothing was for a while: the log does not lead to what comes then."""
 
@@ -407,6 +409,7 @@ class TraceLogs:
             return
         log = self._log
         if log is None or self._has_gap or self._attempt is not frame.attempt:
+            self._thread = threading.get_ident()
             self.forget()
             self._has_gap = False
             log = self._log = CHANGES.log = TraceLog(frame)
@@ -427,7 +430,9 @@ class TraceLogs:
         return past, log
 
     def forget(self) -> None:
-        """The trace is over."""
+        """The trace of this thread is over, if it has one: another thread may be tracing by now."""
+        if self._thread not in (None, threading.get_ident()):
+            return
         if self._log is not None:
             self._log.close()
         self._log = self._past = self._attempt = CHANGES.log = None

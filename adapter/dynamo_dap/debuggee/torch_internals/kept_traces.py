@@ -59,7 +59,8 @@ class KeptTrace:
         self._log = log
         self._output = trace.output
         self._globals = trace.globals
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_lent = False
         self._scope = functions_of_sources()
         self._slots: list[_Slot] = []
         self._inputs: list[tuple[Any, types.CodeType]] = []
@@ -160,22 +161,23 @@ class KeptTrace:
     def lent(self, call: CachedCall) -> Iterator[None]:
         """Put the objects of ``call`` in place, and have the calling thread look at the trace as if it ran.
 
+        Waits for the other thread that looks at it, if one does, as for the lock of a compile that is held.
+
         Raises:
-            CannotKeep: an object cannot be found, or another thread looks at the trace.
+            CannotKeep: an object cannot be found, or this thread looks at the trace already.
         """
-        if not self._lock.acquire(blocking=False):
-            raise CannotKeep("another thread looks at the trace")
-        try:
-            with looking_at(call, self._output):
-                try:
-                    self._put_in(call)
-                    yield
-                finally:
-                    self._log.show(None)
-                    put_values_back(self._output, None)
-                    self._give_back()
-        finally:
-            self._lock.release()
+        with self._lock, looking_at(call, self._output):
+            if self._is_lent:
+                raise CannotKeep("it is being looked at")
+            self._is_lent = True
+            try:
+                self._put_in(call)
+                yield
+            finally:
+                self._is_lent = False
+                self._log.show(None)
+                put_values_back(self._output, None)
+                self._give_back()
 
     def _put_in(self, call: CachedCall) -> None:
         scope = self._scope_of(call)

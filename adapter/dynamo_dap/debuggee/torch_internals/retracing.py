@@ -238,7 +238,6 @@ def looking_at(call: CachedCall, output: Any) -> Iterator[None]:
         stack.enter_context(RETRACING.resolve(_MODES)())
         identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=0)
         stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
-        stack.enter_context(RETRACING.resolve(_FUNCTION_MODES))
         stack.enter_context(KEEPING.resolve(_TRACING)(output.tracing_context))
         yield
 
