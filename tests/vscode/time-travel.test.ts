@@ -64,6 +64,8 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
 
     await choose(vscode, () => debug.reveal("variables", "doubled ="), "Run Back to Where It Was Bound");
     await debug.waitForStop(at("scale", FILE, helper));
+    // The rows move when those of this stop take the place of the ones before.
+    await expect(debug.row("variables", "doubled ="), "it is not bound yet").toHaveCount(0);
     expect(await debug.offers("factor ="), "what is no tensor becomes no NaN").not.toContain("Run Back to Where It Became NaN");
     await choose(vscode, () => debug.reveal("variables", "factor ="), "Run Back to Where It Changed in Place");
     await expect(page.locator(".notification-toast"), "an answer, too").toContainText("'factor'");
