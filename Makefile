@@ -80,7 +80,6 @@ bench: $(READY)  ## Measure what the debugger costs, as ratios to the plain prog
 	@$(BIN)/python tests/benchmarks/run_time_calls.py
 	@$(BIN)/python tests/benchmarks/run_time_instructions.py
 	@$(BIN)/python tests/benchmarks/cached_calls.py
-	@$(BIN)/python tests/benchmarks/time_travel.py
 	@$(BIN)/python tests/benchmarks/examined_calls.py
 	@$(BIN)/python tests/benchmarks/gradients.py
 	@$(BIN)/python tests/benchmarks/eager.py
