@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test check check-typescript format unit generate test-vscode test-editors screenshots package bench test-matrix clean
+.PHONY: help setup demo vscode test check check-typescript format unit generate test-vscode test-editors screenshots package bench walks test-matrix clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,12 +80,16 @@ bench: $(READY)  ## Measure what the debugger costs, as ratios to the plain prog
 	@$(BIN)/python tests/benchmarks/run_time_calls.py
 	@$(BIN)/python tests/benchmarks/run_time_instructions.py
 	@$(BIN)/python tests/benchmarks/cached_calls.py
+	@$(BIN)/python tests/benchmarks/time_travel.py
 	@$(BIN)/python tests/benchmarks/examined_calls.py
 	@$(BIN)/python tests/benchmarks/gradients.py
 	@$(BIN)/python tests/benchmarks/eager.py
 	@$(BIN)/python tests/benchmarks/breakpoints.py
 	@$(BIN)/python tests/benchmarks/tensors.py
 	@$(BIN)/python -m tests.benchmarks.language_server
+
+walks: $(READY)  ## 510 random walks through traces, back and forth
+	WALKS=51 $(BIN)/python -m pytest -n $(WORKERS) tests/compile_time/test_walks.py $(ARGUMENTS)
 
 test-matrix:  ## Run the tests of the debuggee on every other Python that is installed
 	$(PYTHON) tests/matrix/run.py $(ARGUMENTS)

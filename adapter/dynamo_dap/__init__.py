@@ -1,7 +1,8 @@
 """dynamo-dap: a debugger for ``torch.compile`` that speaks the Debug Adapter Protocol.
 
 What a program that wants to be debugged calls, as in debugpy: ``listen``, ``connect``, ``wait_for_client``,
-``is_client_connected`` and ``breakpoint``. Importing this package imports neither torch nor the agent.
+``is_client_connected`` and ``breakpoint``; ``describe``, which tells what torch has compiled; and ``record``, which
+tells what it compiles while something runs. Importing this package imports neither torch nor the agent.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dynamo_dap.checking.compiles import Recording, record
     from dynamo_dap.debuggee.bootstrap.attaching import (
         breakpoint,
         connect,
+        describe,
         is_client_connected,
         listen,
         wait_for_client,
@@ -19,10 +22,24 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "breakpoint", "connect", "is_client_connected", "listen", "wait_for_client"]
+__all__ = [
+    "Recording",
+    "__version__",
+    "breakpoint",
+    "connect",
+    "describe",
+    "is_client_connected",
+    "listen",
+    "record",
+    "wait_for_client",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("Recording", "record"):
+        from dynamo_dap.checking import compiles
+
+        return getattr(compiles, name)
     if name in __all__:
         from dynamo_dap.debuggee.bootstrap import attaching
 

@@ -17,13 +17,23 @@ from dynamo_dap.protocol.contract import ACCESS_TOKEN_VARIABLE, LOG_VARIABLE
 
 _SUBCOMMANDS = {
     "debug": "dynamo_dap.terminal.command",
-    "run": "dynamo_dap.record.run",
-    "report": "dynamo_dap.record.report",
+    "run": "dynamo_dap.records.run",
+    "report": "dynamo_dap.records.report",
+    "check": "dynamo_dap.checking.command",
     "compare": "dynamo_dap.terminal.comparing",
+    "bisect": "dynamo_dap.terminal.bisecting",
+    "minify": "dynamo_dap.terminal.minifying",
+    "record-call": "dynamo_dap.terminal.saved_calls:record_call",
+    "replay": "dynamo_dap.terminal.saved_calls:replay",
+    "profile": "dynamo_dap.profile.command",
+    "entries": "dynamo_dap.terminal.entries",
+    "explore": "dynamo_dap.explore.command",
     "fix": "dynamo_dap.language_server.trying",
     "lsp": "dynamo_dap.language_server.server",
+    "mcp": "dynamo_dap.assistants.command",
+    "schema": "dynamo_dap.assistants.schemas",
 }
-"""Subcommands and the modules whose ``main(arguments) -> int`` runs them."""
+"""Subcommands and the modules whose ``main(arguments) -> int`` runs them, or another function after a colon."""
 
 _DESCRIPTION = """\
 A debugger for torch.compile. Without arguments it is a debug adapter for an IDE: it speaks the Debug Adapter Protocol
@@ -34,9 +44,19 @@ subcommands:
   debug       debug a program in this terminal; see: dynamo-dap debug -h
   run         run a program without stops and record what torch.compile does; see: dynamo-dap run -h
   report      print what was recorded last in this directory; see: dynamo-dap report -h
+  check       run a program and fail if it breaks or recompiles more than it may; see: dynamo-dap check -h
   compare     run a program and tell which lines differ when compiled; see: dynamo-dap compare -h
+  bisect      run a program stage by stage and tell which is wrong; see: dynamo-dap bisect -h
+  minify      make a program that fails when compiled small; see: dynamo-dap minify -h
+  record-call save a call of a compiled function as a folder; see: dynamo-dap record-call -h
+  replay      make a saved call again, in the debugger or alone; see: dynamo-dap replay -h
+  profile     run a program and tell where compile time goes; see: dynamo-dap profile -h
+  entries     run a program and print torch's cache for each function; see: dynamo-dap entries -h
+  explore     show what becomes of each line: graphs, operations, kernels; see: dynamo-dap explore -h
   fix         try the known fixes for a line, on a copy; see: dynamo-dap fix -h
   lsp         a language server that shows the record in an editor; see: dynamo-dap lsp -h
+  mcp         answer an assistant by the Model Context Protocol; see: dynamo-dap mcp -h
+  schema      print the JSON Schema of what a command prints with --json; see: dynamo-dap schema -h
 
 environment variables:
   {ACCESS_TOKEN_VARIABLE}   as --access-token
@@ -48,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status: 2 for wrong usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in _SUBCOMMANDS:
-        status = importlib.import_module(_SUBCOMMANDS[given[0]]).main(given[1:])
-        return int(status)
+        module, _, name = _SUBCOMMANDS[given[0]].partition(":")
+        return int(getattr(importlib.import_module(module), name or "main")(given[1:]))
     return _serve(_parser().parse_args(given))
 
 

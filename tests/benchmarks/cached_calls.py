@@ -40,6 +40,7 @@ from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Known, TensorForm
 from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.benchmarks.compared_lines import ComparedLines
 from tests.compile_time.test_cached_calls import every_cached_call
 from tests.run_time.in_process import ScriptedHost
 
@@ -141,15 +142,9 @@ class Costs:
 
 
 @dataclass
-class Comparison:
+class Comparison(ComparedLines):
     """One cached call beside an eager one."""
 
-    lines: int = 0
-    """Lines that the eager call came to."""
-    hit: int = 0
-    """How many of them the trace of the cached call came to as well."""
-    equal: int = 0
-    different: list[str] = field(default_factory=list)
     first_trace: float = 0.0
     """Seconds of the call that was compiled last, backend and guards included."""
     retraced: float = 0.0

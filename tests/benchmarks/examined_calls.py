@@ -3,6 +3,10 @@
 A transformer whose call takes some 10 ms on one thread, plain and under the debugger in turn, in one run, so that
 whatever else the machine does falls on all alike. Medians of ratios; the thread's processor seconds say the same on a
 busy machine. ``mismatch`` runs the graph once more and the function in a fork, so it is what it is.
+
+Measured with torch 2.13 on two busy cores, seconds of the thread's processor: ``nan`` 1.00 on a call of 11 ms; 1.02 to
+1.06 on a step of training of 37 ms, in which the gradients of parameters are read once, at the speed of memory: 19 MB
+in 2.1 ms, however many tokens the step has (64 here; of 512 it is 0.012).
 """
 
 from __future__ import annotations
@@ -25,21 +29,25 @@ CALLS = 10
 """In each turn."""
 
 
-def measure(turns: int) -> dict[str, list[list[float]]]:
-    """Seconds of each turn: plain, with nothing armed, and with each filter."""
+def measure(turns: int) -> dict[str, dict[str, list[list[float]]]]:
+    """Seconds of each turn, of calls alone and of training: plain, with nothing armed, and with each filter."""
     with TurnTakers(PROGRAM) as takers:
         programs = {"plain": takers.start_plainly()}
         kinds = {"nothing armed": (), "nan": ("nan",), "mismatch": ("mismatch",)}
         debugged = {name: DebuggedProgram(PROGRAM, [takers.port], filters=kinds[name], mode="both") for name in kinds}
         for name, program in debugged.items():
             programs[name] = takers.start(program)
-        taken: dict[str, list[list[float]]] = {name: [] for name in programs}
+        taken: dict[str, dict[str, list[list[float]]]] = {
+            kind: {name: [] for name in programs} for kind in ("calls", "training")
+        }
         examined = programs.pop("mismatch")
         for _ in range(turns):
-            for name, taker in programs.items():
-                taken[name].append(taker.do(CALLS))
+            for kind, of_kind in taken.items():
+                for name, taker in programs.items():
+                    of_kind[name].append(taker.do(f"{kind} {CALLS}"))
         # Apart: it takes so long that what comes after it finds nothing in the processor's caches.
-        taken["mismatch"] = [examined.do(1) for _ in range(turns)]
+        for kind, of_kind in taken.items():
+            of_kind["mismatch"] = [examined.do(f"{kind} 1") for _ in range(turns)]
         assert not any(program.has_stopped for program in debugged.values()), "a correct model has stopped"
         return taken
 
@@ -49,7 +57,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=40, help=f"of {CALLS} calls of each kind")
     measured = measure(parser.parse_args().turns)
-    table = Table("a call of a compiled model", "median", "to plain", "processor", "to plain", "aim at most")
+    for kind, what in (("calls", "a call of a compiled model"), ("training", "with its backward pass")):
+        print_table(measured[kind], what)
+
+
+def print_table(measured: dict[str, list[list[float]]], what: str) -> None:
+    """Print the medians of one kind."""
+    table = Table(what, "median", "to plain", "processor", "to plain", "aim at most")
     plain = measured["plain"]
     for (name, taken), aim in zip(measured.items(), ("", "1.01", "1.02", ""), strict=True):
         calls = CALLS if name != "mismatch" else 1

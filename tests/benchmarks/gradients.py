@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,6 +37,7 @@ from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import TensorForm
 from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.benchmarks.compared_lines import ComparedLines
 from tests.compile_time.backward import EveryLine, backward_breakpoints, every_backward_pass
 
 LIBRARIES = ("/transformers/", "/torch_geometric/")
@@ -83,15 +84,9 @@ MODELS: dict[str, Callable[[], tuple[Any, Call]]] = {
 
 
 @dataclass
-class Comparison:
-    """One step of training beside an eager one."""
+class Comparison(ComparedLines):
+    """One step of training beside an eager one: lines at which a local variable has a gradient."""
 
-    lines: int = 0
-    """Lines at which an eager call has a local variable with a gradient."""
-    hit: int = 0
-    """How many of them the backward pass of the compiled call showed as well."""
-    equal: int = 0
-    different: list[str] = field(default_factory=list)
     largest: float = 0.0
     """The largest difference, relative to the largest number of its gradient."""
 

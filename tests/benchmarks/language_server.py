@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
-from dynamo_dap.record.events import (
+from dynamo_dap.records.events import (
     VERSION,
     BreakFound,
     CompileBegan,
@@ -29,10 +29,10 @@ from dynamo_dap.record.events import (
     Started,
     Traced,
 )
-from dynamo_dap.record.file import RecordWriter
-from dynamo_dap.record.folders import records_folder
-from dynamo_dap.record.model import Graph, GraphBreak, Guard, Node, Place, TracedFunction, TracedValue
-from dynamo_dap.record.texts import digest_of_line
+from dynamo_dap.records.file import RecordWriter
+from dynamo_dap.records.folders import records_folder
+from dynamo_dap.records.model import Graph, GraphBreak, Guard, Node, Place, TracedFunction, TracedValue
+from dynamo_dap.records.texts import digest_of_line
 from tests.language_server.editor import Editor
 
 _LINES = 200

@@ -36,7 +36,7 @@ from tests.client import processes, thread_events, zygote
 from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture
 from tests.client.recorded_stream import RecordedStream
-from tests.client.timeline import Timeline
+from tests.client.timeline import DEADLINE, Timeline
 
 TRACEBACK = "Traceback (most recent call last)"
 END_DEADLINE = 15.0
@@ -338,9 +338,9 @@ class Session:
         """Wait until ``text`` has come as output."""
         self.timeline.wait_until(lambda: text in self.output(category), f"output {text!r}")
 
-    def wait_for_exit(self) -> int:
+    def wait_for_exit(self, deadline: float = DEADLINE) -> int:
         """Wait until the program and the session have ended; return the program's exit code."""
-        code = self.timeline.expect_event("exited", unless=("terminated", "stopped"))["exitCode"]
+        code = self.timeline.expect_event("exited", deadline=deadline, unless=("terminated", "stopped"))["exitCode"]
         self.timeline.expect_event("terminated", unless=("stopped",))
         return code
 

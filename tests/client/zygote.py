@@ -47,7 +47,9 @@ _IMPORTED = (
     "torch._inductor.compiler_bisector",
     "torch._inductor.codegen.cpp_wrapper_gpu",
     "torch._inductor.codegen.cuda_combined_scheduling",
+    "torch.distributed.tensor.experimental",
     "torch.fx.experimental.validator",
+    "torch.utils.cpp_extension",
     "networkx",
     "functorch.compile",
 )
@@ -314,6 +316,24 @@ def _import_all() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     del os.environ["OPENBLAS_NUM_THREADS"]
+    _ask_once()
+
+
+def _ask_once() -> None:
+    """Ask what the first compile of each process asks at length, and count no time for it.
+
+    That is the hash of torch's source files, and what vectors the processor has: a process is started to try them.
+    """
+    from torch._dynamo.utils import compilation_time_metrics
+    from torch._inductor.codecache import torch_key
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    counted = set(compilation_time_metrics)
+    torch_key()
+    with contextlib.suppress(OSError, RuntimeError):  # no compiler: each test finds that out for itself
+        pick_vec_isa()
+    for name in set(compilation_time_metrics) - counted:
+        del compilation_time_metrics[name]
 
 
 def _serve() -> Request:

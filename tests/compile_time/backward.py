@@ -40,6 +40,19 @@ class EveryLine(BackwardPasses):
         self._host.failure = problem
 
 
+@contextmanager
+def _armed(host: Any, tracing: CompileTimeEngine) -> Iterator[None]:
+    engine = host.engine = RunTimeEngine(host, None, tracing.cached_calls, tracing.backward_passes)
+    tracing.arm()
+    engine.arm()
+    try:
+        yield
+        assert host.failure is None, host.failure
+    finally:
+        engine.close()
+        tracing.close()
+
+
 Kind = TypeVar("Kind", bound=EveryLine)
 
 
@@ -49,17 +62,9 @@ def every_backward_pass(kind: type[Kind] = EveryLine) -> Iterator[Kind]:  # type
     host: Any = ScriptedHost(lambda stop: None, mode="both")
     host.eager_debugger = NoEagerDebugger()
     tracing = CompileTimeEngine(host)
-    passes = kind(host)
-    tracing.backward_passes = passes
-    engine = host.engine = RunTimeEngine(host, None, tracing.cached_calls, passes)
-    tracing.arm()
-    engine.arm()
-    try:
+    passes = tracing.backward_passes = kind(host)
+    with _armed(host, tracing):
         yield passes
-        assert host.failure is None, host.failure
-    finally:
-        engine.close()
-        tracing.close()
 
 
 @contextmanager
@@ -73,13 +78,6 @@ def backward_breakpoints(
     host: Any = ScriptedHost(script, mode="both", **options)
     host.eager_debugger = NoEagerDebugger()
     tracing = CompileTimeEngine(host)
-    engine = host.engine = RunTimeEngine(host, None, tracing.cached_calls, tracing.backward_passes)
     host.breakpoints.set_lines(path, breakpoints, host.options)
-    tracing.arm()
-    engine.arm()
-    try:
+    with _armed(host, tracing):
         yield host
-        assert host.failure is None, host.failure
-    finally:
-        engine.close()
-        tracing.close()

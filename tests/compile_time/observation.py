@@ -28,6 +28,10 @@ from torch._dynamo.utils import CleanupManager, counters
 
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 
+# What torch's modules consist of is no garbage: each of the many collections here has to look at the rest only.
+gc.collect()
+gc.freeze()
+
 
 @dataclass
 class Observation:
@@ -75,7 +79,8 @@ def observe(
 ) -> Observation:
     """Run ``program(compiled)`` and note everything; ``watch(frame)`` is called at every line that is traced.
 
-    ``compiled(function)`` compiles with a backend that runs the graph as it is; ``options`` go to ``torch.compile``.
+    ``compiled(function)`` compiles with a backend that runs the graph as it is; ``options`` go to ``torch.compile``, as
+    do those that it is given itself.
     Of several ``runs`` the later ones are served by what the first one compiled, as far as they can be.
     """
     torch._dynamo.reset()
@@ -104,7 +109,9 @@ def observe(
     try:
         with _hooks(seen, watch):
             for _ in range(runs):
-                results += program(lambda function: torch.compile(function, backend=backend, **options))
+                results += program(
+                    lambda function, **own: torch.compile(function, backend=backend, **{**options, **own})
+                )
     finally:
         handle.remove()
     seen.results = [_plain(each) for each in results]

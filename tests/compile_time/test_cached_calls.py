@@ -20,8 +20,9 @@ from dynamo_dap.debuggee.compile_time import cached_calls
 from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls, TracedCall
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
+from dynamo_dap.debuggee.compile_time.journeys import Leg, TraceLogs
 from dynamo_dap.debuggee.compile_time.stepping import TraceProgress
-from dynamo_dap.debuggee.compile_time.time_travel import Past, TraceLogs
+from dynamo_dap.debuggee.compile_time.time_travel import Past
 from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph, KeptGraphInCall
@@ -54,7 +55,7 @@ class EveryCall(ReplayedCalls):
         super().__init__(host, self.logs, self.walk)
         self.count = 0
 
-    def walk(self, past: Past) -> None:
+    def walk(self, leg: Leg) -> None:
         """Go through a kept trace."""
 
     def are_wanted(self) -> bool:
@@ -227,7 +228,7 @@ class Keeping(EveryCall):
         self._is_tracing_only, self._attempt = False, None
         if known.kept is None:
             self.refused.append(call.code.co_name)
-        elif not self._walked(call, known):
+        elif not self._walked(call, known, None):
             self.refused.append(f"{call.code.co_name} when lent")
         return known
 
@@ -244,9 +245,9 @@ class Keeping(EveryCall):
             self._seen.append(_shown(frame))
         self.logs.note(frame, self._progress, just_my_code=False)
 
-    def walk(self, past: Past) -> None:
+    def walk(self, leg: Leg) -> None:
         try:
-            self._compare(past)
+            self._compare(leg.past)
         except BaseException as problem:
             self.failures.append(problem)
             raise

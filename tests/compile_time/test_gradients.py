@@ -346,7 +346,7 @@ def test_inputs_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
         del given
         assert memory() is not None, "the backward pass may come again"
         del results
-        gc.collect()  # the frames of a held thread, and traces, live in circles
+        gc.collect()  # traces live in circles
         assert memory() is None
         assert made[0]() is None
         _, loss = compiled(torch.ones(3, 4))

@@ -245,4 +245,33 @@ def test_an_inlined_function_has_its_own_locals_and_the_shared_graph() -> None:
     assert local == {"v": "Tensor f32[2] cpu", "rest": "(1, 2)", "options": "{'a': 3}"}
     assert compiled["inline depth"] == "1"
     assert compiled["frame"].endswith("fn")
-    assert list(graph.values()) == ["graph input → f32[2] cpu", "l_x_ + 1 → f32[2] cpu"]
+    assert list(graph.values()) == ["graph input → f32[2] cpu", "x + 1 → f32[2] cpu"]
+
+
+def library_program(compiled: Compiled) -> list[Any]:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2)])
+
+        def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            x = self.layers[0](x) * scale
+            return x + 1  # @named
+
+    return [compiled(Model())(torch.ones(2), torch.ones(2))]
+
+
+def test_inputs_of_the_graph_are_named_as_the_user_wrote_them() -> None:
+    def look(frame: Any) -> tuple[dict[str, str], dict[str, str], str]:
+        nodes = scope(frame, "Graph")
+        weight = {name: one.value.text for name, one in below(nodes["self.layers[0].weight"].value).items()}
+        return {name: one.value.text for name, one in nodes.items()}, weight, graph_source(frame).text()
+
+    nodes, weight, document = at("named", library_program, look)
+    assert weight["in torch's texts"] == "l_self_modules_layers_modules_0_parameters_weight_"
+    # The result of a line has the same name as the input: what stands for which would not be told.
+    assert nodes["x"] == "linear * scale → f32[2] cpu requires_grad"
+    assert nodes["l_x_"].startswith("graph input")
+    assert "def forward(self, l_x_, scale):" in document
+    assert "linear = torch._C._nn.linear(l_x_, self.layers[0].weight, self.layers[0].bias)" in document
+    assert "# self.layers[0].weight: f32[2, 2] cpu requires_grad, in torch's texts l_self_modules" in document

@@ -10,7 +10,7 @@ from dynamo_dap.debuggee.compile_time.paths import completions
 from dynamo_dap.debuggee.compile_time.symbolic_scopes import graph_source, scopes_of
 from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.debuggee.values.tensor_looks import look
-from dynamo_dap.protocol.contract import ELEMENTS, TENSOR_PARTS, TensorArguments
+from dynamo_dap.protocol.tensor_looks import ELEMENTS, TENSOR_PARTS, TensorArguments
 
 DEPTH = 3
 ITEMS = 100

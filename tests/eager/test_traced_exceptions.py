@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.language_server.findings import Kind, findings_of
-from dynamo_dap.record.file import read_record
-from dynamo_dap.record.folders import SUFFIX
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
 from tests.client import Session
 from tests.client.fixtures import Fixture
 from tests.client.timeline import ExpectationError
 from tests.conftest import NewSession
-from tests.record.test_graph_break_stops import info_of
+from tests.records.test_graph_break_stops import info_of
 
 PROGRAM = '''\
 """Fails in functions that are inlined into compiled ones."""
@@ -151,7 +151,7 @@ def test_the_trace_is_alive_and_the_users_error_comes_first(session: Session, tm
     assert stop.user_frames[-1].name == "<module>"
     assert stop.frame["Locals"]["y"].text == "Tensor f32[3, 4] cpu"
     assert stop.frame.evaluate("y.shape[0] * 2").text == "6"
-    assert "x + 1" in " ".join(stop.frame["Graph"].texts().values()).replace("l_x_", "x")
+    assert "x + 1" in " ".join(stop.frame["Graph"].texts().values())
     # Once is enough: ordinary Python does not stop for it again.
     assert session.run_to_end() == 1
     assert "TorchRuntimeError" in session.output("stderr")

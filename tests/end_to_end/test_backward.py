@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.end_to_end.test_cached_calls import program_of, untouched
@@ -100,6 +101,8 @@ def test_steps_go_in_and_out(session: Session, training: Fixture) -> None:
         session.set_breakpoints(training, wanted)
     stop = session.wait_for_stop("breakpoint", at="sum")
     assert stop.frame.evaluate("__grad__.item()").text == "1.0"
+    with pytest.raises(RequestFailed, match="set a breakpoint of mode 'backward' on the line"):
+        session.request("stepBack", {"threadId": stop.thread_id})
     assert session.next(at="call").frame.name == "Net.forward"
     assert session.step_in(at="squash").frame.name == "Net.scaled"
     assert session.next(at="scaled").frame.name == "Net.scaled"
@@ -147,4 +150,37 @@ def test_a_nan_of_the_backward_pass_alone(session: Session) -> None:
     assert session.next(at="difference").frame.evaluate("__grad__.isnan().any().item()").text == "True"
     session.request("setExceptionBreakpoints", {"filters": []})
     assert session.run_to_end() == 0
+    assert session.output("stdout") == untouched(program)
+
+
+WITHOUT = """
+import torch
+
+def split(x, weight):
+    seen = x * 2  # @data
+    side = weight * 3  # @side
+    kept = weight * seen
+    return kept.sum(), side.sum()
+
+weight = torch.ones(3, requires_grad=True)
+step = torch.compile(split, backend="aot_eager")
+for number in range(2):
+    loss, side = step(torch.ones(3), weight)
+    loss.backward()
+print(weight.grad.tolist())
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_line_without_a_gradient_says_why(session: Session, tmp_path: Path) -> None:
+    """When the backward pass is over, once."""
+    program = program_of(WITHOUT, tmp_path)
+    with session.launching(program):
+        wanted = [SourceBreakpoint(line=program.line(marker), mode="backward") for marker in ("data", "side")]
+        session.set_breakpoints(program, *wanted)
+    assert session.wait_for_exit() == 0
+    said = "dynamo-dap: the backward pass of split [0/0] is over, and program.py:{} has no gradient: {}\n"
+    needs_none = said.format(program.line("data"), "what it makes needs no gradient")
+    is_beside = said.format(program.line("side"), "what was differentiated does not depend on it")
+    assert sorted(session.output("important").splitlines(True)) == sorted([needs_none, is_beside])
     assert session.output("stdout") == untouched(program)

@@ -442,3 +442,51 @@ def test_what_ran_as_python_is_as_before_when_the_client_has_gone(session: Sessi
         assert listening.wait_for_line("compiled code ran again").startswith("compiled code ran again True")
     finally:
         listening.end()
+
+
+MEMORY = """
+import gc
+import weakref
+import torch
+
+def compute(x, w):
+    y = x * w  # @held
+    z = y.sin()  # @next
+    return z.sum()
+
+gc.disable()
+step = torch.compile(compute, backend="aot_eager")
+w = torch.ones(4, requires_grad=True)
+for number in range(4):
+    x = torch.ones(4)
+    loss = step(x, w)  # @caller
+    loss.backward()
+    seen = weakref.ref(x), weakref.ref(loss)
+    del x, loss
+    print(number, [each() is None for each in seen])
+"""
+
+
+def test_a_held_call_is_let_go_of_when_it_is_over(session: Session, tmp_path: Path) -> None:
+    """Its memory is free when the program lets go of it: nothing waits for garbage collection.
+
+    In the trace of a cached call, and in the next call, which is shown from that; after steps, a look at values, an
+    expression that fails, and a step back.
+    """
+    program = program_of(MEMORY, tmp_path)
+    session.launch(program, "held")
+    for number in range(4):
+        stop = session.wait_for_stop("breakpoint", at="held")
+        stop.frame["Locals"]["x"].open(2)
+        assert stop.frame_called("<module>").evaluate("number").text == str(number)
+        assert "no_such_name" in stop.frame.refusal("no_such_name")
+        session.next(at="next")
+        if number > 1:
+            session.request("stepBack", {"threadId": stop.thread_id})
+            session.wait_for_stop("step", at="held")
+            session.next(at="next")
+        session.resume()
+    assert session.wait_for_exit() == 0
+    told = session.output("stdout").splitlines()
+    # The first call is traced to be compiled: what Dynamo makes for that lives in circles of its own.
+    assert told[1:] == [f"{number} [True, True]" for number in (1, 2, 3)]

@@ -44,16 +44,21 @@ class Kernel:
 
     def run(self, cell: str) -> str:
         """Run a cell to its end and return what it printed, or how it failed."""
+        return self.shown(cell)[0]
+
+    def shown(self, cell: str) -> tuple[str, dict[str, str]]:
+        """Run a cell; return what it printed, and its value in the forms that a notebook shows, by their types."""
         asked = self._client.execute(cell)
-        said = []
+        said, shown = [], dict[str, str]()
         while True:
             message: dict[str, Any] = self._client.get_iopub_msg(timeout=SECONDS)
             if message["parent_header"].get("msg_id") != asked:
                 continue
             content = message["content"]
             said.append(content.get("text", "") + "\n".join(content.get("traceback", [])))
+            shown |= content.get("data", {})
             if content.get("execution_state") == "idle":
-                return "".join(said)
+                return "".join(said), shown
 
     def begin(self, cell: str) -> tuple[threading.Thread, list[str]]:
         """Run a cell that will stop; its output comes into the list."""
@@ -150,3 +155,30 @@ def test_breakpoint_stops_in_a_cell(session: Session, kernel: Kernel) -> None:
     session.resume()
     thread.join(SECONDS)
     assert printed == ["[3.0, 3.0]\n"]
+
+
+def test_what_a_cell_compiles_is_shown_as_a_table(kernel: Kernel) -> None:
+    cell = (
+        "import torch, dynamo_dap\n"
+        "@torch.compile(backend='eager')\n"
+        "def f(x):\n"
+        "    torch._dynamo.graph_break()  # <b>here</b>\n"
+        "    return x + 1\n"
+        "with dynamo_dap.record() as made:\n"
+        "    f(torch.ones(2)); f(torch.ones(3))\n"
+        "made"
+    )
+    for number in (1, 2):  # the cell, run again, is another
+        printed, shown = kernel.shown(cell)
+        assert not printed
+        html, text = shown["text/html"], shown["text/plain"]
+        assert "<code>torch._dynamo.graph_break()  # &lt;b&gt;here&lt;/b&gt;</code>" in html
+        assert f'<td style="text-align: left">In[{number}]:4</td>' in html
+        # The second time torch knows the size as one that varies.
+        assert ("size 0 of x was 2 and is 3" in html) == (number == 1)
+        again = {
+            1: "2 graphs, 1 graph break, 1 recompile; 3 compiles",
+            2: "1 graph, 1 graph break, 0 recompiles; 2 compiles",
+        }
+        assert text.startswith(f"<dynamo_dap.record: {again[number]} in ")
+    assert kernel.run("print(made.problem)") == "None\n"

@@ -48,7 +48,8 @@ def test_hooks_come_with_a_breakpoint_and_go_with_it(session: Session) -> None:
     session.client.set_breakpoints(fixture.path, [SourceBreakpoint(line=fixture.line("traced"))])
     armed = _hooks(stop)
     assert armed["line"] != UNTOUCHED["line"]
-    assert armed["step"] == UNTOUCHED["step"]
+    # A trace that may be held is gone back in by instructions, too: those without a line come to this hook alone.
+    assert armed["step"] != UNTOUCHED["step"]
     session.client.set_breakpoints(fixture.path, [])
     assert _hooks(stop) == UNTOUCHED
     session.go_on(at="after")

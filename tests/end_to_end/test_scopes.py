@@ -55,17 +55,23 @@ def _all_below(tree: Tree, depth: int) -> list[Tree]:
 def test_what_cannot_be_set_is_marked_and_refused_with_a_reason(session: Session) -> None:
     session.launch("basic", "branch")
     stop = session.wait_for_stop("breakpoint", at="branch")
-    shown = [one for scope in stop.frame.scopes.values() for one in _all_below(scope, 2)]
+    variables = stop.frame["Locals"].children
+    for one in variables.values():
+        assert "readOnly" not in (
+            one.variable.presentation_hint.attributes or () if one.variable.presentation_hint else ()
+        )
+    others = [scope for name, scope in stop.frame.scopes.items() if name != "Locals"]
+    shown = [one for tree in (*variables.values(), *others) for one in _all_below(tree, 2)]
     shown += [one for frame in stop.frames[1:] for one in frame["Locals"].children.values()]
-    assert {"z", "dtype", "compile id"} <= {one.name for one in shown}
+    assert {"dtype", "compile id"} <= {one.name for one in shown}
     for one in shown:
         hint = one.variable.presentation_hint
         assert hint is not None, one.name
         assert "readOnly" in (hint.attributes or ()), one.name
-    locals_reference = stop.frame["Locals"].variable.variables_reference
-    write = {"variablesReference": locals_reference, "name": "z", "value": "x"}
+    reference = stop.frame["Graph"].variable.variables_reference
+    write = {"variablesReference": reference, "name": "z", "value": "x"}
     assert session.refusal("setVariable", write).startswith("'z' is read-only: what can be set are")
-    write = {"frameId": stop.frame.data.id, "expression": "z", "value": "x"}
+    write = {"frameId": stop.frames[1].data.id, "expression": "z", "value": "x"}
     assert session.refusal("setExpression", write).startswith("nothing can be assigned in this frame: what can be set")
     assert session.finish() == 0
 

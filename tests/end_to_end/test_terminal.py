@@ -418,3 +418,139 @@ def test_show_a_tensor_of_a_trace(environment: dict[str, str]) -> None:
         "min 1.0  max 1.0",
     )
     assert "Traceback" not in ran.stdout + ran.stderr
+
+
+def test_options_are_set_at_the_prompt(environment: dict[str, str]) -> None:
+    """Before the program starts, while it is stopped, and wrong ones."""
+    line = Fixture("settings").line("call")
+    ran = run(
+        [
+            "fixtures/settings.py",
+            *commands("set stance eager_on_recompile", f"break fixtures/settings.py:{line}", "continue", "continue"),
+            *commands("set stance", "set stance sometimes", "set backend aot_eagle", "set stance null", "continue"),
+        ],
+        environment,
+    )
+    in_order(
+        ran.stdout,
+        "(dynamo) set stance eager_on_recompile",
+        'stance: "eager_on_recompile" (when the program has imported Dynamo)',
+        "(dynamo) set stance\n",
+        'stance: "eager_on_recompile"\n',
+        "did you mean aot_eager",
+        "stance: as the program says",
+        "scaled 3.0",
+    )
+    assert '"stance" is "sometimes"; it must be one of' in ran.stdout
+    assert ran.returncode == 0
+
+
+def test_what_if(environment: dict[str, str], tmp_path: Path) -> None:
+    """A variable is set, another line gone to, the graphs compared; a call runs what came of it."""
+    program = tmp_path / "program.py"
+    lines = [
+        "import torch",
+        '@torch.compile(backend="eager")',
+        "def function(x, rate):",
+        "    y = x + rate",
+        "    if rate > 3:",
+        "        return y.sin()",
+        "    return y.cos()",
+        "for number in range(2):",
+        "    print(function(torch.ones(3) * number, 2).tolist())",
+    ]
+    program.write_text("\n".join(lines))
+    plain = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True).stdout
+    what_if = ["assign rate = 7", "print rate", "! y = y * 2", "jump 4", "jump 99", "next", "next", "whatif", "keep"]
+    ran = run(
+        [str(program), f"--break={program}:5", *commands("continue", *what_if, "delete", "continue")], environment
+    )
+    assert ran.returncode == 0
+    in_order(
+        ran.stdout,
+        "Paused on breakpoint in call 2 of function",
+        "(dynamo) assign rate = 7",
+        "Paused in a trace of function that was changed by the debugger: rate = 7 at",
+        "(dynamo) print rate",
+        "7",
+        "(dynamo) ! y = y * 2",
+        "Paused in a trace",
+        "y = y * 2 at",
+        "(dynamo) jump 4",
+        "goto 4 at",
+        "▶ 4",
+        "(dynamo) jump 99",
+        "no line of function, which is traced, begins there",
+        "(dynamo) next",
+        "(dynamo) next",
+        "▶ 6",
+        "(dynamo) whatif",
+        "changed: rate = 7 at",
+        "--- the program's graph",
+        "-    cos = y.cos()",
+        "# <changed by the debugger>:2: y = y * 2",
+        "(dynamo) keep",
+        "warning: this call of function will run what comes of the changed trace",
+        "(dynamo) continue",
+        "the call runs what came of it",
+        "+    sin = y_2.sin()",
+        "[0.98935",
+    )
+    assert f"\n{plain.splitlines()[0]}\n" in ran.stdout, "the first call was left as it is"
+
+
+def test_cache_entries_at_the_prompt(environment: dict[str, str]) -> None:
+    again = Fixture("cache_entries").line("again")
+    ran = run(
+        [
+            "fixtures/cache_entries.py",
+            f"--break=fixtures/cache_entries.py:{again}",
+            *commands("entries fn", "forget fn 7/7", "forget fn 0/0", "entries fn", "forget fn", "entries", "continue"),
+        ],
+        environment,
+    )
+    in_order(
+        ran.stdout,
+        "(dynamo) entries fn",
+        "[0/0] compiled by eager",
+        "missed last because of: factor == 2 (it was 2, and is 3)",
+        "'fn' has no such cache entry; there are: 0/1, 0/0, 1/0",
+        "1 forgotten",
+        "(dynamo) entries fn",
+        "[0/1] compiled by eager",
+        "2 forgotten",
+        "(dynamo) entries",
+        "Model.forward",
+        "again 3.0",
+    )
+    assert ran.returncode == 0
+
+
+def test_compare_at_the_prompt(environment: dict[str, str], tmp_path: Path) -> None:
+    """Before a call differs, and at the stop of one that does."""
+    program = tmp_path / "program.py"
+    lines = [
+        "import torch",
+        "def wrong(graph, inputs):",
+        "    return lambda *given: tuple(each + 1 for each in graph(*given))",
+        "@torch.compile(backend=wrong)",
+        "def function(x):",
+        "    y = x * 2",
+        "    return y.sin()",
+        "x = torch.ones(3)",
+        "function(x)",
+    ]
+    program.write_text("\n".join(lines))
+    typed = commands("compare", "catch mismatch", "continue", "compare", "continue")
+    ran = run([str(program), f"--break={program}:8", *typed], environment)
+    in_order(
+        ran.stdout,
+        "(dynamo) compare",
+        "no call is known to differ",
+        "(dynamo) catch mismatch",
+        "(dynamo) compare",
+        "call 1 of function [0/0], backend wrong",
+        "Differs: largest difference 1",
+        "▶ 6",
+        "differs",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def test_back_to_every_line_and_forward_again(session: Session, program: str, fu
     assert session.output("stdout") == plain.stdout
 
 
-def _compare(number: int, expected: dict[str, object], found: dict[str, object]) -> None:
+def _compare(number: int, expected: Mapping[str, object], found: Mapping[str, object]) -> None:
     for name, value in expected.items():
         assert found[name] == value, f"{name} at stop {number}"
 
@@ -192,7 +193,7 @@ def test_steps_back_and_forward(session: Session, origins: Fixture, call: int) -
 def test_ordinary_python_has_no_past(session: Session, origins: Fixture) -> None:
     session.launch(origins, ORIGINS.splitlines().index('print("done")') + 1)
     stop = session.wait_for_stop("breakpoint")
-    for command in ("stepBack", "reverseContinue"):
+    for command in ("stepBack", "reverseContinue", "dynamoTimeline"):
         assert "keeps nothing of its past" in session.refusal(command, {"threadId": stop.thread_id})
     assert session.finish() == 0
 
@@ -225,3 +226,72 @@ def test_the_timeline_of_a_long_loop(session: Session, tmp_path: Path) -> None:
     assert "1 statement back" in (session.wait_for_stop("step").description or "")
     session.go_on(at="end")
     assert session.finish() == 0
+
+
+BY_INSTRUCTION = """
+import torch
+
+def scaled(value, factor=None):
+    return value if factor is None or factor.real is None else value * factor
+
+@torch.compile(backend="eager")
+def function(x, items):
+    def shifted(value, by):
+        return value + by + total
+    total = x.sum()  #@total
+    if total is not None and items is not None and len(items) > 0:
+        x = x + 1
+    for item in items:
+        x = shifted(x, item)
+    with torch.no_grad():
+        x = scaled(x, 2)
+    parts = [x * k for k in range(2)]
+    return parts  #@end
+
+for number in range(3):
+    function(torch.ones(3), [1, 2])
+print("done")
+"""
+
+
+def _instruction(stop: Stop) -> dict[str, str]:
+    """Return what two calls have in common at an instruction."""
+    state = {**_state(stop), "instruction": stop.frame.data.instruction_pointer_reference}
+    del state["Guards"]  # they name what Dynamo makes for each trace
+    # A cached call has real values where its first trace had not realized them yet.
+    return {name: repr(value).replace(" (unrealized)", "") for name, value in state.items()}
+
+
+@pytest.mark.parametrize(("forward_in", "back_in"), [(2, 1), (1, 2), (1, 3)])
+def test_by_instruction(session: Session, tmp_path: Path, forward_in: int, back_in: int) -> None:
+    """Steps back stop at every instruction that steps forward stop at, in a call that was not stepped through."""
+    (tmp_path / "program.py").write_text(BY_INSTRUCTION)
+    fixture = Fixture(tmp_path / "program.py")
+    session.launch(fixture, "total", "end")
+    forward: list[dict[str, str]] = []
+    back: list[dict[str, str]] = []
+    for call in range(1, 4):
+        stop = session.wait_for_stop("breakpoint", at="total")
+        while call == forward_in and stop.marker != "end":
+            forward.append(_instruction(stop))
+            session.resume("next", granularity="instruction")
+            stop = session.wait_for_stop()
+        if call != forward_in:
+            session.go_on(at="end")
+        while call == back_in and "beginning" not in (stop.description or ""):
+            session.resume("stepBack", granularity="instruction")
+            stop = session.wait_for_stop("step")
+            back.append(_instruction(stop))
+        if call == back_in:
+            session.go_on(at="total")
+            session.go_on(at="end")
+        if call < 3:
+            session.resume()
+    assert len(forward) > 60
+    for number, expected in enumerate(reversed(forward)):
+        _compare(number, expected, back[number])
+    before = [ast.literal_eval(each["frames"])[0][1] for each in back[len(forward) :]]
+    assert before == sorted(before, reverse=True), "back to the function's first instruction"
+    assert before[0] == fixture.line("total") - 2
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "done\n"

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 from lsprotocol import types
 
-from dynamo_dap.record.file import read_record
-from dynamo_dap.record.folders import SUFFIX
-from dynamo_dap.record.model import CompiledFunction, Counts, counts_of
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.model import CompiledFunction, Counts, counts_of
 from tests.language_server.editor import Editor, run
 from tests.language_server.mended_programs import ASSERT, MARK, MOVE, PROGRAMS, REFUSED, RUN, Program
 

@@ -7,8 +7,8 @@ import pytest
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding, Kind, findings_of
 from dynamo_dap.language_server.presentation import title
-from dynamo_dap.record.events import Ended, Record
-from dynamo_dap.record.model import Compile, CompiledFunction, Place, TracedFunction
+from dynamo_dap.records.events import Ended, Record
+from dynamo_dap.records.model import Compile, CompiledFunction, Place, TracedFunction
 
 PATH = "/somewhere/model.py"
 

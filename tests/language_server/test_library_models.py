@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.record.file import read_record
-from dynamo_dap.record.folders import SUFFIX
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
 from tests.client.fixtures import Fixture
 from tests.language_server.editor import Editor, run
 

@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.run_time.listing import Listing
 from dynamo_dap.debuggee.run_time.purpose import PROFILING
 from dynamo_dap.debuggee.run_time.statements import Line, StatementListing
 from tests.compile_time import programs as many_values
-from tests.record.programs import BREAKS, MORE_BREAKS, PRELUDE, Case
+from tests.records.programs import BREAKS, MORE_BREAKS, PRELUDE, Case
 from tests.run_time.in_process import Recorder, SeenStop, debugging
 from tests.run_time.programs import compiled, line, programs, replay_arguments
 from tests.run_time.pythons import not_on_3_10

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.torch_internals.compile_records import readable_graph
+from dynamo_dap.debuggee.values.graph_texts import graph_text
 from dynamo_dap.protocol.contract import INSTRUCTIONS
 from tests.run_time.in_process import Recorder, SeenStop, debugging
 from tests.run_time.programs import compiled, line, programs, replay_arguments
@@ -223,7 +223,7 @@ def test_branches_are_followed() -> None:
         with debugging(record, stop_on_generated_code=True) as host:
             function(value)
             (resumed,) = (one for one in host.engine.codes if one.is_resume_function)
-            assert f" * {factor}" in readable_graph(resumed.record.graph)
+            assert f" * {factor}" in graph_text(resumed.record.graph, "resumed")
         jumps.append([index for number, index in record.seen if number == 0])
     assert jumps[0] != jumps[1], "the two calls go different ways through the same code"
 

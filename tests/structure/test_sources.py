@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -132,8 +133,29 @@ def test_commands_in_the_readme_exist() -> None:
             text=True,
             timeout=60,
         ).stdout
-        for command in ([], ["debug"])
+        for command in ([], ["bisect"], ["check"], ["debug"], ["entries"])
     )
     for line in re.findall(r"^\s*(?:\$ )?(?:dynamo-dap|python -m dynamo_dap)\b(.*)$", blocks, re.MULTILINE):
         for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", line.partition(" -- ")[0]):
             assert option in help_texts, f"the README uses {option}, which dynamo-dap does not have"
+
+
+def test_what_security_md_promises_is_tested() -> None:
+    """Every row of its tables names tests, and every test that it names exists."""
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    rows = [
+        line for line in page.splitlines() if line.startswith("|") and not re.match(r"\| (-+|sentence|what) \|", line)
+    ]
+    assert len(rows) > 10
+    for row in rows:
+        names = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        assert names, f"no test holds: {row}"
+        for path, name in names:
+            written = (ROOT / path).read_text(encoding="utf-8")
+            assert re.search(rf"^def {name}\(", written, re.MULTILINE), f"SECURITY.md names {path}::{name}"
+
+
+def test_a_workspace_has_to_be_trusted() -> None:
+    """VS Code does not start the extension in a folder that its user does not trust."""
+    package = json.loads((ROOT / "vscode-extension" / "package.json").read_text(encoding="utf-8"))
+    assert package["capabilities"]["untrustedWorkspaces"]["supported"] is False

@@ -1,5 +1,7 @@
 /** The commands of the palette that need no session, and the links over models and tests. */
 
+import type { Locator } from "@playwright/test";
+
 import { expect, test } from "./harness/test.js";
 
 /** The language server starts with the window, beside everything else. */
@@ -20,6 +22,38 @@ test("a run of the file is recorded, and its report is a page in an editor", asy
     await report.locator(".item").first().getByRole("link", { name: "[0/0]" }).click();
     await expect(compile, "links lead through the page").toHaveAttribute("open", "");
     await picture("report");
+});
+
+test("a run of the file is profiled: a flame chart that leads to lines, and VS Code's own table", async ({ vscode, picture }) => {
+    const { editor, page } = vscode;
+    await vscode.openFile("graph_break.py");
+    await vscode.command("torch.compile: Profile a Run of This File");
+    const told = page.locator(".notification-toast", { hasText: "The run is profiled." });
+    await expect(told).toBeVisible(LATE);
+    await expect(page.locator(".codelens-decoration a", { hasText: /^traced 3 times/ })).toBeVisible(LATE);
+    await told.getByRole("button", { name: "Open the Flame Chart" }).click();
+    const chart = page.frameLocator("iframe.webview.ready").frameLocator("#active-frame");
+    const box = (title: RegExp): Locator => chart.locator("#chart button").and(chart.getByTitle(title)).first();
+    await expect(chart.locator("#legend li", { hasText: "tracing" })).toBeVisible(LATE);
+    const compile = box(/^compile train_step \[0\/0\]/);
+    const width = async (): Promise<number> => (await compile.boundingBox())?.width ?? 0;
+    const before = await width();
+    await compile.click({ force: true });
+    await expect(chart.locator("#told")).toContainText("compile train_step [0/0]");
+    await chart.getByRole("button", { name: "Zoom in" }).click();
+    await expect.poll(width, "it fills the chart").toBeGreaterThan(before + 100);
+    await box(/^train_step: /).click();
+    await expect(chart.locator("#told")).toContainText("3 × in all");
+    await picture("flame-chart");
+    await chart.locator("#told a").click();
+    await expect(page.locator(".tab.active", { hasText: "graph_break.py" })).toBeVisible();
+    await expect(editor.area.locator(".view-line", { hasText: "train_step" }).first()).toBeVisible();
+    // Not as text: VS Code has an editor of its own for it.
+    await vscode.quickInput.openFile("graph_break.cpuprofile");
+    await expect(page.locator(".tab.active", { hasText: "graph_break.cpuprofile" })).toBeVisible(LATE);
+    const table = page.frameLocator("iframe.webview.ready >> visible=true").frameLocator("#active-frame");
+    await expect(table.getByText("train_step", { exact: true }).first()).toBeVisible(LATE);
+    await picture("profile-table");
 });
 
 test("the palette opens the newest report, or says that there is none", async ({ vscode }) => {

@@ -69,7 +69,7 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     expect(await debug.offers("factor ="), "what is no tensor becomes no NaN").not.toContain("Run Back to Where It Became NaN");
     await choose(vscode, () => debug.reveal("variables", "factor ="), "Run Back to Where It Changed in Place");
     await expect(page.locator(".notification-toast"), "an answer, too").toContainText("'factor'");
-    await choose(vscode, () => compiles.reveal("Graph", "l_x_ + l_y_"), "Run Back to Where It Was Made");
+    await choose(vscode, () => compiles.reveal("Graph", "x + y"), "Run Back to Where It Was Made");
     await debug.waitForStop(at("compute", FILE, first));
 
     // The second call comes from the cache, and has a past all the same.
@@ -88,5 +88,33 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await page.keyboard.press("F5");
     await debug.waitForStop(at("compute", FILE, total));
     await page.keyboard.press("F5");
+    await debug.waitForEnd();
+});
+
+test("graph breaks, attempts that were given up and breakpoints are marked in the timeline", async ({ vscode, workspace, picture }) => {
+    const BREAKING = "graph_break.py";
+    const { compiles, debug, editor, page } = vscode;
+    const [before, last] = [await workspace.line(BREAKING, "before_break"), await workspace.line(BREAKING, "return")];
+    await vscode.openFile(BREAKING);
+    await editor.setBreakpoint(last);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("train_step", BREAKING, last));
+    for (const name of ["Watch", "Breakpoints", "torch.compile: Compiles", "torch.compile: Guards", "torch.compile: Graph"]) {
+        await debug.foldPane(name, false);
+    }
+    await debug.foldPane("torch.compile: Timeline", true);
+    await editor.setBreakpoint(before);
+    const marked = compiles.row("Timeline", "scaled = total * 2");
+    await compiles.reveal("Timeline", "shifted = scaled + 1");
+    await expect(compiles.row("Timeline", "shifted = scaled + 1")).toContainText("[after a graph break");
+    await expect(compiles.row("Timeline", "return shifted").locator(".codicon-debug-stackframe")).toBeVisible();
+    await compiles.reveal("Timeline", "scaled = total * 2");
+    await expect(marked.locator(".codicon-debug-breakpoint"), "as soon as it is set").toBeVisible();
+    await picture("timeline-marks");
+    await (await compiles.reveal("Timeline", "total = x * 0")).click();
+    await debug.waitForStop(at("train_step", BREAKING, await workspace.line(BREAKING, "before_loop")));
+    await expect(compiles.row("Timeline", "total = x * 0")).toContainText("[given up");
+    await expect(debug.row("variables", "scaled ="), "this attempt had not come so far").toHaveCount(0);
+    await page.keyboard.press("Shift+F5");
     await debug.waitForEnd();
 });

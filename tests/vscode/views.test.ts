@@ -83,6 +83,8 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
     await expect(compiles.row("Compare", "Whose: the backend's (wrong)")).toBeVisible();
     await expect(compiles.row("Compare", "hidden = x @ weight")).toContainText("compiled ±0");
     await expect(compiles.row("Compare", "silu(hidden)")).toContainText(/compiled ±0\.\d/);
+    await expect(compiles.row("Compare", "hidden = x @ weight").locator(".codicon-pass")).toBeVisible();
+    await expect(compiles.row("Compare", "silu(hidden)").locator(".codicon-error")).toBeVisible();
     await compiles.row("Compare", "hidden = x @ weight").click();
     await expect(page.locator(".statusbar-item", { hasText: /^Ln / })).toContainText(`Ln ${same},`);
     await debug.foldPane("Call Stack", true);

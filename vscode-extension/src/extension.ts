@@ -7,27 +7,35 @@ import type { ConfigurationSchemas } from "./configuration/validation.js";
 import { registerCodeLenses } from "./editor/code-lens.js";
 import { registerCommands } from "./editor/commands.js";
 import { registerInlineValues } from "./editor/inline-values.js";
+import { registerAssistants } from "./environment/assistants.js";
 import { registerInstallation } from "./environment/installation.js";
 import { registerRecording } from "./editor/recording.js";
+import { registerSavedCalls } from "./editor/saved-calls.js";
 import { registerListings } from "./editor/listings.js";
+import { registerStageMarks } from "./editor/stage-marks.js";
 import { registerLanguageServer } from "./language/language-server.js";
 import { registerAdapter } from "./session/adapter.js";
 import { Compiles } from "./session/compiles.js";
+import { ExploredStages } from "./session/explored-stages.js";
 import { LoggedValues } from "./session/logged.js";
 import { registerSlowStart } from "./session/slow-start.js";
 import { createCompilesView } from "./views/compiles-view.js";
 import { createGraphView } from "./views/graph-view.js";
 import { createComparisonView } from "./views/comparison-view.js";
+import { createEntriesView } from "./views/entries-view.js";
 import { createGuardsView } from "./views/guards-view.js";
 import { registerLogPlot } from "./views/log-plot.js";
 import { registerReadableGraph } from "./views/readable-graph.js";
 import { registerReport } from "./views/report.js";
 import { registerRunBack } from "./views/run-back.js";
+import { registerStages } from "./views/stages.js";
 import { registerTensorViewer } from "./views/tensor-viewer.js";
 import { createTimelineView } from "./views/timeline-view.js";
+import { registerWhatIf } from "./views/what-if.js";
 
 /** What the extension reads of its own package.json. */
 interface Manifest {
+    version: string;
     contributes: { debuggers: [{ configurationAttributes: ConfigurationSchemas }] };
 }
 
@@ -35,6 +43,7 @@ export function activate(context: vscode.ExtensionContext): void {
     const manifest = context.extension.packageJSON as Manifest;
     const compiles = new Compiles();
     const logged = new LoggedValues();
+    const stages = new ExploredStages(compiles);
     context.subscriptions.push(
         compiles,
         logged,
@@ -44,13 +53,16 @@ export function activate(context: vscode.ExtensionContext): void {
         registerInstallation(context.extensionPath),
         registerCommands(),
         registerRecording(),
+        registerSavedCalls(),
         registerCodeLenses(),
         registerInlineValues(),
         registerListings(),
         registerLanguageServer(context.extensionPath),
+        registerAssistants(manifest.version),
         createCompilesView(compiles),
         createGraphView(compiles),
         createGuardsView(compiles),
+        createEntriesView(compiles),
         createComparisonView(compiles),
         registerReadableGraph(compiles),
         registerReport(),
@@ -58,6 +70,9 @@ export function activate(context: vscode.ExtensionContext): void {
         registerLogPlot(context.extensionUri, logged),
         createTimelineView(),
         registerRunBack(),
+        registerStages(stages),
+        registerStageMarks(stages),
+        registerWhatIf(),
         vscode.commands.registerCommand("dynamo.refresh", () => {
             compiles.refresh();
         }),

@@ -16,8 +16,8 @@ from functools import cached_property, lru_cache
 from lsprotocol.types import Position, Range
 from pygls.workspace import PositionCodec
 
-from dynamo_dap.record.model import Place
-from dynamo_dap.record.texts import digest_of_line
+from dynamo_dap.records.model import Place
+from dynamo_dap.records.texts import digest_of_line
 
 
 class LineMap:

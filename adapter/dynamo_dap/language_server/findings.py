@@ -11,8 +11,8 @@ from enum import Enum
 from pathlib import PurePath
 
 from dynamo_dap.language_server.document import real_path
-from dynamo_dap.record.events import Record
-from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
 
 
 class Kind(Enum):

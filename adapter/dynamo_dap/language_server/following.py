@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dynamo_dap.record.events import Record, Started
-from dynamo_dap.record.file import RecordReader, RecordScan, UnreadableRecord, program_of
-from dynamo_dap.record.folders import SUFFIX, records_base
-from dynamo_dap.record.model import TRACING
+from dynamo_dap.records.events import Record, Started
+from dynamo_dap.records.file import RecordReader, RecordScan, UnreadableRecord, program_of
+from dynamo_dap.records.folders import SUFFIX, records_base
+from dynamo_dap.records.model import TRACING
 
 _log = logging.getLogger(__name__)
 

@@ -34,10 +34,10 @@ from dynamo_dap.language_server.document import Document, Positions
 from dynamo_dap.language_server.findings import Finding, Kind
 from dynamo_dap.language_server.fixes.edits import Edit, Fix
 from dynamo_dap.language_server.trying import Trial
-from dynamo_dap.record.events import Record
-from dynamo_dap.record.model import TRACING, CompiledFunction, Place, counts_of
-from dynamo_dap.record.text_report import print_report
-from dynamo_dap.record.texts import counted
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import TRACING, CompiledFunction, Place, counts_of
+from dynamo_dap.records.text_report import print_report
+from dynamo_dap.records.texts import counted
 
 SOURCE = "dynamo-dap"
 _SEVERITIES = {
@@ -171,13 +171,19 @@ _UNFINISHED = "not finished"
 
 
 def lenses(record: Record, document: Document, positions: Positions) -> list[CodeLens]:
-    """Return a lens for each compiled function of a file."""
+    """Return a lens for each compiled function of a file, and for each that a profile has told the time of."""
     found = []
     for number, function in enumerate(record.functions):
         node = document.function_at(function.place) if document.is_at(function.place) else None
         if node is not None:
             at = positions.span(document, node.lineno, 0, 0)
             found.append(CodeLens(at, Command(title(function), OPEN_RECORD, arguments=[number])))
+    for timed in record.profiled:
+        node = document.function_at(timed.place) if document.is_at(timed.place) else None
+        if node is not None:
+            at = positions.span(document, node.lineno, 0, 0)
+            text = f"traced {counted(timed.traced, 'time')}, {timed.seconds:.1f} s"
+            found.append(CodeLens(at, Command(text, OPEN_RECORD, arguments=[-1])))
     return found
 
 

@@ -41,10 +41,10 @@ from dynamo_dap.language_server.trials import Trials
 from dynamo_dap.language_server.trying import CannotTry, runner_of
 from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
 from dynamo_dap.language_server.workspace import Documents, path_of, roots_of
-from dynamo_dap.record.events import Record
-from dynamo_dap.record.file import UnreadableRecord, read_record
-from dynamo_dap.record.model import Place
-from dynamo_dap.record.report import write_page
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.model import Place
+from dynamo_dap.records.report import write_page
 
 _log = logging.getLogger(__name__)
 

@@ -33,13 +33,13 @@ from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited_text
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
-from dynamo_dap.record.events import Record, Started
-from dynamo_dap.record.file import UnreadableRecord, read_record
-from dynamo_dap.record.folders import SUFFIX
-from dynamo_dap.record.model import Counts, Place, counts_of
-from dynamo_dap.record.report import chosen_record
-from dynamo_dap.record.run import launching
-from dynamo_dap.record.texts import without_controls
+from dynamo_dap.records.events import Record, Started
+from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.model import Counts, Place, counts_of
+from dynamo_dap.records.program import launching
+from dynamo_dap.records.report import chosen_record
+from dynamo_dap.records.texts import without_controls
 
 _TOLERANCE = 1e-4
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")

@@ -11,8 +11,8 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import Workspace
 
 from dynamo_dap.language_server.document import Document
-from dynamo_dap.record.events import Record
-from dynamo_dap.record.texts import is_readable_source
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.texts import is_readable_source
 
 
 @dataclass(frozen=True)

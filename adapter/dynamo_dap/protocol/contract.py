@@ -7,10 +7,12 @@ Custom requests and events, what a program tells about itself, environment varia
 from __future__ import annotations
 
 from enum import IntEnum, unique
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct, field, to_builtins
 
+from dynamo_dap.protocol.saved_calls import RecordingRun
 from dynamo_dap.protocol.types import Variable
 
 CUSTOM_PREFIX = "dynamo"
@@ -18,6 +20,8 @@ CUSTOM_PREFIX = "dynamo"
 
 # -- environment variables ---------------------------------------------------------------------------------------------
 
+ENTRY = str(Path(__file__).resolve().parents[1] / "debuggee" / "bootstrap" / "entry.py")
+"""The script that every process begins with that is to be debugged or recorded."""
 LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
 """What to run and where to connect: a ``LaunchDescription`` as JSON."""
 CRASH_CELL_VARIABLE = "DYNAMO_DAP_CRASH_CELL"
@@ -28,6 +32,8 @@ ACCESS_TOKEN_VARIABLE = "DYNAMO_DAP_ACCESS_TOKEN"
 """The token that clients of a server on TCP have to show."""
 RECORDS_VARIABLE = "DYNAMO_DAP_RECORDS"
 """The folder of all record files."""
+CHECK_VARIABLE = "DYNAMO_DAP_CHECK"
+"""Set where ``dynamo-dap check`` runs a program: pytest's workers record themselves then."""
 
 # -- modes and exception filters ---------------------------------------------------------------------------------------
 
@@ -38,7 +44,8 @@ COMPILE_TIME = "compile-time"
 RUN_TIME = "run-time"
 EAGER = "eager"
 BACKWARD = "backward"
-BREAKPOINT_MODES = (COMPILE_TIME, RUN_TIME, EAGER, BACKWARD)
+LOWERING = "lowering"
+BREAKPOINT_MODES = (COMPILE_TIME, RUN_TIME, EAGER, BACKWARD, LOWERING)
 
 GRAPH_BREAK = "graph-break"
 RECOMPILE = "recompile"
@@ -117,6 +124,63 @@ class Invitation(Struct, frozen=True):
     token: str
 
 
+class RecordedRun(Struct, rename="camel", omit_defaults=True):
+    """What the processes that a recorded program starts are told, in place of an invitation."""
+
+    name: str
+    """The run's, which ends with the id of its first process."""
+    folder: str
+    """Where record files are written."""
+    profile: str | None = None
+    """As in ``LaunchDescription``; each process appends its id."""
+    explore: str | None = None
+    """The same."""
+
+
+class BisectionRun(Struct, rename="camel", omit_defaults=True):
+    """How a program is run once by ``dynamo-dap bisect``."""
+
+    result: str
+    """Where to write a ``BisectedBody``."""
+    check: str | None = None
+    """An expression that is true at the program's end if it ran well."""
+    number: int | None = None
+    """Which thing that the bisector may leave out is to be told, counted from 0."""
+    settings: dict[str, bool] = {}
+    """Inductor's settings to change."""
+
+
+class BisectedPlace(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A line of the user's."""
+
+    path: str
+    line: int
+    function: str
+
+
+class BisectedThing(Struct, rename="camel", omit_defaults=True):
+    """A decomposition, a pass or a lowering."""
+
+    name: str
+    places: list[BisectedPlace] = []
+    gone: list[str] = []
+    """Operations that a pass took out or changed."""
+    made: list[str] = []
+    """What it made of them."""
+
+
+class BisectedBody(Struct, rename="camel", omit_defaults=True):
+    """What a run of a bisection tells."""
+
+    count: int = 0
+    """How many things the bisector could have left out."""
+    thing: BisectedThing | None = None
+    """The one that was asked for."""
+    check: bool | None = None
+    problem: str | None = None
+    """Why this torch cannot be bisected."""
+
+
 class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """The value of ``LAUNCH_VARIABLE``."""
 
@@ -136,8 +200,23 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """Where to write what the program computed: see ``debuggee.bootstrap.trial``."""
     comparisons: str | None = None
     """Where to write how compiled graphs compare with Dynamo's: see ``debuggee.compile_time.comparing``."""
+    explore: str | None = None
+    """Where to write the stages of each compile: see ``explore.file``."""
     compare_every: int = 0
     """Compare each N-th call of a graph; 0 for the first alone."""
+    entries: str | None = None
+    """Where to write what is in torch's cache at the end: see ``debuggee.bootstrap.entries``."""
+    function: str | None = None
+    """Of which functions; all if none is named."""
+    bisection: BisectionRun | None = None
+    recording: RecordingRun | None = None
+    """Save a call."""
+    profile: str | None = None
+    """Where to write where compile time goes, without suffix: see ``profile.files``."""
+    began: float = 0.0
+    """When this process was started, as ``time.time()`` says it; for a profile."""
+    with_children: bool = False
+    """Whether the processes that it starts are recorded, profiled or explored as it is."""
     own_variables: list[str] = []
     """Environment variables that the server set for this process alone."""
     is_thawed: bool = False
@@ -182,6 +261,7 @@ class RunsOnEventBody(Struct):
 COMPILES = "dynamoCompiles"
 GRAPH = "dynamoGraph"
 GUARDS = "dynamoGuards"
+STAGES = "dynamoStages"
 LISTING = "dynamoListing"
 """Have generated code shown in another form. No body; the stacks of stopped threads are invalid then."""
 PATCH = "dynamoPatchInstruction"
@@ -198,6 +278,20 @@ GO_TO = "dynamoGoTo"
 """Go to a moment of a held trace. No body; the event ``stopped`` follows."""
 RUN_BACK = "dynamoRunBack"
 """Go back in a held trace to where something came from. No body; the event ``stopped`` follows."""
+SET_OPTION = "dynamoSetOption"
+"""Change one of the options that tell torch what to do, or say what it is. Any time; for VS Code's console, too."""
+WHAT_IF = "dynamoWhatIf"
+"""The newest trace in which the debugger changed something, beside the program's own. No arguments."""
+KEEP = "dynamoKeep"
+"""Have the call run what comes of a trace that the debugger changed, in which its thread is stopped."""
+WHAT_IF_EVENT = "dynamoWhatIfOver"
+"""A trace that was changed is over, and the program's own, too: the answer to ``WHAT_IF``. Sent to VS Code alone."""
+ENTRIES = "dynamoEntries"
+"""The cache entries of compiled functions. Any time; calls are counted from the first time on."""
+FORGET = "dynamoForget"
+"""Have torch forget a cache entry, or all that was compiled of a function."""
+RECORD_CALL = "dynamoRecordCall"
+"""Save the call of a compiled function in which a thread is stopped."""
 COMPILES_CHANGED_EVENT = "dynamoCompilesChanged"
 """The answer to ``COMPILES`` has changed. No body."""
 
@@ -225,6 +319,12 @@ class GuardsArguments(Struct, rename="camel"):
     """Arguments of ``GUARDS``."""
 
     compile_id: str
+
+
+class StagesArguments(Struct, rename="camel", omit_defaults=True):
+    """Arguments of ``STAGES``: of one compile with the parts of its documents, else of every compile without them."""
+
+    compile_id: str | None = None
 
 
 class ListingArguments(Struct, rename="camel"):
@@ -328,10 +428,9 @@ class TimelineArguments(Struct, rename="camel", omit_defaults=True):
 
 
 class TimelineEntry(Struct, rename="camel", omit_defaults=True):
-    """A statement that was visited."""
+    """A statement that was visited: ``moment`` is for ``GO_TO``, ``mark`` tells of an attempt or break that begins."""
 
     moment: int
-    """For ``GO_TO``."""
     function: str
     path: str
     line: int
@@ -340,6 +439,7 @@ class TimelineEntry(Struct, rename="camel", omit_defaults=True):
     nodes: int
     """How many nodes the graph had."""
     has_breakpoint: bool = False
+    mark: str = ""
 
 
 class TimelineBody(Struct, rename="camel", omit_defaults=True):
@@ -374,96 +474,28 @@ class RunBackArguments(Struct, rename="camel", omit_defaults=True):
     to: Annotated[str, Meta(extra={"choices": ORIGINS})] = BOUND
 
 
-ELEMENTS, STATISTICS, PICTURE = TENSOR_PARTS = ("elements", "statistics", "picture")
-"""What of a tensor is looked at."""
-HEAT_MAP, TILES, CHANNELS_FIRST, CHANNELS_LAST = TENSOR_PICTURES = ("map", "tiles", "chw", "hwc")
-"""As what a tensor is drawn: one heat map, one for each index of a dimension, an image."""
+class WhatIfBody(Struct, rename="camel", omit_defaults=True):
+    """Body of the response to ``WHAT_IF``."""
+
+    function: str
+    compile_id: str
+    changes: list[str]
+    graph: str
+    """The code of the graph that came of it, empty for none; of a trace that is not over, as far as it is."""
+    is_over: bool
+    kept: bool = False
+    program_graph: str | None = None
+    """The code of the graph that the program runs; missing while its trace waits."""
+    difference: str = ""
+    """From the program's graph to the changed one, as ``diff -u`` shows it."""
+    problem: str | None = None
+    """Why it ended early."""
 
 
-class TensorArguments(Struct, rename="camel", omit_defaults=True):
-    """Arguments of ``TENSOR``. The tensor is named by ``variablesReference``, else by ``expression``."""
+class KeepArguments(Struct, rename="camel"):
+    """Arguments of ``KEEP``."""
 
-    show: Annotated[str, Meta(extra={"choices": TENSOR_PARTS})] = ELEMENTS
-    variables_reference: int | None = None
-    """Where the children of the tensor are."""
-    expression: str | None = None
-    frame_id: int | None = None
-    """Where expressions are evaluated."""
-    minus: str | None = None
-    """An expression for another tensor: what is shown is the difference."""
-    selection: list[int | None] | None = None
-    """For each dimension an index, or null where it is shown; missing: null for the last two, 0 before."""
-    start_row: int = 0
-    row_count: int = 100
-    start_column: int = 0
-    column_count: int = 100
-    picture: Annotated[str, Meta(extra={"choices": TENSOR_PICTURES})] = HEAT_MAP
-    width: int = 256
-    """Of a picture, at most."""
-    height: int = 256
-    is_whole: bool = False
-    """Whether statistics are to be of every element, however many there are: it takes its time."""
-
-
-class TensorHistogram(Struct, rename="camel"):
-    """How many elements lie in each of the intervals of equal width between two numbers."""
-
-    low: float
-    high: float
-    counts: list[int]
-
-
-class TensorStatistics(Struct, rename="camel", omit_defaults=True):
-    """What all elements are like, or those of a sample."""
-
-    count: int
-    """Of the elements that were looked at."""
-    of: Annotated[str, Meta(extra={"choices": ("all", "sample", "beginning")})]
-    nans: int
-    positive_infs: int
-    negative_infs: int
-    zeros: int
-    minimum: str | None = None
-    """Of those that are finite, as are the others below."""
-    maximum: str | None = None
-    mean: str | None = None
-    deviation: str | None = None
-    histogram: TensorHistogram | None = None
-
-
-class TensorPicture(Struct, rename="camel", omit_defaults=True):
-    """A picture: one byte a point of a heat map, four (red, green, blue, alpha) of an image; tile after tile."""
-
-    width: int
-    height: int
-    tiles: int
-    data: str
-    """In base64. A byte of a heat map: 0 is ``low``, 252 is ``high``, 253 holds -inf, 254 inf, 255 NaN."""
-    low: float
-    high: float
-    row_step: int
-    """How many rows of the tensor one of the picture stands for: their mean, or in an image the first."""
-    column_step: int
-    is_sampled: bool = False
-    """Whether not every element counted."""
-    tile_count: int | None = None
-    """How many tiles there would be, if not all are here."""
-
-
-class TensorBody(Struct, rename="camel", omit_defaults=True):
-    """Body of the response to ``TENSOR``: one of the three parts."""
-
-    text: str
-    """``Tensor f32[3, 4] cpu``."""
-    shape: list[int]
-    """Of what is shown."""
-    pictures: list[Annotated[str, Meta(extra={"choices": TENSOR_PICTURES})]]
-    """As what the tensor can be drawn, the likeliest first."""
-    note: str | None = None
-    """What is shown in place of the tensor's own elements, if it is not these."""
-    elements: list[list[str]] | None = None
-    statistics: TensorStatistics | None = None
-    picture: TensorPicture | None = None
+    thread_id: int
 
 
 VS_CODE = "vscode"
@@ -516,6 +548,10 @@ class ErrorId(IntEnum):
     NO_PAST = 135
     NOTHING_COMPARED = 136
     NO_ORIGIN = 137
+    CANNOT_CHANGE = 138
+    NOTHING_CHANGED = 139
+    NO_SUCH_ENTRY = 140
+    NO_CALL = 141
     AGENT_INTERNAL = 199
 
     # Of the server; the agent uses those that fit.

@@ -7,9 +7,10 @@ thread.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import DecodeError, Meta, Raw, Struct, json
 
 from dynamo_dap.protocol.contract import COMPILE_TIME, INSTRUCTIONS, RUN_TIME, STATEMENTS
 
@@ -34,6 +35,20 @@ CACHED_CALLS = {
     AS_PYTHON: "Run the function as ordinary Python, uncompiled, while it has breakpoints.",
     GENERATED: "Stop in the generated code alone: at breakpoints of mode run-time, and when stepping in.",
 }
+DEFAULT_STANCE, FAIL_ON_RECOMPILE, EAGER_ON_RECOMPILE, FORCE_EAGER = (
+    "default",
+    "fail_on_recompile",
+    "eager_on_recompile",
+    "force_eager",
+)
+STANCES = {
+    DEFAULT_STANCE: "It is compiled.",
+    FAIL_ON_RECOMPILE: "If its function was compiled before, it raises an exception.",
+    EAGER_ON_RECOMPILE: "If its function was compiled before, it runs as Python.",
+    FORCE_EAGER: "It runs as Python, as does what is compiled already.",
+}
+FRESH = "fresh"
+CACHES = {FRESH: "In a new folder, that is removed when the program ends: everything is compiled."}
 CONSOLES = {
     "internalConsole": "Output goes to the Debug Console; the program has no input.",
     "integratedTerminal": "The program runs in a terminal in the editor.",
@@ -62,7 +77,95 @@ class RealValues(Struct, rename="camel", frozen=True, kw_only=True):
     ] = 10.0
 
 
-class DebuggingOptions(Struct, rename="camel", frozen=True, kw_only=True):
+class CompilingOptions(Struct, rename="camel", frozen=True, kw_only=True):
+    """What torch is told, over what the program says; without one of these the program compiles as it does."""
+
+    compile_only: Annotated[
+        list[str],
+        _described(
+            "Compile only these functions, and what they call: names (fn, Model.forward) or files (model.py). The rest "
+            "of what the program compiles runs as Python."
+        ),
+    ] = []
+    stance: Annotated[str | None, _one_of("What becomes of a call that would be compiled.", STANCES)] = None
+    backend: Annotated[
+        str | None,
+        _described(
+            "Compile by this backend (eager, aot_eager, inductor), whichever the program names. What is compiled "
+            "already stays."
+        ),
+    ] = None
+    torch_logs: Annotated[
+        str | None,
+        _described(
+            "Log what TORCH_LOGS would (recompiles,graph_breaks or +dynamo), in the console: each message with a link "
+            "to the line that it is about."
+        ),
+    ] = None
+    torch_config: Annotated[
+        dict[str, bool | int | float | str | None],
+        _described('Settings of torch, whatever the program sets them to: {"_dynamo.recompile_limit": 16}.'),
+    ] = {}
+    cache: Annotated[str | None, _one_of("Where compiled kernels and graphs are kept, and taken from.", CACHES)] = None
+
+
+COMPILING_OPTIONS = {
+    encoded: field
+    for field, encoded in zip(
+        CompilingOptions.__struct_fields__, CompilingOptions.__struct_encode_fields__, strict=True
+    )
+}
+"""The attribute of each, by the name that users write."""
+CONSOLE_PREFIX = "%"
+"""What a line of the debug console begins with that shows or changes an option: ``%stance force_eager``."""
+
+
+def option_in_text(text: str) -> tuple[str, Raw | None]:
+    """Return the option that a line of the debug console names, and its new value as JSON; None if it gives none.
+
+    A value may be written as in launch.json, or plainly: words for a list, ``key=value`` for an object.
+    """
+    name, _, rest = text.strip().removeprefix(CONSOLE_PREFIX).strip().partition(" ")
+    rest = rest.strip()
+    if not rest:
+        return name, None
+    value = _json_in(rest)
+    if name == "torchConfig" and not isinstance(value, dict):
+        pairs = [pair.partition("=") for pair in re.split(r"[,\s]+", rest) if pair]
+        value = {key: _json_in(written) for key, _, written in pairs}
+    elif name == "compileOnly" and isinstance(value, str):
+        value = [word for word in re.split(r"[,\s]+", value) if word]
+    elif not isinstance(value, str | list | dict | None):
+        value = rest
+    return name, Raw(json.encode(value))
+
+
+def _json_in(text: str) -> Any:
+    try:
+        return json.decode(text)
+    except DecodeError:
+        return {"True": True, "False": False, "None": None, "none": None}.get(text, text)
+
+
+class SetOptionArguments(Struct, rename="camel", omit_defaults=True):
+    """Arguments of ``SET_OPTION``."""
+
+    text: str = ""
+    """A name and a value, ``stance force_eager``; with the name alone to ask, with nothing to ask for all.
+
+    The value is as in launch.json, or plain: words for a list, ``key=value`` for an object; null for the program's own.
+    """
+
+
+class SetOptionBody(Struct, rename="camel"):
+    """Body of the response to ``SET_OPTION``, which can answer ``evaluate`` as well."""
+
+    result: str
+    """The option as it is now, for a person."""
+    variables_reference: int = 0
+
+
+class DebuggingOptions(CompilingOptions, rename="camel", frozen=True, kw_only=True):
     """What is debugged and how: options that the server passes on to the agent."""
 
     mode: Annotated[
@@ -99,6 +202,13 @@ class DebuggingOptions(Struct, rename="camel", frozen=True, kw_only=True):
     record: Annotated[
         bool, _described('Write what is compiled to a record file, for the command "dynamo-dap report".')
     ] = True
+    explore: Annotated[
+        bool,
+        _described(
+            "Keep the stages of each compile, from Dynamo's graph to the kernels, as documents and for "
+            '"dynamo-dap explore". Compiles take longer, and take nothing from caches of compiled graphs.'
+        ),
+    ] = False
     real_values: Annotated[
         RealValues | Literal["off"],
         _described(
@@ -202,6 +312,13 @@ class LaunchArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
         str,
         _one_of("Where the program's input and output are.", CONSOLES),
     ] = "internalConsole"
+    profile: Annotated[
+        bool,
+        _described(
+            'Write where compile time goes when the program ends, as "dynamo-dap profile" does: PROGRAM.cpuprofile in '
+            "the working directory, which VS Code opens. Time at stops in compiled functions is left out."
+        ),
+    ] = False
     trace: Annotated[
         bool,
         _described('Have torch write its own trace as well, for "dynamo-dap report --tlparse".'),

@@ -362,12 +362,30 @@ class GotoArguments(Struct, rename="camel", omit_defaults=True):
     target_id: int
 
 
+class GotoTarget(Struct, rename="camel", omit_defaults=True):
+    """DAP's ``GotoTarget``."""
+
+    id: int
+    label: str
+    line: int
+    column: int | None = None
+    end_line: int | None = None
+    end_column: int | None = None
+    instruction_pointer_reference: str | None = None
+
+
 class GotoTargetsArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of DAP's ``gotoTargets`` request."""
 
     source: Source
     line: int
     column: int | None = None
+
+
+class GotoTargetsResponseBody(Struct, rename="camel", omit_defaults=True):
+    """Body of the response to DAP's ``gotoTargets`` request."""
+
+    targets: list[GotoTarget]
 
 
 class InitializeRequestArguments(Struct, rename="camel", omit_defaults=True):

@@ -18,6 +18,7 @@ from dynamo_dap.protocol.contract import (
     GRAPH_BREAK,
     GUARD,
     LIMIT,
+    LOWERING,
     MISMATCH,
     NAN,
     RECOMPILE,
@@ -168,6 +169,7 @@ AGENT_CAPABILITIES = Capabilities(
     ],
     supports_set_variable=True,
     supports_set_expression=True,
+    supports_goto_targets_request=True,
     supports_step_back=True,
     supports_restart_frame=True,
     supports_value_formatting_options=True,
@@ -190,6 +192,12 @@ AGENT_CAPABILITIES = Capabilities(
             applies_to=["source"],
             description="Stop when the gradient of the line's result is there, in a compiled call",
         ),
+        BreakpointMode(
+            mode=LOWERING,
+            label="Lowering",
+            applies_to=["source"],
+            description="Stop when AOTAutograd, a pass or Inductor works on what came from the line",
+        ),
     ],
 )
 
@@ -201,6 +209,8 @@ FORWARDED_REQUESTS: dict[str, type] = {
     "disassemble": DisassembleArguments,
     "evaluate": EvaluateArguments,
     "exceptionInfo": ExceptionInfoArguments,
+    "goto": GotoArguments,
+    "gotoTargets": GotoTargetsArguments,
     "locations": LocationsArguments,
     "next": NextArguments,
     "pause": PauseArguments,
@@ -246,7 +256,6 @@ EAGER_CAPABILITIES = Capabilities(
     supports_exception_options=True,
     supports_value_formatting_options=True,
     supports_modules_request=True,
-    supports_goto_targets_request=True,
     supports_step_in_targets_request=True,
     exception_breakpoint_filters=EXCEPTION_FILTERS,
     breakpoint_modes=[
@@ -260,16 +269,12 @@ EAGER_CAPABILITIES = Capabilities(
 )
 
 EAGER_REQUESTS: dict[str, object] = {
-    "goto": None,
-    "gotoTargets": {"targets": []},
     "modules": {"modules": [], "totalModules": 0},
     "stepInTargets": {"targets": []},
 }
-"""Requests that only debugpy knows, and what is answered for what is not debugpy's; None refuses it."""
+"""Requests that only debugpy knows, and what is answered for what is not debugpy's."""
 
 EAGER_ARGUMENTS: dict[str, type] = {
-    "goto": GotoArguments,
-    "gotoTargets": GotoTargetsArguments,
     "modules": ModulesArguments,
     "stepInTargets": StepInTargetsArguments,
 }

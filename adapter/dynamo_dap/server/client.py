@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.connection import Receiver
-from dynamo_dap.protocol.contract import COMPILES, COMPILES_CHANGED_EVENT, LOGGED_EVENT, VS_CODE
+from dynamo_dap.protocol.contract import COMPILES, COMPILES_CHANGED_EVENT, LOGGED_EVENT, VS_CODE, WHAT_IF_EVENT
 from dynamo_dap.protocol.messages import Request, Response, decode
 from dynamo_dap.protocol.streams import ByteStream
 from dynamo_dap.protocol.types import (
@@ -131,7 +131,7 @@ class Client:
         said = self._information
         if event in _PROGRESS_EVENTS:
             return said is not None and bool(said.supports_progress_reporting)
-        if event == LOGGED_EVENT:
+        if event in (LOGGED_EVENT, WHAT_IF_EVENT):
             return said is not None and said.client_id == VS_CODE
         if event == "invalidated":
             return said is not None and bool(said.supports_invalidated_event)

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import TENSOR, ErrorId, Invitation
+from dynamo_dap.protocol.contract import ENTRY, TENSOR, ErrorId, Invitation
 from dynamo_dap.protocol.messages import Event, Response, decode, encode_body
 from dynamo_dap.protocol.options import LaunchArguments, SessionOptions
 from dynamo_dap.protocol.types import InitializeRequestArguments
@@ -201,7 +200,6 @@ class EagerSide:
 
 _log = logging.getLogger(__name__)
 
-_ENTRY = Path(__file__).resolve().parents[1] / "debuggee" / "bootstrap" / "entry.py"
 _GREETING_SECONDS = 3.0
 
 
@@ -267,7 +265,7 @@ class AdoptedDebugpy(EagerSide):
 
 
 def _bringing(address: str, token: str) -> dict[str, str]:
-    load = f"__import__('runpy').run_path({str(_ENTRY)!r}, run_name='dynamo_dap_entry')"
+    load = f"__import__('runpy').run_path({ENTRY!r}, run_name='dynamo_dap_entry')"
     return {"expression": f"{load}['inject']({address!r}, {token!r})", "context": "repl"}
 
 

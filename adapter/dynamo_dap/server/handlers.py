@@ -13,7 +13,7 @@ import msgspec
 from dynamo_dap.protocol.access_tokens import is_loopback
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.options import AttachArguments, LaunchArguments, SessionOptions
+from dynamo_dap.protocol.options import COMPILING_OPTIONS, AttachArguments, LaunchArguments, SessionOptions
 from dynamo_dap.protocol.types import (
     BreakpointEventBody,
     CancelArguments,
@@ -114,6 +114,10 @@ def _warn(session: Session, raw: msgspec.Raw, known: type[SessionOptions]) -> No
     given = given_arguments(raw)
     if given.get("subProcess") is True and given.get("eager") is False:
         session.client.output('"subProcess": child processes are debugged in eager sessions only.', "important")
+    without = [name for name in COMPILING_OPTIONS if given.get("noDebug") and given.get(name)]
+    if without:
+        names = ", ".join(f'"{name}"' for name in without)
+        session.client.output(f"{names}: without debugging the program compiles as it says itself.", "important")
 
 
 _NOT_FOR_NEW_PROCESSES = "setInstructionBreakpoints"

@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dynamo_dap.protocol.contract import CUSTOM_PREFIX, ErrorId
+from dynamo_dap.protocol.contract import CUSTOM_PREFIX, SET_OPTION, ErrorId
 from dynamo_dap.protocol.messages import Request, decode
-from dynamo_dap.protocol.types import Capabilities
+from dynamo_dap.protocol.options import CONSOLE_PREFIX, SetOptionArguments
+from dynamo_dap.protocol.types import Capabilities, EvaluateArguments
 from dynamo_dap.server.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.routing import Merge, Sharing
@@ -102,13 +103,26 @@ def serve(session: Session, request: Request) -> None:
     elif (expected := _ARGUMENTS.get(request.command)) is not None:
         session.require_program()
         # Nobody behind us is asked something malformed: debugpy, for one, does not survive all of it.
-        decode(request.arguments, expected, f"{request.command} arguments")
-        session.router.forward(request)
+        given: object = decode(request.arguments, expected, f"{request.command} arguments")
+        if isinstance(given, EvaluateArguments) and _names_option(given):
+            _set_option(session, request, given)
+        else:
+            session.router.forward(request)
     elif request.command.startswith(CUSTOM_PREFIX):
         session.require_program()
         session.router.forward(request)
     else:
         raise RequestRefused(ErrorId.UNKNOWN_REQUEST, f"unknown or unsupported request '{request.command}'")
+
+
+def _names_option(given: EvaluateArguments) -> bool:
+    """Whether a line of the debug console shows or changes an option, and is no Python."""
+    return given.context == "repl" and given.expression.lstrip().startswith(CONSOLE_PREFIX)
+
+
+def _set_option(session: Session, request: Request, given: EvaluateArguments) -> None:
+    arguments = SetOptionArguments(given.expression)
+    session.router.forward_to_agent(request, SET_OPTION, msgspec.Raw(msgspec.json.encode(arguments)))
 
 
 def _handle(session: Session, request: Request, handler: Handler) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dynamo_dap.protocol.contract import CUSTOM_PREFIX, TENSOR, ErrorId
+from dynamo_dap.protocol.contract import CUSTOM_PREFIX, GO_TO, TENSOR, TIMELINE, ErrorId
 from dynamo_dap.protocol.messages import Request, Response, decode, encode_body
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import StoppedThreads
@@ -26,7 +26,7 @@ from dynamo_dap.server.ids import References
 _log = logging.getLogger(__name__)
 
 
-_INTO_THE_PAST = frozenset({"restartFrame", "reverseContinue", "stepBack"})
+_INTO_THE_PAST = frozenset({"restartFrame", "reverseContinue", "stepBack", GO_TO, TIMELINE})
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto", "reverseContinue", "stepBack"})
 _OF_STOPPED_THREADS = _RESUMING | {"stackTrace"}
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
@@ -82,10 +82,11 @@ class Router:
         if backend.name == DEBUGPY and _is_agents(request.command) and request.command != TENSOR:
             raise RequestRefused(ErrorId.AGENT_GONE, f"debugpy knows no '{request.command}'")
         if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
-            self._answer_without_debugpy(request)
+            self._client.respond(request, EAGER_REQUESTS[request.command])
             return
 
-        if request.command in _INTO_THE_PAST and backend.name == DEBUGPY:
+        in_python = backend.name == DEBUGPY or references.thread_id in self._stopped_threads().of(DEBUGPY)
+        if request.command in _INTO_THE_PAST and in_python:
             text = "only a trace can be gone back in: ordinary Python keeps nothing of its past"
             raise RequestRefused(ErrorId.NO_PAST, text)
 
@@ -113,12 +114,17 @@ class Router:
         seq = backend.forward(command, arguments, answered)
         self._in_flight[request.seq] = [(backend, seq)]
 
-    def _answer_without_debugpy(self, request: Request) -> None:
-        body = EAGER_REQUESTS[request.command]
-        if body is None:
-            text = f"'{request.command}' is possible in ordinary Python only, while debugpy holds the thread"
-            raise RequestRefused(ErrorId.NOT_EAGER, text)
-        self._client.respond(request, body)
+    def forward_to_agent(self, request: Request, command: str, arguments: msgspec.Raw) -> None:
+        """Have the agent answer ``request`` by what it answers to another."""
+        agent = next((backend for backend in self._backends() if backend.name == AGENT), None)
+        if agent is None:
+            raise RequestRefused(ErrorId.AGENT_GONE, "the program runs without debugging")
+
+        def answered(response: Response) -> None:
+            self._in_flight.pop(request.seq, None)
+            self._client.forward_response(request, response)
+
+        self._in_flight[request.seq] = [(agent, agent.forward(command, arguments, answered))]
 
     def broadcast(self, request: Request, sharing: Sharing) -> None:
         """Send every backend its part of ``request`` and answer it with their answers merged.
@@ -168,7 +174,8 @@ class Router:
             threads = self._stopped_threads()
             return debugpy if threads.of(DEBUGPY) and not threads.of(AGENT) else agent
         if references.thread_id is None:
-            return debugpy
+            is_traced = request.command == "gotoTargets" and self._stopped_threads().of(AGENT)
+            return agent if is_traced else debugpy
         if request.command in _OF_STOPPED_THREADS and references.thread_id not in self._stopped_threads().held:
             return agent  # which refuses it, in DAP's word: debugpy would say that it was done
         return agent if self._stopped_threads().is_agents(references.thread_id) else debugpy

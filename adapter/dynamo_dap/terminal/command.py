@@ -14,6 +14,7 @@ from rich.console import Console
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.options import BOTH, MODES
+from dynamo_dap.terminal import compile_commands as _compile_commands  # noqa: F401  (registers its commands)
 from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
 from dynamo_dap.terminal.commands import complete_line, execute
 from dynamo_dap.terminal.debugger import Debugger

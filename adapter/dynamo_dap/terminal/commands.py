@@ -12,19 +12,28 @@ from dataclasses import dataclass
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import (
-    COMPARISON,
     GO_TO,
+    KEEP,
     LISTING_FORMS,
     ORIGINS,
     RUN_BACK,
     TIMELINE,
-    ComparisonBody,
+    WHAT_IF,
+    KeepArguments,
     TimelineBody,
+    WhatIfBody,
 )
 from dynamo_dap.protocol.messages import decode
-from dynamo_dap.protocol.types import Scope
+from dynamo_dap.protocol.types import (
+    GotoArguments,
+    GotoTargetsArguments,
+    GotoTargetsResponseBody,
+    Scope,
+    SetExpressionArguments,
+    SetExpressionResponseBody,
+    Source,
+)
 from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
-from dynamo_dap.terminal.comparing import print_comparison
 from dynamo_dap.terminal.debugger import Debugger, State
 
 Run = Callable[[Debugger, str], None]
@@ -170,6 +179,52 @@ def timeline(debugger: Debugger, argument: str) -> None:
         return
     answer = debugger.client.request(TIMELINE, {"threadId": thread_id})
     debugger.screen.timeline(decode(answer, TimelineBody, f"body of '{TIMELINE}'"))
+
+
+@command("assign", "NAME = EXPRESSION")
+def assign(debugger: Debugger, argument: str) -> None:
+    """Give a variable another value; in a trace, it goes on with that apart from the program."""
+    name, equals, value = argument.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise UsageError("assign NAME = EXPRESSION, for instance: assign n = 5")
+    debugger.stopped_thread()
+    arguments = SetExpressionArguments(name.strip(), value.strip(), debugger.frame_id())
+    body = debugger.change(lambda: debugger.client.ask("setExpression", arguments, SetExpressionResponseBody))
+    debugger.screen.say(f"{name.strip()} = {body.value}")
+
+
+@command("jump j", "LINE")
+def jump(debugger: Debugger, argument: str) -> None:
+    """Go on at another line of this function; in a trace, apart from the program."""
+    line, thread_id = number(argument), debugger.stopped_thread()
+    source = Source(path=debugger.current_path())
+    targets = debugger.client.ask("gotoTargets", GotoTargetsArguments(source, line), GotoTargetsResponseBody).targets
+    if not targets:
+        raise UsageError(f"no line that can be gone to begins at line {line}")
+    arguments = GotoArguments(thread_id, targets[0].id)
+    debugger.change(lambda: debugger.client.request("goto", arguments))
+
+
+@command("whatif diff")
+def what_if(debugger: Debugger, argument: str) -> None:
+    """Show how the graph of the trace that was changed last differs from the program's own."""
+    body = decode(debugger.client.request(WHAT_IF), WhatIfBody, f"body of '{WHAT_IF}'")
+    for change in body.changes:
+        debugger.screen.note(f"changed: {change}")
+    if body.problem is not None:
+        debugger.screen.note(f"it ended: {body.problem}")
+    if body.program_graph is None:
+        debugger.screen.note("the program's own graph is not known yet: this is the changed one")
+        debugger.screen.code(body.graph)
+    else:
+        debugger.screen.say(body.difference.rstrip() or "the graphs are the same")
+
+
+@command("keep")
+def keep(debugger: Debugger, argument: str) -> None:
+    """Have this call run what comes of the changed trace, in place of what the program says."""
+    debugger.client.request(KEEP, KeepArguments(debugger.stopped_thread()))
+    debugger.drain()
 
 
 @command("pause")
@@ -400,7 +455,7 @@ def evaluate(debugger: Debugger, argument: str) -> None:
     """Evaluate in the selected frame; '! STATEMENT' runs a statement."""
     if not argument:
         raise UsageError("give an expression, for instance: print x.shape")
-    result = debugger.client.evaluate(argument, debugger.frame_id(), "repl")
+    result = debugger.change(lambda: debugger.client.evaluate(argument, debugger.frame_id(), "repl"))
     if result.result:
         debugger.screen.say(f"{'▸ ' if result.variables_reference else ''}{result.result}")
 
@@ -460,13 +515,6 @@ def show_graph(debugger: Debugger, argument: str) -> None:
         debugger.screen.code("\n".join(debugger.sources.lines(debugger.client, scope.source)))
     else:
         show_children(debugger, scope.variables_reference, 1)
-
-
-@command("compare")
-def compare(debugger: Debugger, argument: str) -> None:
-    """Show each line of the newest call that differs when compiled (exception filter 'mismatch')."""
-    body = decode(debugger.client.request(COMPARISON), ComparisonBody, f"body of '{COMPARISON}'")
-    print_comparison(body, debugger.screen.console)
 
 
 # -- help ------------------------------------------------------------------------------------------------------------

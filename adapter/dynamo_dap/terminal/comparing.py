@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -20,9 +19,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynamo_dap.protocol.contract import LAUNCH_VARIABLE, ComparedLine, ComparisonBody, Deviation, LaunchDescription
+from dynamo_dap.protocol.contract import ComparedLine, ComparisonBody, Deviation
+from dynamo_dap.records.program import add_program, given_program, run_program
 
-_ENTRY = Path(__file__).resolve().parents[1] / "debuggee" / "bootstrap" / "entry.py"
 _WIDTH = 120
 _TEXT = 44
 """Characters of a line's text that are shown."""
@@ -32,23 +31,13 @@ DIFFERS = 1
 
 def main(arguments: list[str]) -> int:
     """Run a program and print the comparison; return its exit status, 1 where something differs."""
-    options = _parser().parse_args(arguments)
-    program = [] if options.program is None else [options.program]
-    if options.module is None and options.program is None:
-        _parser().error("give a program, or -m and a module")
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    program = given_program(parser, options)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
         file = Path(folder) / "comparisons.jsonl"
-        description = LaunchDescription(
-            program=None if options.module is not None else options.program,
-            module=options.module,
-            args=[*program, *options.arguments] if options.module is not None else options.arguments,
-            comparisons=str(file),
-            compare_every=options.every,
-        )
-        environment = {**os.environ, LAUNCH_VARIABLE: msgspec.json.encode(description).decode()}
-        # What is printed as JSON is for another program: the output of this one goes where it can still be read.
-        output = sys.stderr.fileno() if options.json else None
-        status = subprocess.run([options.python, str(_ENTRY)], env=environment, stdout=output, check=False).returncode
+        description = msgspec.structs.replace(program, comparisons=str(file), compare_every=options.every)
+        status = run_program(options.python, description, prints_for_others=options.json)
         lines = file.read_bytes().splitlines() if file.exists() else []
     found = [msgspec.json.decode(line, type=ComparisonBody) for line in lines]
     _print(found, as_json=options.json)
@@ -65,10 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         "--every", type=_count, default=0, metavar="N", help="compare each N-th call; default: the first of each graph"
     )
     parser.add_argument("--json", action="store_true", help="print one object for each call that was compared")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
-    parser.add_argument("-m", dest="module", help="run a module instead of a file")
-    parser.add_argument("program", nargs="?", help="the Python file")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    add_program(parser)
     return parser
 
 

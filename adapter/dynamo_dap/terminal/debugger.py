@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import (
@@ -52,6 +53,7 @@ _INTRODUCTION = InitializeRequestArguments(
     supports_variable_type=True,
     supports_variable_paging=True,
 )
+T = TypeVar("T")
 _STACK_LEVELS = 100
 _END_TIMEOUT = 10.0
 
@@ -63,6 +65,14 @@ class State(Enum):
     RUNNING = "is running"
     STOPPED = "is stopped"
     ENDED = "has ended: 'restart' runs it again, 'quit' leaves"
+
+
+class StillRunning(Exception):
+    """Nothing has stopped within the debugger's patience, or nobody wants to wait any more."""
+
+
+class _GiveUp:
+    """Comes in place of an event when nobody waits for one any more."""
 
 
 class _Closed:
@@ -88,13 +98,17 @@ class Debugger:
         self.thread_id: int | None = None
         self.selected = 0
         """Number of the selected frame, 0 for the innermost."""
+        self.patience: float | None = None
+        """Seconds to wait for a stop; None waits without an end, as Ctrl-C is there."""
         self._request = request
         self._configuration = dict(configuration)
-        self._events: queue.SimpleQueue[Event | _Closed] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | _Closed | _GiveUp] = queue.SimpleQueue()
         self._frames: list[StackFrame] | None = None
         self._total_frames = 0
         self._last_shown: tuple[str, str | None] | None = None
         self._steps_by_instruction = False
+        self._pauses_next_thread = False
+        """Whether a pause was asked for before the program had a thread."""
         self._shown_tensor: Shown | None = None
         self._client: Client | None = None
         self._server: ServerProcess | None = None
@@ -183,26 +197,58 @@ class Debugger:
         self._take_continued(thread_id)
         self.wait()
 
+    def change(self, ask: Callable[[], T]) -> T:
+        """Ask for something that may lead to another stop, in a trace with what was changed; then wait for that."""
+        thread_id = self.thread_id
+        before = None if thread_id is None else self.stops.get(thread_id)
+        try:
+            return ask()
+        finally:
+            self.drain()
+            if self.state is State.RUNNING:
+                self.wait()
+            elif thread_id is not None and self.stops.get(thread_id) is not before:
+                self.show_stop()
+
     def wait(self) -> None:
-        """Wait until a thread stops or the program ends, showing output on the way; Ctrl-C pauses the program."""
+        """Wait until a thread stops or the program ends, showing output on the way; Ctrl-C pauses the program.
+
+        Raises:
+            StillRunning: patience is over, or was given up.
+        """
         is_over = False
+        end = None if self.patience is None else time.monotonic() + self.patience
         while not is_over:
             try:
                 self.drain()
                 is_over = self.state is not State.RUNNING
                 if not is_over:
-                    self._take(self._events.get())
+                    self._take(self._next_event(end))
             except KeyboardInterrupt:  # at any moment, also while what has come is being shown
                 if self.state is State.RUNNING:
                     self.pause()
         self.show_stop()
 
+    def _next_event(self, end: float | None) -> Event | _Closed | _GiveUp:
+        try:
+            event = self._events.get(timeout=None if end is None else max(end - time.monotonic(), 0.0))
+        except queue.Empty:
+            raise StillRunning from None
+        if isinstance(event, _GiveUp):
+            raise StillRunning
+        return event
+
+    def give_up(self) -> None:
+        """Have a wait on another thread end now. Any thread."""
+        self._events.put(_GiveUp())
+
     def pause(self) -> None:
         """Ask the program's main thread to stop; ``wait`` then shows where."""
         try:
             threads = self.client.threads()
+            self.screen.note("pausing ...")
+            self._pauses_next_thread = not threads
             if threads:
-                self.screen.note("pausing ...")
                 self.client.pause(threads[0].id)
         except RequestFailed as failed:
             self.screen.problem(str(failed))
@@ -360,7 +406,9 @@ class Debugger:
 
     # -- events ----------------------------------------------------------------------------------------------------
 
-    def _take(self, event: Event | _Closed) -> None:
+    def _take(self, event: Event | _Closed | _GiveUp) -> None:
+        if isinstance(event, _GiveUp):
+            return
         if isinstance(event, _Closed):
             self._take_closed(event.problem)
         elif event.event == "output":
@@ -378,13 +426,18 @@ class Debugger:
             if changed is not None and changed.answer.message:
                 self.screen.breakpoint(changed)
         elif event.event == "thread":
-            thread = decode(event.body, ThreadEventBody, "thread event")
-            if thread.reason == "exited" and thread.thread_id in self.stops:
-                self._take_continued(thread.thread_id)
+            self._take_thread(decode(event.body, ThreadEventBody, "thread event"))
         elif event.event == "exited":
             self.exit_code = decode(event.body, ExitedEventBody, "exited event").exit_code
         elif event.event == "terminated":
             self._take_terminated()
+
+    def _take_thread(self, thread: ThreadEventBody) -> None:
+        if thread.reason == "started" and self._pauses_next_thread:
+            self._pauses_next_thread = False
+            self.client.pause(thread.thread_id)
+        if thread.reason == "exited" and thread.thread_id in self.stops:
+            self._take_continued(thread.thread_id)
 
     def _take_stopped(self, body: StoppedEventBody) -> None:
         thread_id = body.thread_id if body.thread_id is not None else 0

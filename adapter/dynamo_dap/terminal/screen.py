@@ -141,6 +141,8 @@ class Screen:
             self.note(f"({timeline.start + first} before)")
         for at in range(first, last):
             entry = entries[at]
+            if entry.mark:
+                self.note(f"-- {entry.mark}")
             line = Text("→ " if at == here else "  ")
             line.append(f"{entry.moment:>6} ", "dim")
             line.append(_DOT if entry.has_breakpoint else " ", "red").append(
@@ -175,9 +177,10 @@ class Screen:
             line.append("  (once)", "dim")
         if breakpoint.answer.line and breakpoint.place.line and breakpoint.answer.line != breakpoint.place.line:
             line.append(f"  moved to line {breakpoint.answer.line}", "dim")
-        if breakpoint.answer.message:
-            line.append(f"  {breakpoint.answer.message}", "dim" if breakpoint.answer.verified else "yellow")
         self.say(line)
+        if breakpoint.answer.message:
+            indent = " " * (len(f"{breakpoint.number}") + 4)
+            self.say(Text(f"{indent}{breakpoint.answer.message}", "dim" if breakpoint.answer.verified else "yellow"))
 
     # -- values ----------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.contract import TENSOR
+from dynamo_dap.protocol.tensor_looks import (
     ELEMENTS,
     STATISTICS,
-    TENSOR,
     TensorArguments,
     TensorBody,
     TensorHistogram,

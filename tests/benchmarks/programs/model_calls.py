@@ -1,6 +1,7 @@
 """Calls a compiled model that takes some 10 ms as often as it is told to, and answers what that took.
 
-``python model_calls.py PORT``: see ``calls.py``.
+It is told ``calls 10``, or ``training 10`` for a backward pass after each. ``python model_calls.py PORT``: see
+``calls.py``.
 """
 
 import socket
@@ -22,11 +23,16 @@ class Net(nn.Module):
         return self.norm(self.layers(x))
 
 
-def call(step, times):
+def call(step, times, trains):
     x = torch.randn(1, 64, 512)
     started, processor_started = time.perf_counter(), time.thread_time()
     for _ in range(times):
-        step(x)
+        with torch.set_grad_enabled(trains):
+            y = step(x)
+        if trains:
+            y.square().mean().backward()
+            for each in step.parameters():
+                each.grad = None
     return time.perf_counter() - started, time.thread_time() - processor_started
 
 
@@ -35,11 +41,13 @@ def main():
     net = Net()
     net.layers.eval()
     step = torch.compile(net, backend="eager")
-    with torch.no_grad(), socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
-        call(step, 10)
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+        call(step, 10, False)
+        call(step, 10, True)
         with connection.makefile("rw") as lines:
             for line in lines:
-                print(*call(step, int(line)), file=lines, flush=True)
+                kind, times = line.split()
+                print(*call(step, int(times), kind == "training"), file=lines, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import { expect, type Locator, type Page } from "@playwright/test";
 
 import { scrollTo } from "./scrolling.js";
 
-type CompileView = "Compiles" | "Graph" | "Guards" | "Compare" | "Timeline";
+type CompileView = "Compiles" | "Graph" | "Guards" | "Cache" | "Compare" | "Timeline";
 
 export class CompileViews {
     constructor(private readonly page: Page) {}

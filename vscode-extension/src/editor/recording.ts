@@ -1,25 +1,43 @@
-/** The commands "Record a Run of This File" and "Try the Fixes for This Line": what `dynamo-dap run` and `fix` do. */
+/**
+ * The commands "Record a Run of This File", "Profile a Run of This File" and "Try the Fixes for This Line": what
+ * `dynamo-dap run`, `profile` and `fix` do.
+ */
 
-import { dirname } from "node:path";
+import { basename, dirname, extname, join } from "node:path";
 import * as vscode from "vscode";
 
 import { savedFile } from "../configuration/ready-made.js";
 import { findInterpreter } from "../environment/interpreter.js";
+import { openFlameChart } from "../views/flame-chart.js";
 
 const SOURCE = "torch.compile";
 const TRY_FIX = "dynamo.tryFix";
 /** Python puts the program's folder first on its path: the user's files must not shadow modules there. */
 const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";
 
-/** Registers `dynamo.recordRun` and `dynamo.tryFixes`. */
+/** Registers `dynamo.recordRun`, `dynamo.profileRun` and `dynamo.tryFixes`. */
 export function registerRecording(): vscode.Disposable {
     return vscode.Disposable.from(
         vscode.commands.registerCommand("dynamo.recordRun", recordRun),
+        vscode.commands.registerCommand("dynamo.profileRun", profileRun),
         vscode.commands.registerCommand("dynamo.tryFixes", tryFixes),
     );
 }
 
 async function recordRun(): Promise<void> {
+    await runFile("record", (file) => ["run", file], offerReport);
+}
+
+async function profileRun(): Promise<void> {
+    await runFile("profile", (file) => ["profile", "--html", file], offerProfile);
+}
+
+/** Runs the file in the editor by one of our commands, as a task. `ended` gets its exit status, the file, the folder. */
+async function runFile(
+    what: string,
+    words: (file: string) => string[],
+    ended: (exitCode: number | undefined, file: string, cwd: string) => Promise<void>,
+): Promise<void> {
     const editor = vscode.window.activeTextEditor;
     const file = editor === undefined ? undefined : await savedFile(editor.document.uri);
     if (file === undefined) {
@@ -29,17 +47,30 @@ async function recordRun(): Promise<void> {
     const folder = vscode.workspace.getWorkspaceFolder(file);
     // Where F5 runs it, too: a record belongs to the folder that its program ran in.
     const cwd = folder?.uri.fsPath ?? dirname(file.fsPath);
-    const name = `record ${vscode.workspace.asRelativePath(file)}`;
-    const run = new vscode.ProcessExecution(await findInterpreter(folder?.uri), ["-c", COMMAND, "run", file.fsPath], { cwd });
+    const name = `${what} ${vscode.workspace.asRelativePath(file)}`;
+    const python = await findInterpreter(folder?.uri);
+    const run = new vscode.ProcessExecution(python, ["-c", COMMAND, ...words(file.fsPath)], { cwd });
     const task = new vscode.Task({ type: "process" }, folder ?? vscode.TaskScope.Workspace, name, SOURCE, run);
     task.presentationOptions = { echo: false, clear: true };
     const execution = await vscode.tasks.executeTask(task);
-    const ended = vscode.tasks.onDidEndTaskProcess((event) => {
+    const watching = vscode.tasks.onDidEndTaskProcess((event) => {
         if (event.execution === execution) {
-            ended.dispose();
-            void offerReport(event.exitCode);
+            watching.dispose();
+            void ended(event.exitCode, file.fsPath, cwd);
         }
     });
+}
+
+async function offerProfile(exitCode: number | undefined, file: string, cwd: string): Promise<void> {
+    const [chart, table] = ["Open the Flame Chart", "Open the Table"];
+    const end = exitCode === 0 ? "The run is profiled." : `The program ended with ${exitCode ?? "a signal"}; what it compiled is profiled.`;
+    const stem = join(cwd, basename(file, extname(file)));
+    const chosen = await vscode.window.showInformationMessage(end, chart, table);
+    if (chosen === chart) {
+        await openFlameChart(`${stem}.profile.html`);
+    } else if (chosen === table) {
+        await vscode.commands.executeCommand("vscode.open", vscode.Uri.file(`${stem}.cpuprofile`));
+    }
 }
 
 async function offerReport(exitCode: number | undefined): Promise<void> {

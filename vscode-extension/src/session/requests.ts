@@ -5,35 +5,51 @@ import type { DebugSession } from "vscode";
 import {
     COMPARISON,
     COMPILES,
+    ENTRIES,
+    FORGET,
     GO_TO,
     GRAPH,
     GUARDS,
+    KEEP,
     LISTING,
     PATCH,
+    RECORD_CALL,
     RUN_BACK,
+    STAGES,
     TENSOR,
     TIMELINE,
     UNPATCH,
+    WHAT_IF,
     type ComparisonBody,
     type CompiledFunction,
+    type EntriesBody,
+    type ForgetArguments,
+    type ForgetBody,
     type GoToMomentArguments,
     type Graph,
     type GraphArguments,
     type Guards,
+    type ExploredBody,
     type GuardsArguments,
+    type KeepArguments,
     type ListingArguments,
     type PatchArguments,
     type PatchBody,
+    type RecordCallArguments,
+    type RecordCallBody,
     type RunBackArguments,
+    type StagesArguments,
+    type StagesBody,
     type TensorArguments,
     type TensorBody,
     type TimelineArguments,
     type TimelineBody,
     type UnpatchArguments,
     type UnpatchBody,
+    type WhatIfBody,
 } from "./structures.js";
 
-export { COMPILES_CHANGED_EVENT } from "./structures.js";
+export { COMPILES_CHANGED_EVENT, WHAT_IF_EVENT } from "./structures.js";
 export type * from "./structures.js";
 
 /** Every function that Dynamo has compiled, oldest first. */
@@ -51,6 +67,26 @@ export async function requestGraph(session: DebugSession, compileId: string, ind
 export async function requestGuards(session: DebugSession, compileId: string): Promise<Guards> {
     const wanted: GuardsArguments = { compileId };
     return (await session.customRequest(GUARDS, wanted)) as Guards;
+}
+
+/** Torch's cache entries; from the first such request on calls are counted. */
+export async function requestEntries(session: DebugSession): Promise<EntriesBody> {
+    return (await session.customRequest(ENTRIES, {})) as EntriesBody;
+}
+
+/** Has torch forget an entry, or all of a function; rejects while it is being compiled. */
+export async function requestForget(session: DebugSession, wanted: ForgetArguments): Promise<ForgetBody> {
+    return (await session.customRequest(FORGET, wanted)) as ForgetBody;
+}
+
+/** The compiles that were explored; of one compile with the parts of its stages. */
+export async function requestStages(session: DebugSession, wanted: StagesArguments): Promise<ExploredBody[]> {
+    return ((await session.customRequest(STAGES, wanted)) as StagesBody).compiles;
+}
+
+/** Saves the call of a compiled function in which a thread is stopped. */
+export async function requestRecordCall(session: DebugSession, wanted: RecordCallArguments): Promise<RecordCallBody> {
+    return (await session.customRequest(RECORD_CALL, wanted)) as RecordCallBody;
 }
 
 /** The newest call that differs when compiled. */
@@ -93,4 +129,14 @@ export async function requestGoTo(session: DebugSession, wanted: GoToMomentArgum
 /** Goes back to where something came from; rejects when nothing in the trace is that. */
 export async function requestRunBack(session: DebugSession, wanted: RunBackArguments): Promise<void> {
     await session.customRequest(RUN_BACK, wanted);
+}
+
+/** How the newest trace in which something was changed differs from the program's own. */
+export async function requestWhatIf(session: DebugSession): Promise<WhatIfBody> {
+    return (await session.customRequest(WHAT_IF, {})) as WhatIfBody;
+}
+
+/** Has the call run what comes of the trace that was changed, in which its thread is stopped. */
+export async function requestKeep(session: DebugSession, wanted: KeepArguments): Promise<void> {
+    await session.customRequest(KEEP, wanted);
 }

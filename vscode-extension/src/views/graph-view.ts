@@ -23,9 +23,9 @@ export function createGraphView(compiles: Compiles): PullTree {
 }
 
 function operationNode(node: GraphNode): TreeNode {
-    const made = makeNode(`node ${node.name}`, node.name, OPERATION_ICONS[node.operation] ?? "symbol-operator", {
+    const made = makeNode(`node ${node.name}`, node.userName ?? node.name, OPERATION_ICONS[node.operation] ?? "symbol-operator", {
         description: [expressionOf(node), node.value].filter((part) => part).join("  "),
-        tooltip: [node.operation, node.target, node.value].filter((part) => part).join("  "),
+        tooltip: [node.operation, node.userName === undefined ? node.target : node.name, node.value].filter((part) => part).join("  "),
     });
     made.item.contextValue = "dynamoNode";
     linkTo(made.item, node.place);

@@ -31,7 +31,8 @@ export async function statementNodes(body: TimelineBody): Promise<Shown> {
     const nodeOf = (statement: Statement): TreeNode => {
         const { entry, number, below } = statement;
         const text = code.get(entry.path)?.[entry.line - 1]?.trim();
-        const description = [text === undefined ? "" : placeText(entry), entry.function].filter((part) => part).join("  ");
+        const parts = [text === undefined ? "" : placeText(entry), entry.function, entry.mark === undefined ? "" : `[${entry.mark}]`];
+        const description = parts.filter((part) => part).join("  ");
         const node = makeNode(`moment ${entry.moment}`, text ?? placeText(entry), "circle-small", {
             description,
             tooltip: `${entry.function}, ${placeText(entry)}, with ${entry.nodes} nodes in the graph`,

@@ -17,26 +17,32 @@ from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.deciding import Decider, Reached
 from dynamo_dap.debuggee.agent.engine import (
+    CallSaver,
     CompileReader,
     EagerDebugger,
     Engine,
+    EntryReader,
     Hooks,
     InstructionEngine,
     NoEagerDebugger,
     NoProcess,
     Process,
     RequestError,
+    StageReader,
+    WhatIf,
 )
 from dynamo_dap.debuggee.agent.frames import EagerFrame, Frame, walk
 from dynamo_dap.debuggee.agent.pause import Pause, Work
 from dynamo_dap.debuggee.agent.references import ReferenceTable
 from dynamo_dap.debuggee.agent.stepping import Steps, Stop
 from dynamo_dap.debuggee.agent.threads import Threads
+from dynamo_dap.debuggee.agent.torch_options import TorchOptions
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
+from dynamo_dap.debuggee.agent.what_if import in_words, what_if_body
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import ComparisonBody, ErrorId
+from dynamo_dap.protocol.contract import WHAT_IF_EVENT, ComparisonBody, ErrorId
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import BreakpointEventBody, OutputEventBody, StoppedEventBody
 
@@ -58,11 +64,20 @@ class Agent:
         """Those whose module of torch has been imported."""
         self.compiles: CompileReader | None = None
         """What was recorded of compiles, once Dynamo has been imported."""
+        self.cache_entries: EntryReader | None = None
+        """As ``compiles``."""
+        self.call_saver: CallSaver | None = None
+        """As ``compiles``."""
+        self.stages: StageReader | None = None
+        """The stages of compiles, once Dynamo has been imported; it explores while the session wants that."""
         self.comparison: ComparisonBody | None = None
         """The newest call in which a compiled graph was found to differ."""
+        self.what_if: WhatIf | None = None
+        """The newest trace in which the user changed something."""
         self.eager_debugger: EagerDebugger = NoEagerDebugger()
         """Who debugs ordinary Python in this process."""
         self.process: Process = NoProcess()
+        self.torch_options = TorchOptions(self.send_event, self.print)
         self.is_for_vs_code = False
         """Whether the client is VS Code, which is told what DAP has no field for."""
         self._decider = Decider(self)
@@ -80,6 +95,7 @@ class Agent:
         self.eager_debugger.close()
         self.breakpoints.clear()
         self.steps.forget()
+        self.torch_options.close()
         pauses = self.threads.pauses()
         self._take_hooks_out()
         for pause in pauses:
@@ -99,6 +115,7 @@ class Agent:
         self.breakpoints = BreakpointTable()
         self.steps.forget()
         self.configured = threading.Event()
+        self.torch_options.close()
         self._take_hooks_out()
         if client is not None:
             client.abandon()
@@ -119,6 +136,11 @@ class Agent:
         self.compiles = recorder
         recorder.arm()
 
+    def add_explorer(self, explorer: StageReader) -> None:
+        """Take up what explores the stages of compiles."""
+        self.stages = explorer
+        explorer.arm()
+
     def add_engine(self, engine: Engine) -> None:
         """Take up an engine, when what it hooks into has been imported."""
         self.engines = (*self.engines, engine)
@@ -131,7 +153,7 @@ class Agent:
 
     @property
     def _hooks(self) -> tuple[Hooks, ...]:
-        return self.engines if self.compiles is None else (self.compiles, *self.engines)
+        return tuple(hooks for hooks in (self.compiles, self.stages, *self.engines) if hooks is not None)
 
     def arm(self) -> None:
         """Let engines install or remove hooks: something armed changed. Any thread."""
@@ -187,8 +209,8 @@ class Agent:
         with self.holding():
             pause.serve(self._tell_unstuck)
         self._local.held_seconds = self._held_seconds + time.perf_counter() - began
-        goes_back = pause.step is not None and pause.step.kind.is_in_the_past
-        self.eager_debugger.resume(None if goes_back else pause.step)
+        stays = pause.step is not None and not pause.step.kind.leaves_thread
+        self.eager_debugger.resume(None if stays else pause.step)
         self.references.forget(pause)
         self.threads.drop_pause(pause)
         if pause.step is not None:
@@ -257,6 +279,13 @@ class Agent:
     def listing_of(self, code: types.CodeType) -> VirtualSource | None:
         """Return the listing of generated code; see ``Host.listing_of``."""
         return next((found for engine in self.engines if (found := engine.listing_of(code)) is not None), None)
+
+    def what_if_is_over(self) -> None:
+        """Tell how a trace with changes differs from the program's own; see ``Host.what_if_is_over``."""
+        if self.what_if is not None:
+            body = what_if_body(self.what_if, self.compiles)
+            self.print(in_words(body), "important")
+            self.send_event(WHAT_IF_EVENT, body)
 
     def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
         """Bind a function breakpoint where it was reached; see ``Host.function_found``."""

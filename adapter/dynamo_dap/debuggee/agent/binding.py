@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.line_table import FunctionLines, LineTable, LineTableError, is_cell, line_table
-from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME, EAGER, RUN_TIME
+from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME, EAGER, LOWERING, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, GENERATED, REPLAY, AgentOptions
 
 _MAXIMUM_FILES_SEARCHED = 500
@@ -73,6 +73,8 @@ def _when_it_stops(mode: str | None, options: AgentOptions) -> str | None:
         return "stops while Dynamo traces the line"
     if mode == BACKWARD:
         return "stops in the backward pass of a compiled call, when the gradient of the line's result is there"
+    if mode == LOWERING:
+        return "stops when AOTAutograd, a pass or Inductor works on what came from the line, in compiles from now on"
     if mode == RUN_TIME or not options.compile_time:
         return "stops in the code that Dynamo generated"
     return f"stops while Dynamo traces the line, {_IN_CACHED_CALLS[options.cached_calls]}"
@@ -90,6 +92,7 @@ def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:
         return "gradients are real values, which are turned off (realValues)"
     allowed = {
         BACKWARD: options.compile_time,
+        LOWERING: options.compile_time,
         COMPILE_TIME: options.compile_time,
         RUN_TIME: options.run_time,
         EAGER: options.eager,

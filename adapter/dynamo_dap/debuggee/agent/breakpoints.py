@@ -300,6 +300,13 @@ class BreakpointTable:
         """The data breakpoints that can be hit."""
         return tuple(entry for entry in self._tables.data if entry.conditions.problem is None)
 
+    def known_of(self, ids: Sequence[int]) -> list[int]:
+        """Return those of ``ids`` whose breakpoints are still there."""
+        tables = self._tables
+        groups = (*tables.by_path.values(), tables.functions, tables.data)
+        known = {one.id for one in itertools.chain.from_iterable(groups)}
+        return [each for each in ids if each in known]
+
     def are_functions(self, ids: Sequence[int]) -> bool:
         """Whether ``ids``, of which there must be some, are all of function breakpoints."""
         functions = {entry.id for entry in self._tables.functions}

@@ -12,7 +12,8 @@ import contextlib
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.deciding import Reached
@@ -20,6 +21,7 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import Step, Steps, Stop
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
 from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.protocol.cache_entries import EntriesBody
 from dynamo_dap.protocol.contract import (
     ComparisonBody,
     ErrorId,
@@ -29,6 +31,7 @@ from dynamo_dap.protocol.contract import (
     UnpatchBody,
 )
 from dynamo_dap.protocol.options import AgentOptions
+from dynamo_dap.protocol.saved_calls import RecordCallBody
 from dynamo_dap.protocol.types import (
     Breakpoint,
     DisassembleArguments,
@@ -107,6 +110,34 @@ class NoSuchCompile(Exception):
     """There is no such compile or graph; the text is for a person."""
 
 
+class NoSuchEntry(Exception):
+    """There is no such function or cache entry, or it cannot be forgotten now; the text says so, for a person."""
+
+
+class CannotSaveCall(Exception):
+    """The call in which a thread is stopped cannot be saved; the text says why, for a person."""
+
+
+class CallSaver(Protocol):
+    """Saves calls of compiled functions."""
+
+    def save(self, top: types.FrameType, folder: str | None, *, has_data: bool) -> RecordCallBody:
+        """Save the call in which this thread is held, above ``top``. Raises ``CannotSaveCall``."""
+
+
+class EntryReader(Protocol):
+    """Torch's cache entries. Reader thread, or a thread of the program that asks for them itself."""
+
+    def of_function(self, code: types.CodeType) -> EntriesBody:
+        """Return what is kept of one function, and of what resumes it."""
+
+    def body(self, function: str | None = None) -> EntriesBody:
+        """Return what is kept of functions of a name, or of all."""
+
+    def forget(self, function_id: int, compile_id: str | None) -> int:
+        """Forget an entry, or (None) all of a function; return how many. Raises ``NoSuchEntry``."""
+
+
 class GraphBody(Protocol):
     """The body of ``dynamoGraph``, to which the agent adds where the code can be read."""
 
@@ -133,6 +164,34 @@ class CompileReader(Hooks, Protocol):
 
     def guards_so_far(self, compile_id: str) -> object:
         """Return what ``guards`` does, of the trace that is held on this thread; None when it is another one's."""
+
+    def code_of_graph(self, compile_id: str) -> str | None:
+        """Return the readable code of what a compile gave to its backend, empty for nothing; None before that."""
+
+    def readable_code(self, name: str, graph: Any) -> str:
+        """Return the readable code of a graph (``torch.fx.Graph``), in the same form. Tracing thread."""
+
+
+@dataclass(eq=False)
+class WhatIf:
+    """A trace in which the user changed something."""
+
+    function: str
+    compile_id: str
+    changes: tuple[str, ...]
+    code: str = ""
+    """Of its graph."""
+    is_over: bool = False
+    kept: bool = False
+    """Whether the program's call runs what came of it."""
+    problem: str | None = None
+
+
+class StageReader(Hooks, Protocol):
+    """The stages of compiles that are explored. Reader thread."""
+
+    def stages(self, compile_id: str | None, source_of: Callable[[VirtualSource], Source | None]) -> object:
+        """Return the body of ``dynamoStages``; ``source_of`` makes a document readable. Raises ``NoSuchCompile``."""
 
 
 RAISED, USER_UNHANDLED, UNCAUGHT = "raised", "userUnhandled", "uncaught"
@@ -179,8 +238,11 @@ class EagerDebugger(Protocol):
         the agent showed. Without one, a step that was under way here is given up: the user chose to continue.
         """
 
-    def stop_at(self, frame: types.FrameType) -> None:
-        """Stop the calling thread as soon as it is back in ``frame``, which called ``breakpoint()``."""
+    def stop_at(self, frame: types.FrameType | None) -> None:
+        """Stop the calling thread as soon as it is back in ``frame``, which called ``breakpoint()``.
+
+        None: at the next line that it may stop at, as when it is paused.
+        """
 
     def pause_taken(self) -> None:
         """The agent is about to pause the calling thread, as the user asked: of both debuggers."""
@@ -213,7 +275,7 @@ class NoEagerDebugger:
     def resume(self, step: Step | None) -> None:
         """Nothing to do."""
 
-    def stop_at(self, frame: types.FrameType) -> None:
+    def stop_at(self, frame: types.FrameType | None) -> None:
         """Nobody to stop."""
 
     def pause_taken(self) -> None:
@@ -288,6 +350,12 @@ class CachedCalls(Protocol):
         ``known`` is what was returned for an earlier call of the same cache entry. None when it cannot be stopped in.
         """
 
+    def has_begun(self, code: types.CodeType) -> bool:
+        """Whether the end of a call that runs generated ``code`` is waited for. Any thread."""
+
+    def ended(self, frame: types.FrameType | None) -> None:
+        """The call that ``frame`` ran has returned or raised; None: any that has. On the thread that made the call."""
+
 
 class BackwardCalls(Protocol):
     """What stops in the backward passes of compiled calls, if anything does."""
@@ -323,6 +391,13 @@ class Host(Protocol):
     steps: Steps
     comparison: ComparisonBody | None
     """The newest call in which a compiled graph was found to differ."""
+    compiles: CompileReader | None
+    """What was recorded of compiles."""
+    what_if: WhatIf | None
+    """The newest trace in which the user changed something."""
+
+    def what_if_is_over(self) -> None:
+        """``what_if`` has come to its end, and so has the program's own trace: tell the client how they differ."""
 
     def hold(self, stop: Stop) -> None:
         """Hold the calling thread until the user goes on, serving requests on it.

@@ -103,6 +103,14 @@ class Frame(ABC):
         """Assign the value of the expression ``value`` to the assignable ``expression`` (DAP ``setExpression``)."""
         raise WriteRefused(f"nothing can be assigned in this frame: {WHAT_CAN_BE_SET}")
 
+    def jump_to(self, path: str, line: int) -> Any:
+        """Return what a jump to a line leads to, a ``stepping.Jump``; None where nothing can jump.
+
+        Raises:
+            WriteRefused: this line cannot be jumped to; the text says why.
+        """
+        return None
+
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
         """Completions for ``text`` with the cursor before the 1-based ``column``."""
         return ()
@@ -195,6 +203,15 @@ def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Pos
             if index == offset // 2 and start is not None and column is not None:
                 return Position(start, column + 1, end, None if end_column is None else end_column + 1)
     return Position(line or max(1, code.co_firstlineno))
+
+
+def caller_frame() -> types.FrameType:
+    """Return the frame that called the caller of this function.
+
+    For those who keep where a stack begins in a local variable: a frame that refers to itself would live, with all that
+    the program's frames below it refer to, until garbage is collected.
+    """
+    return sys._getframe(2)
 
 
 def walk(top: types.FrameType | None) -> Iterator[types.FrameType]:

@@ -61,6 +61,10 @@ class Work:
     def _tell_stuck(self) -> None:
         self.on_stuck()
 
+    def end(self) -> None:
+        """Let go of the pause: in a circle, it would keep what its frames hold until garbage is collected."""
+        self.run = self.on_stuck = lambda: None
+
     def cancel(self) -> None:
         """Give the work up: it is not begun, or interrupted if it has. Any thread."""
         self.interruptible.interrupt()
@@ -149,6 +153,7 @@ class Pause:
             try:
                 work.run()
             finally:
+                work.end()
                 with self._lock:
                     del self._unfinished[work.seq]
                     was_stuck, self._stuck = self._stuck is work, None

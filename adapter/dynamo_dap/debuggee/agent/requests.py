@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.agent.pause import Pause, Reply
 
 A = TypeVar("A")
 
@@ -28,6 +28,13 @@ class AndThen:
 
     action: Callable[[], object]
     body: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredLater:
+    """What a handler on a held thread returns when the answer is known only after the thread has gone on."""
+
+    begin: Callable[[Reply], None]
 
 
 @dataclass(frozen=True, slots=True)

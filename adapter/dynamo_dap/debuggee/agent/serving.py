@@ -6,10 +6,9 @@ has a thread of its own.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (registers the requests)
 from dynamo_dap.debuggee.agent.agent import Agent
@@ -17,7 +16,7 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.pause import Pause, Reply, Work, busy_text
-from dynamo_dap.debuggee.agent.requests import HANDLERS, AndThen, Handler
+from dynamo_dap.debuggee.agent.requests import HANDLERS, AndThen, AnsweredLater, Handler
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, WriteRefused, text_of_raised
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import ErrorId
@@ -30,6 +29,7 @@ _IN_ORDER = _SLOW | {
     "attach",
     "configurationDone",
     "continue",
+    "goto",
     "next",
     "restartFrame",
     "reverseContinue",
@@ -73,7 +73,8 @@ class AgentReceiver:
         if self._agent.client is not self._connection:
             return
         reply = Reply(self._connection, request)
-        with self._answering_failures(reply, request):
+
+        def serve() -> None:
             handler = HANDLERS.get(request.command)
             if handler is None:
                 raise RequestError(f"unknown request '{request.command}'", error_id=ErrorId.UNKNOWN_TO_AGENT)
@@ -92,16 +93,23 @@ class AgentReceiver:
             if isinstance(found, AndThen):
                 found.action()
 
+        self._answering_failures(serve, reply, request)
+
     def _submit(self, request: Request, handler: Handler, pause: Pause, arguments: object) -> None:
         seconds = self._agent.options.evaluation_timeout if handler.is_bounded else None
         reply = Reply(self._connection, request)
         work = Work(request.seq, _name_of(request.command, arguments), reply, seconds)
 
-        def run() -> None:
-            with self._answering_failures(reply, request, work.interruptible):
-                with work.interruptible.running():
-                    body = handler.run(self._agent, pause, arguments)
+        def serve() -> None:
+            with work.interruptible.running():
+                body = handler.run(self._agent, pause, arguments)
+            if isinstance(body, AnsweredLater):
+                body.begin(reply)
+            else:
                 reply.respond(body)
+
+        def run() -> None:
+            self._answering_failures(serve, reply, request, work.interruptible)
 
         def tell_stuck() -> None:
             if pause.get_stuck(work):
@@ -110,12 +118,12 @@ class AgentReceiver:
         work.run, work.on_stuck = run, tell_stuck
         pause.submit(work)
 
-    @contextlib.contextmanager
     def _answering_failures(
-        self, reply: Reply, request: Request, interruptible: Interruptible | None = None
-    ) -> Iterator[None]:
+        self, serve: Callable[[], None], reply: Reply, request: Request, interruptible: Interruptible | None = None
+    ) -> None:
+        # No context manager: from Python 3.12 on an exception that ends in one lives in a circle with the held frames.
         try:
-            yield
+            serve()
         except RequestError as error:
             reply.refuse(str(error), error_id=error.error_id, message=error.message)
         except ProtocolError as error:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.values.model import Value
 from dynamo_dap.protocol.contract import TimelineBody
 from dynamo_dap.protocol.types import ExceptionDetails
 
@@ -27,11 +28,54 @@ class StepKind(Enum):
     BACK_TO_BREAKPOINT = "reverseContinue"
     RESTART_FRAME = "restartFrame"
     TO_MOMENT = "to a moment"
+    CHANGE = "a change"
 
     @property
     def is_in_the_past(self) -> bool:
         """Whether it leads to what was before."""
-        return self not in (StepKind.OVER, StepKind.IN, StepKind.OUT)
+        return self not in (StepKind.OVER, StepKind.IN, StepKind.OUT, StepKind.CHANGE)
+
+    @property
+    def leaves_thread(self) -> bool:
+        """Whether it lets the program go on."""
+        return self in (StepKind.OVER, StepKind.IN, StepKind.OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Statements that the user wants a traced function to contain where it stands."""
+
+    text: str
+    frame: Any
+    """The function, as its engine knows it."""
+    shown: str | None = None
+    """The expression whose value is then shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Another place in a traced function, at which it is to go on."""
+
+    line: int
+    index: int
+    """Of the instruction, as the engine counts them."""
+
+
+class ChangeAsked(Exception):
+    """What is asked changes what a held trace goes on with: that is done in a trace of its own."""
+
+    def __init__(self, change: Assignment | Jump) -> None:
+        super().__init__("this changes what the trace goes on with")
+        self.change = change
+
+
+@dataclass(frozen=True, slots=True)
+class AskedChange:
+    """A change, and how who asked for it is answered: when a trace with it has come there, or when it is refused."""
+
+    change: Assignment | Jump
+    answer: Callable[[Value], None]
+    refuse: Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -48,6 +92,8 @@ class Step:
     target: int = 0
     """Where a step into the past leads: for ``RESTART_FRAME`` how deep the function lies in the stack, for
     ``TO_MOMENT`` the number of the moment."""
+    asked: AskedChange | None = None
+    """Of ``CHANGE``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +130,16 @@ class History(Protocol):
         """
 
 
+class Changes(Protocol):
+    """The trace in which a thread is held, as one in which the user changed something. The held thread."""
+
+    def look(self) -> None:
+        """Take up how far it is: see ``Host.what_if``."""
+
+    def keep(self) -> None:
+        """Have the program's call run what comes of it. Raises ``RequestError`` where that cannot be."""
+
+
 @dataclass(frozen=True)
 class Stop:
     """A thread stopping now. ``frames`` is called once, on the held thread, when the stack is first asked for."""
@@ -101,6 +157,10 @@ class Stop:
     """Becomes ``Step.origin`` when a step begins from this stop."""
     past: History | None = None
     """What was before; None where the engine cannot go back."""
+    no_past: str = "only a trace can be gone back in: ordinary Python and generated code keep nothing of their past"
+    """Why not, where ``past`` is None."""
+    changes: Changes | None = None
+    """What the user changed; None where that is nothing."""
 
 
 class Steps:

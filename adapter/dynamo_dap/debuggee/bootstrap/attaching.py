@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.bootstrap.listening import is_listening, listen_for, process_information
-from dynamo_dap.debuggee.bootstrap.process_agent import process_agent
+from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, session_entries
 from dynamo_dap.debuggee.bootstrap.stops import stop_at
 from dynamo_dap.protocol.access_tokens import read_token_file
 from dynamo_dap.protocol.connection import Connection, RequestFailed
@@ -84,3 +86,19 @@ def is_client_connected() -> bool:
 def breakpoint() -> None:
     """Stop here in the attached client; nothing without one."""
     stop_at(process_agent(), sys._getframe(1))
+
+
+def describe(function: Callable[..., Any] | None = None) -> str:
+    """Return what torch has compiled of a function, as text: cache entries, guards, code, graphs, where it resumes.
+
+    ``function`` may be compiled or not, a method, or a module; without one all functions are described. Nothing of it
+    is changed. The graphs of compiles and the calls of entries are known from the first use of this function on, or
+    from the beginning in a debug session.
+
+    Raises:
+        TypeError: that is no function.
+    """
+    # Imported only now: a program that describes nothing pays nothing.
+    from dynamo_dap.debuggee.bootstrap.entries import describe as described
+
+    return described(function, session_entries())

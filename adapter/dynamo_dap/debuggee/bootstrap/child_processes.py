@@ -30,12 +30,18 @@ from dynamo_dap.debuggee.bootstrap.listening import listen_privately
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
 from dynamo_dap.protocol.connection import Connection, RequestFailed
-from dynamo_dap.protocol.contract import AUTHORIZE, RUNS_ON_EVENT, ChildOffer, Invitation, RunsOnEventBody, introduction
+from dynamo_dap.protocol.contract import (
+    AUTHORIZE,
+    ENTRY,
+    RUNS_ON_EVENT,
+    ChildOffer,
+    Invitation,
+    RunsOnEventBody,
+    introduction,
+)
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.streams import SocketStream
-
-_ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry.py")
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,12 @@ def _watch_forks() -> None:
     if not _is_watching_forks:
         _is_watching_forks = True
         os.register_at_fork(after_in_child=_take_over_wish, before=_note_wish)
-        when_imported("multiprocessing.popen_forkserver", _wrap_preparation)
+        when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_invitation))
+
+
+def _invitation() -> str | None:
+    wish = _wish or _wish_of_parent
+    return wish.invitation_file if wish is not None and _is_ours() else None
 
 
 _noted: _Wish | None = None
@@ -100,7 +111,7 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     if wish is None or wish.invitation_file is None:
         return command
     try:
-        debugged = debugged_command(command, _ENTRY, wish.invitation_file)
+        debugged = debugged_command(command, ENTRY, wish.invitation_file)
     except TypeError:  # what is no command is the program's own affair
         return command
     if debugged is None or not is_for_program(sys._getframe(), is_fork=False):
@@ -125,30 +136,28 @@ def _after_fork(agent: Agent) -> None:
 class _WorkerInvitation:
     """Stands in the data that a worker begins with, and brings it to ``entry.py`` as that is read."""
 
-    def __init__(self, invitation_file: str) -> None:
-        self._invitation_file = invitation_file
+    def __init__(self, invitation: str) -> None:
+        self._invitation = invitation
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return runpy.run_path, (_ENTRY, {"INVITATION_FILE": self._invitation_file}, "dynamo_dap_worker")
+        return runpy.run_path, (ENTRY, {"INVITATION": self._invitation}, "dynamo_dap_worker")
 
 
-def _wrap_preparation() -> None:
-    """Have what a worker of the server of forks is sent first contain an invitation, while there is a wish."""
+def invite_workers(invitation: Callable[[], str | None]) -> None:
+    """Have what a worker of the server of forks is sent first contain an invitation, while there is one.
+
+    Called when ``multiprocessing.popen_forkserver`` has been imported.
+    """
     spawn: Any = sys.modules["multiprocessing.spawn"]
     prepare = spawn.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:
         data: dict[str, Any] = prepare(name)
         maker = sys._getframe(1)
-        wish = _wish or _wish_of_parent
-        if (
-            maker.f_globals.get("__name__") == "multiprocessing.popen_forkserver"
-            and wish is not None
-            and wish.invitation_file is not None
-            and _is_ours()
-            and is_for_program(maker, is_fork=True)
-        ):
-            data["dynamo_dap"] = _WorkerInvitation(wish.invitation_file)
+        is_for_worker = maker.f_globals.get("__name__") == "multiprocessing.popen_forkserver"
+        given = invitation() if is_for_worker and is_for_program(maker, is_fork=True) else None
+        if given is not None:
+            data["dynamo_dap"] = _WorkerInvitation(given)
         return data
 
     spawn.get_preparation_data = get_preparation_data

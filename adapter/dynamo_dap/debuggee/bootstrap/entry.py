@@ -1,7 +1,7 @@
 """The script that a server runs in place of the user's program: ``PYTHON entry.py``, with ``DYNAMO_DAP_LAUNCH`` set.
 
 A child process runs it with ``--child``; in a worker of multiprocessing's fork server it is run under another name,
-with the global ``INVITATION_FILE``.
+with the global ``INVITATION``: the file of a debugger's, or as JSON the run that it is recorded in.
 
 It runs as a plain script, so that no directory of the user's is first on ``sys.path`` while the debugger is imported.
 If this Python has no ``dynamo_dap`` installed, the package that this file belongs to is used.
@@ -80,23 +80,25 @@ def inject(address: str, token: str) -> None:
     connect((host, int(port)), access_token=token)
 
 
-def offer_worker(invitation_file: str) -> None:
+def offer_worker(invitation: str) -> None:
     """Offer this process, which is about to be told what to work on."""
     try:
         if "dynamo_dap" not in sys.modules:
             _import_own_package()
-        from dynamo_dap.debuggee.bootstrap.child_processes import offer_session
-        from dynamo_dap.debuggee.bootstrap.process_agent import process_agent
+        from dynamo_dap.debuggee.bootstrap.launch import join
 
-        offer_session(process_agent(), invitation_file)
+        join(invitation)
     except Exception as error:  # noqa: BLE001  (whatever it is, the worker is to run)
-        _say_undebugged(invitation_file, str(error))
+        _say_undebugged(invitation, str(error))
 
 
-def _say_undebugged(invitation_file: str, problem: str) -> None:
-    """Say it once a run: all children of a Python lack the same."""
+def _say_undebugged(invitation: str, problem: str) -> None:
+    """Say it once a session: all children of a Python lack the same."""
+    if invitation.startswith("{"):
+        sys.stderr.write("dynamo-dap: this child process is not recorded: " + problem + "\n")
+        return
     try:
-        os.close(os.open(invitation_file + ".said", os.O_CREAT | os.O_EXCL, 0o600))
+        os.close(os.open(invitation + ".said", os.O_CREAT | os.O_EXCL, 0o600))
     except OSError:
         return
     sys.stderr.write("dynamo-dap: this child process is not debugged: " + problem + "\n")
@@ -117,5 +119,5 @@ def _give_up(problem: str) -> None:
 
 if __name__ == "__main__":
     main()
-elif "INVITATION_FILE" in globals():
-    offer_worker(globals()["INVITATION_FILE"])
+elif "INVITATION" in globals():
+    offer_worker(globals()["INVITATION"])

@@ -13,6 +13,8 @@ import os
 import socket
 import sys
 import threading
+import time
+from pathlib import Path
 
 import msgspec
 
@@ -20,14 +22,20 @@ from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.binding import add_program_file
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
+from dynamo_dap.debuggee.bootstrap.bisecting import run_bisected
 from dynamo_dap.debuggee.bootstrap.child_processes import offer_session
 from dynamo_dap.debuggee.bootstrap.eager import start_eager
 from dynamo_dap.debuggee.bootstrap.listening import process_information
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent
+from dynamo_dap.debuggee.bootstrap.profiling import begin_profile
 from dynamo_dap.debuggee.bootstrap.program import Program, run
+from dynamo_dap.debuggee.bootstrap.recorded_run import begin_run, join_run, own_path, run_told_by
+from dynamo_dap.debuggee.bootstrap.recording_calls import begin_recording_call
 from dynamo_dap.debuggee.bootstrap.stops import stop_on_entry
 from dynamo_dap.debuggee.bootstrap.trial import Results, use_copies
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported, while_torch_is_imported
+from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
+from dynamo_dap.profile.files import BEGUN
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import (
     AUTHORIZE,
@@ -52,7 +60,18 @@ def launch() -> None:
         add_program_file(os.path.abspath(program.program))
     if description.copies:
         use_copies(description.copies)
+    if description.bisection is not None:
+        run_bisected(program, description.bisection)
+        return
+    if description.recording is not None:
+        begin_recording_call(description.recording)
+        run(program, before=lambda filename: None)
+        return
     if description.address is None:
+        if description.profile is not None:
+            begin_profile(description.profile, description.began)
+        if description.with_children:
+            begin_run(description.profile, description.explore)
         _record_only(description)
         _run_alone(program, description.results)
         return
@@ -60,6 +79,8 @@ def launch() -> None:
     _connect(agent, description, description.address)
     while_torch_is_imported(lambda name, is_done: agent.send_event(IMPORTING_EVENT, ImportingEventBody(name, is_done)))
     atexit.register(_say_goodbye, agent)
+    if description.profile is not None:
+        begin_profile(description.profile, description.began, agent.running_clock, agent.print)
     if description.debugpy_address is None:
         agent.configured.wait()
         run(program, before=lambda filename: _before(agent, filename))
@@ -81,12 +102,27 @@ def _run_alone(program: Program, results: str | None) -> None:
 
 
 def _record_only(description: LaunchDescription) -> None:
-    """Record from when the program imports Dynamo, or compare the calls of what it compiles."""
+    """Record from when the program imports Dynamo, or compare the calls of what it compiles, or explore its stages."""
     start_log()
-    if description.comparisons is not None:
+    if description.explore is not None:
+        when_dynamo_is_imported(functools.partial(_begin_exploring, description.explore))
+    elif description.comparisons is not None:
         when_dynamo_is_imported(functools.partial(_begin_comparing, description.comparisons, description.compare_every))
+    elif description.entries is not None:
+        when_dynamo_is_imported(functools.partial(_begin_entries, description.entries, description.function))
     else:
         when_dynamo_is_imported(_begin_recording)
+
+
+def _begin_exploring(path: str) -> None:
+    # Imported only now: as below.
+    try:
+        from dynamo_dap.debuggee.bootstrap.recording import make_explorer
+
+        make_explorer(lambda: None, lambda: True, _print_problem, lambda: Path(own_path(path, STAGES_SUFFIX))).arm()
+    except Exception as error:  # noqa: BLE001  (as below)
+        log_exception("beginning to explore")
+        _print_problem(f"dynamo-dap: cannot explore with this torch: {type(error).__name__}: {error}\n")
 
 
 def _begin_comparing(path: str, every: int) -> None:
@@ -103,12 +139,23 @@ def _begin_comparing(path: str, every: int) -> None:
 def _begin_recording() -> None:
     # Imported only now: a program without Dynamo pays nothing.
     try:
-        from dynamo_dap.debuggee.bootstrap.recording import make_recorder
+        from dynamo_dap.debuggee.bootstrap.recording import record_process
 
-        make_recorder(lambda: None, lambda: True, _print_problem).arm()
+        record_process(_print_problem)
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("beginning the record")
         _print_problem(f"dynamo-dap: cannot record this torch: {type(error).__name__}: {error}\n")
+
+
+def _begin_entries(path: str, function: str | None) -> None:
+    # Imported only now: as above.
+    try:
+        from dynamo_dap.debuggee.bootstrap.entries import write_entries_at_end
+
+        write_entries_at_end(path, function)
+    except Exception as error:  # noqa: BLE001  (as above)
+        log_exception("beginning to note cache entries")
+        _print_problem(f"dynamo-dap: cannot read the cache of this torch: {type(error).__name__}: {error}\n")
 
 
 def _print_problem(text: str) -> None:
@@ -125,6 +172,7 @@ def _keep_from_children(description: LaunchDescription) -> None:
 
 def _say_goodbye(agent: Agent) -> None:
     """The program is ending, which can take a while yet."""
+    agent.torch_options.tell_unused()
     agent.send_event(ENDING_EVENT)
     agent.detach_client()
 
@@ -173,18 +221,35 @@ class _LaunchedReceiver(AgentReceiver):
         self._agent.process.terminate()
 
 
+def join(invitation: str) -> None:
+    """Offer this process to a debugger, or record it in the run that it belongs to."""
+    recorded = run_told_by(invitation)
+    if recorded is None:
+        offer_session(process_agent(), invitation)
+        return
+    join_run(recorded)
+    if recorded.profile is not None:
+        stem = own_path(recorded.profile)
+        begin_profile(stem, time.time())
+        # Of processes that have nothing to do with torch there is nothing to tell.
+        when_dynamo_is_imported(Path(stem + BEGUN).touch)
+    _record_only(LaunchDescription(explore=recorded.explore))
+
+
 def run_child(arguments: list[str]) -> None:
-    """Offer this process, then run its program. ``arguments``: the invitation's file, then as Python's own."""
-    invitation_file, kind, *rest = arguments
+    """Run the program of a child process. ``arguments``: the invitation, then as Python's own."""
+    invitation, kind, *rest = arguments
     target, rest = (rest[0], rest[1:]) if kind in ("-c", "-m") else (kind, rest)
-    agent = process_agent()
     if kind not in ("-c", "-m"):
         add_program_file(os.path.abspath(target))
-    offer_session(agent, invitation_file)
+    join(invitation)
     program = Program(
         program=None if kind in ("-c", "-m") else target,
         module=target if kind == "-m" else None,
         code=target if kind == "-c" else None,
         args=rest,
     )
-    run(program, before=lambda filename: None, on_end=agent.eager_debugger.report_uncaught)
+    if run_told_by(invitation) is None:
+        run(program, before=lambda filename: None, on_end=process_agent().eager_debugger.report_uncaught)
+    else:
+        run(program, before=lambda filename: None)

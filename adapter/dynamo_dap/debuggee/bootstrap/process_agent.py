@@ -11,7 +11,9 @@ import signal
 import threading
 
 from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.engine import EntryReader
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
+from dynamo_dap.debuggee.bootstrap.profiling import is_profiling
 from dynamo_dap.debuggee.bootstrap.stops import install_breakpoint_hook, pause_eager
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
 from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, CRASH_CELL_VARIABLE
@@ -35,6 +37,11 @@ def process_agent() -> Agent:
             crash_folder = os.environ.pop(CRASH_CELL_VARIABLE, None)
             when_dynamo_is_imported(lambda: _add_engines(agent, crash_folder))
     return _agent
+
+
+def session_entries() -> EntryReader | None:
+    """Return torch's cache entries as the session in progress knows them; None without a session."""
+    return _agent.cache_entries if _agent is not None and _agent.client is not None else None
 
 
 class _ThisProcess:
@@ -75,7 +82,9 @@ class _ThisProcess:
 def _add_engines(agent: Agent, crash_folder: str | None) -> None:
     # Imported only now: a program without Dynamo pays nothing for the engines.
     try:
-        from dynamo_dap.debuggee.bootstrap.recording import make_recorder
+        from dynamo_dap.debuggee.bootstrap.entries import CountedEntries, known_of
+        from dynamo_dap.debuggee.bootstrap.recording import make_explorer, make_recorder
+        from dynamo_dap.debuggee.bootstrap.recording_calls import HeldCalls
         from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
         from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
         from dynamo_dap.debuggee.torch_internals.skipping import never_compile_below
@@ -85,10 +94,22 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
         # First, so that whatever stops is in the record already.
         tell_change = functools.partial(agent.send_event, COMPILES_CHANGED_EVENT)
-        agent.add_recorder(make_recorder(tell_change, lambda: agent.options.record, agent.print, agent.running_clock))
+        recorder = make_recorder(
+            tell_change,
+            lambda: agent.options.record,
+            agent.print,
+            agent.running_clock,
+            # What every line left in its variables is too much to note while times are taken.
+            notes_traces=lambda: agent.options.record and not is_profiling(),
+        )
+        agent.add_recorder(recorder)
+        agent.add_explorer(make_explorer(tell_change, lambda: agent.options.explore, agent.print))
         compile_time = CompileTimeEngine(agent)
         agent.add_engine(compile_time)
-        agent.add_engine(RunTimeEngine(agent, crash_folder, compile_time.cached_calls, compile_time.backward_passes))
+        run_time = RunTimeEngine(agent, crash_folder, compile_time.cached_calls, compile_time.backward_passes)
+        agent.add_engine(run_time)
+        agent.cache_entries = CountedEntries(run_time.codes, known_of(recorder.record), run_time)
+        agent.call_saver = HeldCalls()
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("hooking into Dynamo")
         agent.print(f"dynamo-dap: cannot debug this torch: {type(error).__name__}: {error}\n", "important")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import itertools
+import os
 import sys
 import threading
 import types
@@ -23,7 +24,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.engine import CallFacts, Host
-from dynamo_dap.debuggee.agent.frames import Frame, Position
+from dynamo_dap.debuggee.agent.frames import Frame, Position, caller_frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import normalized_path
@@ -300,10 +301,26 @@ class BackwardPasses:
         armed, names = self._armed_in(kept.lines), run.names
         with self._host.holding():
             run.compute([name for visit in left if visit.place in armed and (name := result_of(visit, names))])
+        told: dict[tuple[str, int], str] = dict.fromkeys(armed, "what it makes needs no gradient")
         for visit in left:
             here = armed.get(visit.place, [])
             if (here or self._host.steps.current() is not None) and (result := result_of(visit, names)) is not None:
-                self._come_to(_Moment(kept, run, visit, result), here)
+                has_gradient = self._come_to(_Moment(kept, run, visit, result), here)
+                if has_gradient:
+                    told.pop(visit.place, None)
+                elif visit.place in told:
+                    told[visit.place] = "what was differentiated does not depend on it"
+        if after is None:
+            for (path, line), reason in told.items():
+                self._say_why_not(kept, f"{os.path.basename(path)}:{line}", reason)
+
+    def _say_why_not(self, kept: KeptCall, place: str, reason: str) -> None:
+        """A breakpoint was armed, and the backward pass is over without its line's gradient."""
+        if (place, reason) not in self._reported:
+            self._reported.add((place, reason))
+            name = f"{user_function_name(kept.call.code)} [{kept.call.compile_id}]"
+            text = f"dynamo-dap: the backward pass of {name} is over, and {place} has no gradient: {reason}\n"
+            self._host.print(text, "important")
 
     def _armed_in(self, lines: BackwardLines) -> Mapping[tuple[str, int], list[LineBreakpoint]]:
         """Return the breakpoints for lines of a call, by file and line."""
@@ -318,15 +335,16 @@ class BackwardPasses:
         here = (self._host.breakpoints.lines_in(path) or {}).get(line, ())
         return [each for each in here if each.mode == BACKWARD]
 
-    def _come_to(self, moment: _Moment, armed: list[LineBreakpoint]) -> None:
+    def _come_to(self, moment: _Moment, armed: list[LineBreakpoint]) -> bool:
+        """Stop at a visit if it is to; return whether there is a gradient to stop for."""
         step = self._host.steps.current()
         is_stepped_to = step is not None and ends_at(step, moment.kept, moment.visit)
         if not armed and not is_stepped_to:
-            return
+            return True
         with self._host.holding():
             gradient = moment.run.gradient(moment.result, moment.visit.nodes[-1], limits_of_real_values().bytes)
         if gradient is None:
-            return
+            return False
         if all(map(_asks_for_gradient_alone, armed)):
             hit = self._host.should_stop(armed, lambda: _GradientFrame(moment, gradient, self._host.print))
             if hit or is_stepped_to:
@@ -337,6 +355,7 @@ class BackwardPasses:
             self.at_line(
                 moment.kept, moment.run, moment.visit, lambda point: self._decide(point, moment, gradient, armed)
             )
+        return True
 
     def _decide(self, point: TracePoint, moment: _Moment, gradient: Any, armed: list[LineBreakpoint]) -> None:
         frame, names = point.frame, {GRADIENT: gradient}
@@ -362,7 +381,7 @@ class BackwardPasses:
             raise NoRealValue(f"what the call was given has changed since: it does not come to line {visit.line} again")
 
     def _trace(self, kept: KeptCall, run: GradientRun) -> None:
-        frame = _EndedFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, sys._getframe())
+        frame = _EndedFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, caller_frame())
         with self._reporting_lines(), preserved_global_state():
             for put_back in kept.states:
                 put_back()
@@ -382,7 +401,7 @@ class BackwardPasses:
         raised: RaisedException | None = None,
     ) -> None:
         """Hold the thread at a visit; ``names`` can be used in expressions."""
-        top, frame = sys._getframe(), point.frame
+        top, frame = caller_frame(), point.frame
         reason = "exception" if raised is not None else "breakpoint" if hit else "step"
         name = user_function_name(kept.call.code)
         described = f"Backward pass of {name} [{kept.call.compile_id}]"
@@ -399,6 +418,7 @@ class BackwardPasses:
                 hit_breakpoint_ids=list(hit),
                 exception=raised,
                 origin=BackwardOrigin(kept, visit.depth),
+                no_past=_NO_PAST,
             )
         )
 
@@ -455,6 +475,12 @@ def _headline(kept: KeptCall, visit: Visit) -> str:
     name = user_function_name(call.code)
     which = f"a call of {name}" if call.number is None else f"call {call.number or 1} of {name}"
     return f"the gradient of line {visit.line} is there, in the backward pass of {which} [{call.compile_id}]"
+
+
+_NO_PAST = (
+    "a backward pass is not gone back in: set a breakpoint of mode 'backward' on the line, and it is held there in the "
+    "next backward pass of the call"
+)
 
 
 def result_of(visit: Visit, names: frozenset[str]) -> str | None:

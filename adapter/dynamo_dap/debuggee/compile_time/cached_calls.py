@@ -9,10 +9,12 @@ begin, on the program's threads.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import CallFacts, Host
@@ -20,12 +22,13 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception, log_problem
 from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.compile_time.frames import TracedFunction
+from dynamo_dap.debuggee.compile_time.journeys import Leg, TraceLogs
 from dynamo_dap.debuggee.compile_time.later_calls import NotForetold, Visit, evaluating, reached_in
-from dynamo_dap.debuggee.compile_time.time_travel import Past, TraceLogs
-from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.compile_time.time_travel import Past
+from dynamo_dap.debuggee.torch_internals.dynamo_names import goes_on_after_break, resume_function, user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import AS_PYTHON_CALLS, run_as_python
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
-from dynamo_dap.debuggee.torch_internals.kept_traces import CannotKeep, KeptTrace
+from dynamo_dap.debuggee.torch_internals.kept_traces import CannotKeep, Given, KeptTrace
 from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, clear, retraced_call, trace_again
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
@@ -35,7 +38,7 @@ from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 class ReplayedCalls:
     """See ``agent.engine.CachedCalls``."""
 
-    def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Past], None]) -> None:
+    def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Leg], None]) -> None:
         """``host`` is the agent; ``logs`` has the log of the trace that runs; ``walk`` stops in a kept trace."""
         self._host = host
         self._logs = logs
@@ -45,6 +48,8 @@ class ReplayedCalls:
         """What runs uncompiled for now, by identity: code with some constants cannot be hashed."""
         self._failed: set[tuple[str, str]] = set()
         self._kept: list[_Kept] = []
+        self._begun: dict[int, list[_BegunCall]] = {}
+        """Calls that have come to a graph break or will, by thread."""
         if RETRACING.problem is not None:
             host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
 
@@ -85,6 +90,7 @@ class ReplayedCalls:
         """See ``CachedCalls``."""
         while self._as_python:
             run_as_python(self._as_python.popitem()[1], wanted=False)
+        self._begun.clear()
         while self._kept:
             self._kept.pop().close()
 
@@ -103,14 +109,18 @@ class ReplayedCalls:
         before = known if isinstance(known, TracedCall) else None
         told = before if before is not None and before.version == version else None
         if told is not None and self._passes(call, told):
+            self._note_begun(call, told)
             return told
         # What a trace of this entry has told holds for this call as well: it is not noted again.
         traced = TracedCall(version, call, before) if told is None else None
         outer = getattr(self._thread, "traced", None), getattr(self._thread, "rest", None)
         self._thread.traced, self._thread.rest = traced, None
+        leg = self._leg_before(call)
         try:
-            if not self._walked(call, before):
-                self._trace(call, before, traced)
+            with self._logs.coming_from(leg):
+                if not self._walked(call, before, leg):
+                    self._trace(call, before, traced)
+            self._note_begun(call, traced or told)
             return traced or told
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
             self._tell_failure(call, problem)
@@ -121,14 +131,14 @@ class ReplayedCalls:
             if traced is not None:
                 traced.is_over()
 
-    def _walked(self, call: CachedCall, known: TracedCall | None) -> bool:
+    def _walked(self, call: CachedCall, known: TracedCall | None, before: Leg | None) -> bool:
         """Go through the kept trace of the cache entry in place of a trace; False when there is none that serves."""
         kept = known.kept if known is not None else None
-        if kept is None or kept.is_closed or self._host.breakpoints.data:
+        if kept is None or kept.is_closed:
             return False
         try:
-            with kept.trace.lent(call):
-                self._walk(kept.past)
+            with kept.trace.lent(kept.trace.given_to(call)):
+                self._walk(Leg(kept.past, before=before))
         except CannotKeep as problem:
             log_problem(f"the kept trace of {user_function_name(call.code)} does not serve: {problem}")
             return False
@@ -152,6 +162,61 @@ class ReplayedCalls:
         self._kept.append(traced.kept)
         while len(self._kept) > 1 and sum(each.past.end for each in self._kept) > MAXIMUM_KEPT:
             self._kept.pop(0).close()
+
+    # -- what the program has gone on from -------------------------------------------------------------------------
+
+    def _note_begun(self, call: CachedCall, told: TracedCall | None) -> None:
+        """Note what a call is given that comes to a graph break: steps lead back there from what comes after it."""
+        kept = told.kept if told is not None else None
+        frame = call.frame
+        if kept is None or kept.is_closed or not isinstance(frame, types.FrameType):
+            return
+        if not goes_on_after_break(frame.f_code):
+            return
+        before = self._leg_before(call)
+        try:
+            # The frame would keep alive what the program drops when it is over.
+            given = kept.trace.given_to(replace(call, frame=_NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
+        except CannotKeep as problem:
+            log_problem(f"what {user_function_name(call.code)} was given cannot be found again: {problem}")
+            return
+        self._begun.setdefault(threading.get_ident(), []).append(
+            _BegunCall(id(frame), id(frame.f_code), kept, given, before)
+        )
+
+    def has_begun(self, code: types.CodeType) -> bool:
+        """See ``CachedCalls``."""
+        return bool(self._begun) and any(each.code_id == id(code) for one in list(self._begun.values()) for each in one)
+
+    def ended(self, frame: types.FrameType | None) -> None:
+        """See ``CachedCalls``."""
+        begun = self._begun.get(threading.get_ident())
+        if not begun:
+            return
+        if frame is not None:
+            self._leave([each for each in begun if each.frame_id != id(frame)])
+            return
+        running: set[int] = set()
+        below: types.FrameType | None = sys._getframe()
+        while below is not None:
+            running.add(id(below))
+            below = below.f_back
+        self._leave([each for each in begun if each.frame_id in running])
+
+    def _leave(self, begun: list[_BegunCall]) -> None:
+        if begun:
+            self._begun[threading.get_ident()] = begun
+        else:
+            self._begun.pop(threading.get_ident(), None)
+
+    def _leg_before(self, call: CachedCall) -> Leg | None:
+        """Return what was before the graph break that a resume function goes on after."""
+        self.ended(None)
+        below = call.frame.f_back
+        if resume_function(call.code) is None or below is None:
+            return None
+        found = next((each for each in self._begun.get(threading.get_ident(), ()) if each.frame_id == id(below)), None)
+        return None if found is None or found.kept.is_closed else found.leg(below)
 
     def _passes(self, call: CachedCall, told: TracedCall) -> bool:
         """Whether ``call`` is known to stop nowhere; then its breakpoints have counted and logged it."""
@@ -178,6 +243,16 @@ class ReplayedCalls:
             f"{type(problem).__name__}: {reason}\n",
             "important",
         )
+
+    @contextlib.contextmanager
+    def put_aside(self) -> Iterator[None]:
+        """Let another trace run inside that of a call: what it comes to says nothing about the call."""
+        known = getattr(self._thread, "traced", None), getattr(self._thread, "rest", None)
+        self._thread.traced = self._thread.rest = None
+        try:
+            yield
+        finally:
+            self._thread.traced, self._thread.rest = known
 
     def came_to(self, path: str, line: int) -> None:
         """Note a line that this thread's trace has come to, if that is one of a cached call."""
@@ -221,6 +296,29 @@ class _Kept:
         """Forget it, unless a thread looks at it."""
         self.is_closed = True
         self.trace.close()
+
+
+@dataclass(frozen=True)
+class _NoFrame:
+    f_globals: dict[str, object]
+    f_builtins: dict[str, object]
+    f_back: types.FrameType | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _BegunCall:
+    """A call whose generated code runs, and comes to a graph break."""
+
+    frame_id: int
+    code_id: int
+    kept: _Kept
+    given: Given
+    before: Leg | None
+
+    def leg(self, frame: types.FrameType) -> Leg:
+        """Return it as a past that can be gone to; ``frame`` runs its code."""
+        given = replace(self.given, call=replace(self.given.call, frame=frame))
+        return Leg(self.kept.past, before=self.before, lend=lambda: self.kept.trace.lent(given, waits=False))
 
 
 @dataclass

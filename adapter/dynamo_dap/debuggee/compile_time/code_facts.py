@@ -35,12 +35,16 @@ class CodeFacts:
         self._resume_prologue_mark = _resume_prologue_mark(instructions)
         self._statement_starts = _statement_starts(code)
 
+    def is_resume_prologue(self, index: int) -> bool:
+        """Whether an instruction restores the state of a resume function: none of the user's code runs there."""
+        return index <= self._resume_prologue_mark
+
     def begins_line(self, index: int, came_from: int) -> bool:
         """Whether a line of the user's begins at ``index``, coming from the instruction ``came_from`` (-1: elsewhere).
 
         As for CPython's own line events, control that stays on a line begins it again only by jumping back.
         """
-        if index not in self.line_starts or index <= self._resume_prologue_mark:
+        if index not in self.line_starts or self.is_resume_prologue(index):
             return False
         before, here = self._instructions[came_from], self._instructions[index]
         stays = 0 <= came_from < index and before.line == here.line

@@ -10,7 +10,8 @@ import contextlib
 import linecache
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from dynamo_dap.debuggee.torch_internals.comparisons import (
 )
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_internals.eager_runs import NotRun, run_in_fork
+from dynamo_dap.debuggee.torch_internals.eager_runs import NotRun, run_in_fork, state_after, visits_that_store
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.graph import target_name
@@ -37,11 +38,21 @@ from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS, GRAPHS,
 from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, place_of, places_of
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
+from dynamo_dap.debuggee.torch_internals.stored_state import (
+    RETURNED,
+    Before,
+    LeftOtherwise,
+    Roots,
+    differences,
+    roots_of,
+)
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 from dynamo_dap.protocol.contract import ComparedLine, ComparisonBody, Deviation
 
 NEEDED = (GRAPHS, NODES, COMPARING)
+_MAXIMUM_STORED = 8
+"""Of what is stored otherwise, the lines are looked for."""
 _SAME = "nobody's: nothing differs."
 
 
@@ -59,7 +70,9 @@ def as_it_began(call: GraphCall) -> Iterator[None]:
 
 
 def outputs_of(call: GraphCall) -> list[Any]:
-    """Return what the compiled graph returned."""
+    """Return what the compiled graph returned: nothing, if it raised an exception."""
+    if call.problem is not None:
+        return []
     return list(call.outputs) if isinstance(call.outputs, list | tuple) else [call.outputs]
 
 
@@ -69,7 +82,7 @@ def graph_of_call(call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
     Raises:
         NoRealValue: it is another graph than the one that was compiled.
     """
-    graph = graph_of(cached_call, len(outputs_of(call)))
+    graph = graph_of(cached_call, None if call.problem is not None else len(outputs_of(call)))
     graph.take_inputs(call.inputs)
     return graph
 
@@ -90,25 +103,45 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
     return Comparison(graph, outputs_of(call), cached_call.backend, call.kept.random)
 
 
-def compare_with_python(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> str | None:
-    """Compare Dynamo's graph with the function run as ordinary Python; return why not, if that cannot be."""
-    if comparison.graph.has_drawn_in_python:
-        return f"{user_function_name(cached_call.code)} is not run as ordinary Python: it would draw other numbers"
-    try:
-        comparison.by_line = run_in_fork(cached_call, comparison.reference, call.kept.random, is_torch_file)
-    except (NotRun, FeatureMissing) as problem:
-        return f"{user_function_name(cached_call.code)} is not run as ordinary Python: {problem}"
-    return None
-
-
-def fault_in(comparison: Comparison) -> Fault | None:
-    """Return where results begin to differ, Dynamo's own faults first; None where nothing differs.
+def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> tuple[Fault | None, str | None]:
+    """Return where the call begins to differ, Dynamo's own faults first, and what could not be compared.
 
     Raises:
         Exception: whatever the backend raises.
     """
-    found = comparison.fault_of_dynamo(is_torch_file)
-    return found or (comparison.fault() if comparison.differs else None)
+    if (of_operator := comparison.fault_of_operator()) is not None:
+        return of_operator, None
+    function = user_function_name(cached_call.code)
+    run, missing = None, None
+    roots = roots_of(cached_call, comparison.graph.codes)
+    before = Before(roots, list(cached_call.memory))
+    try:
+        if comparison.graph.has_drawn_in_python:
+            raise NotRun("it would draw other numbers")
+        run = run_in_fork(cached_call, comparison.reference, call.kept.random, is_torch_file, before)
+        comparison.by_line = run.by_line
+    except (NotRun, FeatureMissing) as problem:
+        missing = f"{function} is not run as ordinary Python: {problem}"
+    found = comparison.fault_of_dynamo(is_torch_file) or (comparison.fault() if comparison.differs else None)
+    if found is not None or run is None:
+        return found, missing
+    try:
+        compiled = state_after(cached_call, before)
+        left = list(islice(differences(run.state, compiled, before, comparison.is_stored_right), _MAXIMUM_STORED))
+        return _fault_in_stored(call, cached_call, roots, left) if left else None, None
+    except NotRun as problem:
+        return None, f"what {function} stores is not compared: {problem}"
+
+
+def _fault_in_stored(call: GraphCall, cached_call: CachedCall, roots: Roots, left: Sequence[LeftOtherwise]) -> Fault:
+    wanted = [(each.root, each.steps) for each in left if each.root != RETURNED]
+    visits, end = visits_that_store(cached_call, call.kept.random, is_torch_file, roots, wanted)
+    stored = [each for each in left if each.root != RETURNED]
+    known = [(each, visit) for each, visit in zip(stored, visits, strict=True) if visit is not None]
+    what, where = known[0] if known else (left[0], end)
+    line = None if where is None else (where.path, where.line)
+    none = Difference(math.inf, math.inf, False)
+    return Fault(None, none, DYNAMO, what.values[0], line, stored=what, visit=1 if where is None else where.number)
 
 
 def body_of(
@@ -123,7 +156,7 @@ def body_of(
     lines_differ = fault is None and not all(each.is_same for each in comparison.by_node.values())
     if lines_differ:
         verdict = "nobody's in this call. Compiled once more so that each line's result is returned, some differ."
-    place = None if fault is None or fault.node is None else place_of_fault(fault)
+    place = None if fault is None else line_at_fault(fault)
     return ComparisonBody(
         function=user_function_name(cached_call.code),
         compile_id=cached_call.compile_id,
@@ -133,11 +166,19 @@ def body_of(
         same=fault is None and not lines_differ,
         outputs=_deviation(comparison.worst),
         stage=None if fault is None else fault.stage or backend,
-        path=None if place is None else place[0].path,
-        line=None if place is None else place[0].line,
-        lines=_lines(comparison),
+        path=None if place is None else place[0],
+        line=None if place is None else place[1],
+        lines=_lines(comparison, fault),
         problem=problem,
     )
+
+
+def line_at_fault(fault: Fault) -> tuple[str, int] | None:
+    """Return the file and line at fault."""
+    if fault.node is None:
+        return fault.line
+    place = place_of_fault(fault)
+    return None if place is None else (place[0].path, place[0].line)
 
 
 def place_of_fault(fault: Fault) -> tuple[Place, str] | None:
@@ -149,6 +190,14 @@ def place_of_fault(fault: Fault) -> tuple[Place, str] | None:
 
 def whose_fault(fault: Fault, backend: str) -> str:
     """Return whose fault a difference is, and what tells."""
+    if fault.operator is not None:
+        return f"{target_name(fault.node)}, its {fault.stage}'s. {fault.operator}"
+    if fault.stored is not None:
+        what = fault.stored
+        return (
+            f"Dynamo's. It replays what the function stores: {what.expression} is {what.by_compiled} then, and "
+            f"{what.by_python} where the function runs as ordinary Python."
+        )
     if fault.node is None:
         return f"the backend's ({backend}), but not again: compiled once more, the graph gives what it should."
     if fault.stage == DYNAMO:
@@ -160,7 +209,7 @@ def whose_fault(fault: Fault, backend: str) -> str:
     return f"{fault.stage}'s. Compiled no further than that, the graph gives something else already."
 
 
-def _lines(comparison: Comparison) -> list[ComparedLine]:
+def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
     lines: dict[tuple[str, int], ComparedLine] = {}
     for node in comparison.graph.nodes:
         places = [each for each in places_of(node) if not is_torch_file(each[0].path)] or places_of(node)[:1]
@@ -174,7 +223,21 @@ def _lines(comparison: Comparison) -> list[ComparedLine]:
         line.operations.append(target_name(node))
         if node in comparison.by_node:
             line.compiled = _worse(line.compiled, _deviation(comparison.by_node[node]))
+    if fault is not None and fault.stored is not None and fault.line is not None:
+        place = Place(*fault.line, 1)
+        line = lines.setdefault(fault.line, _line(place, _function_at(comparison, place), None))
+        line.dynamo = _deviation(fault.difference)
     return list(lines.values())
+
+
+def _function_at(comparison: Comparison, place: Place) -> str:
+    """Return the innermost function with a line."""
+    within = [
+        code
+        for code in comparison.graph.codes
+        if code.co_filename == place.path and place.line in {line for _, _, line in code.co_lines()}
+    ]
+    return within[-1].co_name if within else ""
 
 
 def _line(place: Place, function: str, of_python: Difference | None) -> ComparedLine:
@@ -235,8 +298,7 @@ class ComparingRun(CallObserver, CompileObserver):
             with as_it_began(call):
                 comparison = compared(call, cached_call)
                 comparison.look_at_nodes()
-                problem = compare_with_python(call, cached_call, comparison)
-                body = body_of(call, cached_call, comparison, fault_in(comparison), problem)
+                body = body_of(call, cached_call, comparison, *find_fault(call, cached_call, comparison))
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
             self._cannot(cached_call, problem)
             return

@@ -7,14 +7,14 @@ analysis reports the same events again: an event that was reported before in the
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from dynamo_dap.debuggee.agent.breakpoints import CHANGED, DataEntry
 from dynamo_dap.debuggee.agent.engine import RAISED, Host
-from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
@@ -79,8 +79,15 @@ EVENTS = {
 class StopTrace(Protocol):
     """Holds the thread where a traced function stands."""
 
-    def __call__(self, frame: TracedFrame, raised: RaisedException, watching: Sequence[DataEntry] = ()) -> None:
-        """``watching`` are data breakpoints that this is for, if their conditions hold."""
+    def __call__(
+        self,
+        frame: TracedFrame,
+        raised: RaisedException,
+        watching: Sequence[DataEntry] = (),
+        *,
+        filters: Collection[str] = (),
+    ) -> None:
+        """``watching`` are data breakpoints that this is for, if their conditions hold; else ``filters`` are."""
 
 
 @dataclass
@@ -186,7 +193,7 @@ class CompileStops(CompileObserver):
         if error is None or not is_caught_in_trace(frame.running(sys._getframe()), error.kind):
             return
         if self._is_new(compiling, (RAISED, *_where(frame))):
-            self._stop_trace(frame, user_error(error, None))
+            self._stop_trace(frame, user_error(error, None), filters={RAISED})
 
     def _raised(
         self, compiling: FrameCompile, frame: TracedFrame, exception: BaseException, error: UserError | None
@@ -202,7 +209,7 @@ class CompileStops(CompileObserver):
         self._host.eager_debugger.stopped_for(exception, met)
         # Where graph breaks are errors it may have stopped as one.
         if self._of(compiling).place != _where(innermost) and self._is_new(compiling, (RAISED, *_where(innermost))):
-            self._stop_trace(innermost, user_error(error, exception))
+            self._stop_trace(innermost, user_error(error, exception), filters=met)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Stop for an error of Dynamo's, and for a graph break that none of the function's lines made.
@@ -296,7 +303,7 @@ class CompileStops(CompileObserver):
 
     def _stop_in_trace(self, name: str, frame: TracedFrame, raised: RaisedException, names: dict[str, object]) -> None:
         if self._holds(name, lambda condition: bool(evaluate_to_python(frame, condition, names))):
-            self._stop_trace(frame, raised)
+            self._stop_trace(frame, raised, filters={name})
 
     def _stop_before(
         self,
@@ -306,7 +313,7 @@ class CompileStops(CompileObserver):
         names: dict[str, object],
         failures: list[tuple[Failure, Any]] | None = None,
     ) -> None:
-        top = sys._getframe()
+        top = caller_frame()
 
         def frame() -> FunctionFrame:
             return FunctionFrame(compiling.frame, self._host.print, failures or (), names)

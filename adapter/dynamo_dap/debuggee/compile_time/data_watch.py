@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, is
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class VariableState:
     """What a variable stands for at a moment. Trackers are held, so that no other one takes their place in memory."""
 
     value: Any
@@ -42,7 +42,7 @@ class DataWatch:
     """Looks at the watched variables of the traces of this process."""
 
     def __init__(self) -> None:
-        self._states: weakref.WeakKeyDictionary[Any, dict[str, _State | None]] = weakref.WeakKeyDictionary()
+        self._states: weakref.WeakKeyDictionary[Any, dict[str, VariableState | None]] = weakref.WeakKeyDictionary()
 
     def changes(self, entries: tuple[DataEntry, ...], innermost: TracedFrame) -> list[Change]:
         """Return what has changed since this was last asked in the trace."""
@@ -61,10 +61,10 @@ class DataWatch:
         states = self._states.setdefault(frame.interpreter, {})
         key = f"{name} {entry.id}"
         before = states.get(key)
-        now = _state(frame, name, before)
+        now = state_of(frame, name, before)
         is_known = key in states
         states[key] = now
-        if is_known and (text := _difference(name, before, now)) is not None:
+        if is_known and (text := difference(name, before, now)) is not None:
             yield Change(entry, text)
 
 
@@ -78,7 +78,8 @@ def _tracker(frame: TracedFrame, name: str) -> Any:
     return values.get(name)
 
 
-def _state(frame: TracedFrame, name: str, before: _State | None) -> _State | None:
+def state_of(frame: TracedFrame, name: str, before: VariableState | None = None) -> VariableState | None:
+    """Return what a variable stands for now; ``before`` itself if that is the same; None when there is none."""
     tracker = _tracker(frame, name)
     if tracker is None:
         return None
@@ -88,7 +89,7 @@ def _state(frame: TracedFrame, name: str, before: _State | None) -> _State | Non
     if before is not None and before.value is value and _are_same(before.contents, contents):
         # Nearly always: to write a value takes longer than all else here.
         return before
-    return _State(value, contents, TracedView(frame).value(tracker).text)
+    return VariableState(value, contents, TracedView(frame).value(tracker).text)
 
 
 def _contents(frame: TracedFrame, value: Any) -> Iterable[Any]:
@@ -97,7 +98,8 @@ def _contents(frame: TracedFrame, value: Any) -> Iterable[Any]:
     return form_family(form).contents(form)
 
 
-def _difference(name: str, before: _State | None, now: _State | None) -> str | None:
+def difference(name: str, before: VariableState | None, now: VariableState | None) -> str | None:
+    """Return what happened to a variable; None when nothing did. ``now`` is what is there."""
     if before is None or now is None:
         if before is now:
             return None
@@ -107,7 +109,12 @@ def _difference(name: str, before: _State | None, now: _State | None) -> str | N
         return f"{name} was rebound: {texts}"
     if before.contents is None or _are_same(before.contents, now.contents):
         return None
-    return f"{name} was mutated: {texts}"
+    return mutation(name, before, now)
+
+
+def mutation(name: str, before: VariableState, now: VariableState) -> str:
+    """Return that a variable's object was changed in place."""
+    return f"{name} was mutated: {before.text} before, {now.text} now"
 
 
 def _are_same(before: tuple[Any, ...] | None, now: tuple[Any, ...] | None) -> bool:

@@ -7,27 +7,30 @@ breakpoints, steps or pause requests, no hook is installed.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import sys
 import types
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
-from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
 from dynamo_dap.debuggee.compile_time.backward_passes import BackwardPasses
 from dynamo_dap.debuggee.compile_time.backward_values import BackwardValues
-from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls, applies_here
+from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.compile_stops import CompileStops
 from dynamo_dap.debuggee.compile_time.data_watch import DataWatch
 from dynamo_dap.debuggee.compile_time.disassembly import TracedCodes
 from dynamo_dap.debuggee.compile_time.frames import TracedFunction, frames_of
+from dynamo_dap.debuggee.compile_time.journeys import Journey, Leg, Standpoint, TraceLogs, all_before
+from dynamo_dap.debuggee.compile_time.lowering_stops import LoweringStops
 from dynamo_dap.debuggee.compile_time.stepping import (
     Origin,
     Outcome,
@@ -37,8 +40,10 @@ from dynamo_dap.debuggee.compile_time.stepping import (
     outcome,
 )
 from dynamo_dap.debuggee.compile_time.stop_texts import data_changed, explain, headline, in_the_past
-from dynamo_dap.debuggee.compile_time.time_travel import Arrival, Past, Standpoint, TraceLogs
+from dynamo_dap.debuggee.compile_time.stops_in_the_past import StopsInThePast, StopsOfCall, applying
+from dynamo_dap.debuggee.compile_time.time_travel import Arrival, Event, Past, Place
 from dynamo_dap.debuggee.compile_time.value_stops import ValueStops
+from dynamo_dap.debuggee.compile_time.what_if import WhatIfs
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_internals.graph_runs import Limits
@@ -68,7 +73,9 @@ class CompileTimeEngine:
         self._attempt: weakref.ref[object] | None = None
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
+        self._what_ifs = WhatIfs(host, self.arm, self._apart)
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
+        self._lowering_stops = LoweringStops(host)
         self._data_watch = DataWatch()
         self.cached_calls = ReplayedCalls(host, self._logs, self._walk)
         self.backward_passes = BackwardPasses(host, self._codes.address_of, self.arm)
@@ -87,14 +94,16 @@ class CompileTimeEngine:
             host.steps.any_step or host.steps.any_pause_request or bool(host.breakpoints.functions)
         )
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
-        lines = lines or self.backward_passes.are_lines_wanted
+        lines = lines or self.backward_passes.are_lines_wanted or self._what_ifs.are_lines_wanted
         watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
-        self._hooks.want(lines=lines, instructions=wanted and (host.steps.any_step or watched))
+        each_instruction = host.steps.any_step or watched or self._what_ifs.are_instructions_wanted
+        self._hooks.want(lines=lines, instructions=wanted and each_instruction)
         ended = {CompileObserver.compile_ended}
         # A log that nobody closes would keep the trace alive.
         self._logs.want(lines and not HOOKS.problems(ended))
         HOOKS.want(self._ends, ended if lines else ())
         self._compile_stops.arm()
+        self._lowering_stops.arm()
         self._value_stops.arm()
 
     def close(self) -> None:
@@ -104,11 +113,14 @@ class CompileTimeEngine:
         self._logs.want(False)
         HOOKS.want(self._ends, ())
         self._compile_stops.close()
+        self._lowering_stops.close()
         self._value_stops.close()
 
     # -- hooks: the tracing thread ---------------------------------------------------------------------------------
 
     def _on_line_instruction(self, frame: TracedFrame) -> None:
+        if self._what_ifs.is_making:
+            return
         try:
             progress = self._progress_of(frame)
             progress.position += 1
@@ -118,7 +130,7 @@ class CompileTimeEngine:
                 self._on_line(frame, progress)
         except Exception:  # noqa: BLE001  (an exception of ours must never become one of the trace)
             self._tell_failure()
-        if self.cached_calls.is_over() or self.backward_passes.is_over():
+        if self.cached_calls.is_over() or self.backward_passes.is_over() or self._what_ifs.is_over():
             frame.end_trace()
 
     def _on_line(self, frame: TracedFrame, progress: TraceProgress) -> None:
@@ -126,21 +138,29 @@ class CompileTimeEngine:
         if not self._host.is_holding:
             self._logs.note(frame, progress, just_my_code=self._host.options.just_my_code)
         self.cached_calls.came_to(frame.path, line)
+        is_held = self._what_ifs.came_to(frame, progress)
+        if is_held:
+            point = self._point(frame, progress)
+            for breakpoint in (self._host.breakpoints.lines_in(frame.path) or {}).get(line, ()):
+                self._is_new(breakpoint, point)  # not to be stopped for here when the analysis is begun again
+            self._stop(point, self._what_ifs.answer(frame))
+        if is_held is not False:
+            return
         lines = self._host.breakpoints.lines_in(frame.path)
         if self._watches_every_line or (lines is not None and line in lines):
             self._visit(frame, progress, () if lines is None else lines.get(line, ()))
 
     def _on_instruction(self, frame: TracedFrame) -> None:
-        """Instructions without a line are seen only here; they matter to steps by instruction alone."""
+        """Instructions without a line are seen only here; steps by instruction stop at them."""
         index = frame.next_index
-        if index is None or self.backward_passes.is_tracing:
+        if index is None or self.backward_passes.is_tracing or self._what_ifs.is_making:
             return
+        if self._what_ifs.are_instructions_wanted:
+            frame.next_index = index + 1  # as below
+            frame.next_index = index = self._what_ifs.jump(frame, index, self._progress_of(frame))
         if (watched := self._host.breakpoints.data) and not self._host.is_holding:
             self._watch(frame, watched)
         if frame.has_line(index):
-            return
-        step = self._host.steps.current()
-        if step is None or step.granularity != "instruction":
             return
         # As ``step`` would do next; the frame stands at the instruction, for whoever looks.
         frame.next_index = index + 1
@@ -148,11 +168,15 @@ class CompileTimeEngine:
             progress = self._progress_of(frame)
             if not self._host.is_holding:
                 self._logs.note(frame, progress, just_my_code=self._host.options.just_my_code, is_line=False)
-            self._visit(frame, progress, ())
+            step = self._host.steps.current()
+            if step is not None and step.granularity == "instruction":
+                self._visit(frame, progress, ())
         except Exception:  # noqa: BLE001  (as above)
             self._tell_failure()
         finally:
             frame.next_index = index
+        if self._what_ifs.is_over():
+            frame.end_trace()
 
     def _watch(self, frame: TracedFrame, watched: tuple[DataEntry, ...]) -> None:
         """Stop for what the instruction before has changed."""
@@ -162,6 +186,8 @@ class CompileTimeEngine:
             if not changes or not frame.next_index:
                 return
             point = self._point(frame, self._progress_of(frame))
+            if self._what_ifs.is_silent(point.progress.identity):
+                return
             new = [change for change in changes if self._is_new(change.entry, point)]
             hit = self._stopping([change.entry for change in new], point)
             if hit:
@@ -213,6 +239,8 @@ class CompileTimeEngine:
         hit = self._breakpoints_hit(point, reached)
         if hit:
             self._stop(point, "breakpoint", hit)
+        elif self._what_ifs.is_silent(progress.identity):
+            return
         elif self._host.steps.any_pause_request and self._may_pause(point) and self._host.steps.take_pause_request():
             self._stop(point, "pause")
         elif (step := self._host.steps.current()) is not None:
@@ -229,10 +257,10 @@ class CompileTimeEngine:
     def _breakpoints_hit(self, point: TracePoint, reached: tuple[LineBreakpoint, ...]) -> list[int]:
         if not point.begins_line:
             return []
-        candidates = [*_applying(point, reached), *self._functions_entered(point)]
+        candidates = [*applying(point, reached), *self._functions_entered(point)]
         new = [breakpoint for breakpoint in candidates if self._is_new(breakpoint, point)]
         self.cached_calls.reached(point.frame, new)
-        return self._stopping(new, point)
+        return [] if self._what_ifs.is_silent(point.progress.identity) else self._stopping(new, point)
 
     def _is_new(self, breakpoint: LineBreakpoint, point: TracePoint) -> bool:
         visit = (breakpoint.id, id(point.frame.code), point.index)
@@ -264,16 +292,23 @@ class CompileTimeEngine:
         raised: RaisedException,
         watching: Sequence[DataEntry] = (),
         names: dict[str, object] | None = None,
+        filters: Collection[str] = (),
     ) -> None:
         """Stop for an exception filter; with ``watching``, for those of the data breakpoints whose conditions hold.
 
-        Expressions at the stop can use ``names``.
+        Expressions at the stop can use ``names``. Any of ``filters`` stops for it when it is gone back to.
         """
         point = self._point(frame, self._progress_of(frame))
+        if self._what_ifs.is_silent(point.progress.identity):
+            return
+        journey, hit = self._logs.journey(frame), self._stopping(watching, point) if watching else []
         if not watching:
             self._stop(point, "exception", raised=raised, names=names)
-        elif hit := self._stopping(watching, point):
+        elif hit:
             self._stop(point, "data breakpoint", hit, raised=raised)
+        if journey is not None and (hit or not watching):
+            past = journey.present.past
+            past.events.setdefault(past.end - 1, []).append(Event(filters, raised, hit))
 
     def _stop(
         self,
@@ -285,10 +320,16 @@ class CompileTimeEngine:
         raised: RaisedException | None = None,
         names: dict[str, object] | None = None,
     ) -> None:
-        top = sys._getframe()
+        top = caller_frame()
         frame = point.frame
         progress = point.progress
-        past = self._logs.of(frame)
+        journey, place = self._logs.journey(frame), None
+        if journey is not None:
+            past = journey.present.past
+            # What raised, or changed something, has begun already.
+            place = past.present(frame, point.index)
+            place = place._replace(is_after=place.is_after or raised is not None)
+            past.stopped.setdefault(place.at, set()).update(hit or ())
         stop = Stop(
             engine=self.name,
             reason=reason,
@@ -298,112 +339,155 @@ class CompileTimeEngine:
             hit_breakpoint_ids=hit or [],
             exception=raised,
             origin=self._origin(point, top),
-            past=None if past is None else Standpoint(past, past.present(frame, point.index), self._armed_alone),
+            past=None if journey is None or place is None else Standpoint(journey, journey.present, place, self._armed),
+            changes=self._what_ifs.at_this_stop(),
         )
-        self._host.hold(stop)
-        if past is not None:
-            self._travel(past, stop, point, top)
+        with self._logs.travelling():
+            if not self._hold(stop, top) and journey is not None and place is not None:
+                self._travel(journey, stop, place, top)
 
-    def _travel(self, past: Past, present: Stop, point: TracePoint, top: types.FrameType) -> None:
+    def _hold(self, stop: Stop, top: types.FrameType, *, is_over: bool = False) -> bool:
+        """Hold the thread; True when it was in a trace with changes meanwhile, and is to go on.
+
+        ``is_over``: the stop is in a trace that nothing goes on from any more.
+        """
+        while True:
+            self._host.hold(stop)
+            step = self._host.steps.current()
+            if step is None or step.asked is None:
+                return False
+            if is_over:
+                self._host.steps.finish()
+                step.asked.refuse("this trace is over: it can be looked at, but nothing goes on from here")
+            elif self._what_ifs.follow(step.asked, stop.origin, top):
+                return True
+
+    @contextlib.contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Put aside what is known of the trace that runs, for another inside it."""
+        known = self._traces, self._attempt, self._progress
+        self._traces, self._attempt, self._progress = ProgressOfTraces(), None, None
+        try:
+            with self._logs.put_aside(), self.cached_calls.put_aside():
+                yield
+        finally:
+            self._traces, self._attempt, self._progress = known
+
+    def _travel(self, journey: Journey, present: Stop, now: Place, top: types.FrameType) -> None:
         """Hold the thread wherever the user goes in the past, until the trace is to go on from where it stands."""
-        now = past.present(point.frame, point.index)
-        at = now
+        arrival = here = Arrival(now, present.reason)
+        leg = journey.present
         try:
             while True:
                 step = self._host.steps.current()
-                goes_back = step is not None and step.kind.is_in_the_past
-                if at == now and not goes_back:
+                if step is not None and step.kind.is_in_the_past:
+                    leg, arrival = journey.back(leg, arrival.place, step, self._stops_of)
+                elif arrival is here:
                     return
-                hits = functools.partial(self._hits_in_the_past, past)
-                if step is not None and goes_back:
-                    arrival = past.back(at, step, hits, self._armed)
                 else:
-                    arrival = past.forward(at, now, step, hits, self._armed) or Arrival(now, present.reason)
-                at = arrival.at
-                past.show(at if at != now else None)
-                self._host.hold(present if at == now else self._stop_in_the_past(past, arrival, now, top))
+                    leg, arrival = journey.forward(leg, arrival, now, step, self._stops_of) or (journey.present, here)
+                if leg is journey.present and arrival.place == now:
+                    arrival = here
+                    leg.past.show(None)
+                    if self._hold(self._come_to_again(present), top):
+                        return
+                    continue
+                with leg.looking():
+                    leg.show(arrival)
+                    stop = self._stop_in_the_past(journey, leg, arrival, now, top)
+                    was_changed = self._hold(stop, top, is_over=leg is not journey.present)
+                    leg.past.show(None)
+                if was_changed:
+                    return
         finally:
-            past.show(None)
+            journey.present.past.show(None)
 
-    def _walk(self, past: Past) -> None:
+    def _come_to_again(self, stop: Stop) -> Stop:
+        """Return a stop as it is after the user was elsewhere, where the breakpoints that it was for may be gone."""
+        left = self._host.breakpoints.known_of(stop.hit_breakpoint_ids)
+        if stop.reason == "breakpoint" and stop.hit_breakpoint_ids and not left:
+            return replace(stop, reason="step", text=stop.description, hit_breakpoint_ids=left)
+        return replace(stop, hit_breakpoint_ids=left)
+
+    def _reached_again(self, arrival: Arrival) -> Arrival:
+        """As ``_come_to_again``, in the kept trace of a cached call."""
+        left = self._host.breakpoints.known_of(arrival.hit)
+        is_step = arrival.reason == "breakpoint" and arrival.hit and not left
+        return replace(arrival, reason="step" if is_step else arrival.reason, hit=left)
+
+    def _stops_of(self, past: Past) -> StopsInThePast:
+        return StopsInThePast(self._host, past, self._functions_begun, self._codes.address_of)
+
+    def _walk(self, present: Leg) -> None:
         """Go through the trace of a cached call that is kept: hold the thread wherever the call is to stop."""
-        top = sys._getframe()
-        at = furthest = past.beginning - 1
+        top, past, leg = caller_frame(), present.past, present
+        arrival = furthest = Arrival(Place(past.beginning - 1, is_after=True), "entry")
+        past.stopped.clear()
+        journey = Journey([*reversed(all_before(present)), present])
         while True:
             step = self._host.steps.current()
-            hits, now = functools.partial(self._hits_in_the_past, past), functools.partial(self._hits_now, past)
             if step is not None and step.kind.is_in_the_past:
-                arrival: Arrival | None = past.back(at, step, hits, self._armed)
-            elif at < furthest:
-                arrival = past.forward(at, furthest, step, hits, self._armed) or Arrival(furthest, "step")
+                leg, arrival = journey.back(leg, arrival.place, step, self._stops_of)
+            elif leg is not present or arrival.place < furthest.place:
+                before_it = journey.forward(leg, arrival, furthest.place, step, self._stops_of)
+                if before_it is None:
+                    furthest = self._reached_again(furthest)
+                leg, arrival = before_it or (present, furthest)
             else:
-                arrival = past.forward(at, past.end, step, now, self._armed)
-            if arrival is None:
-                return
-            at = arrival.at
-            past.show(at)
-            self._host.hold(self._stop_while_walking(past, arrival, max(furthest, at), top))
-            furthest = max(furthest, at)
+                reached = self.cached_calls.reached
+                stops = StopsOfCall(self._host, past, self._functions_begun, self._codes.address_of, reached)
+                found = past.forward(arrival, Place(past.end), step, stops)
+                if found is None:
+                    return
+                arrival = furthest = found
+            with leg.looking():
+                leg.show(arrival)
+                if leg is not present or arrival is not furthest:
+                    stop = self._stop_in_the_past(journey, leg, arrival, furthest.place, top)
+                else:
+                    stop = self._stop_while_walking(journey, arrival, top)
+                if self._hold(stop, top, is_over=leg is not present):
+                    return
 
     def _armed(self, path: str) -> Collection[int] | None:
-        """Return the lines of a file that have breakpoints; None when any may, for its function."""
-        return None if self._host.breakpoints.functions else self._host.breakpoints.lines_in(path) or ()
-
-    def _armed_alone(self, path: str) -> Collection[int] | None:
+        """Return the lines of a file that have breakpoints."""
         return self._host.breakpoints.lines_in(path)
 
-    def _hits_now(self, past: Past, at: int, point: TracePoint) -> list[int]:
-        """Return what stops at a moment that a call comes to; hits are counted, messages logged."""
-        lines = self._host.breakpoints.lines_in(point.frame.path) or {}
-        candidates = [*_applying(point, lines.get(point.line, ())), *self._functions_begun(point)]
-        if not candidates:
-            return []
-        past.show(at)
-        self.cached_calls.reached(point.frame, candidates)
-        return self._stopping(candidates, point)
-
-    def _stop_while_walking(self, past: Past, arrival: Arrival, furthest: int, top: types.FrameType) -> Stop:
-        if arrival.at < furthest:
-            return self._stop_in_the_past(past, arrival, furthest, top)
-        origin = past.origin(arrival.at)
-        frame = origin.frame
+    def _stop_while_walking(self, journey: Journey, arrival: Arrival, top: types.FrameType) -> Stop:
+        past = journey.present.past
+        origin, raised = past.origin(arrival), None if arrival.met is None else arrival.met.raised
+        frame, told = origin.frame, headline(origin.frame, origin.identity)
         return Stop(
             engine=self.name,
             reason=arrival.reason,
-            frames=lambda: frames_of(past.chain(arrival.at), top, self._codes.address_of, self._host),
-            description=headline(frame, origin.identity),
-            text=explain(arrival.reason, frame, origin.identity, top, restarted=False),
+            frames=lambda: frames_of(past.chain(arrival.shown), top, self._codes.address_of, self._host),
+            description=told if raised is None else raised.headline,
+            text=explain(arrival.reason, frame, origin.identity, top, restarted=False)
+            if raised is None
+            else raised.text,
             hit_breakpoint_ids=list(arrival.hit),
+            exception=raised,
             origin=origin,
-            past=Standpoint(past, arrival.at, self._armed_alone),
+            past=Standpoint(journey, journey.present, arrival.place, self._armed),
+            changes=self._what_ifs.at_this_stop(),
         )
 
-    def _hits_in_the_past(self, past: Past, at: int, point: TracePoint) -> list[int]:
-        """Return what stops at a moment; nothing is counted or logged, that was done when it was the present."""
-        lines = self._host.breakpoints.lines_in(point.frame.path) or {}
-        candidates = [*_applying(point, lines.get(point.line, ())), *self._functions_begun(point)]
-        candidates = [each for each in candidates if each.conditions.log_message is None]
-        if not candidates:
-            return []
-        if any(each.conditions.condition is not None for each in candidates):
-            past.show(at)
-        address = self._codes.address_of(point.frame, point.index)
-        shown = TracedFunction(point.frame, address, {}, self._host)
-        return [each.id for each in candidates if self._host.condition_holds(each, lambda: shown)]
-
-    def _stop_in_the_past(self, past: Past, arrival: Arrival, now: int, top: types.FrameType) -> Stop:
-        moment = past.moment(arrival.at)
-        frame, identity = moment.frames[0].frame, past.origin(arrival.at).identity
-        text = in_the_past(frame, identity, statements=past.statements_between(arrival.at, now), remark=arrival.remark)
+    def _stop_in_the_past(self, journey: Journey, leg: Leg, arrival: Arrival, now: Place, top: types.FrameType) -> Stop:
+        past = leg.past
+        origin = past.origin(arrival)
+        statements = journey.statements_between(leg, arrival.place.at, now)
+        text = in_the_past(origin.frame, origin.identity, statements=statements, remark=arrival.remark)
         return Stop(
             engine=self.name,
             reason=arrival.reason,
-            frames=lambda: frames_of(past.chain(arrival.at), top, self._codes.address_of, self._host),
+            frames=lambda: frames_of(past.chain(arrival.shown), top, self._codes.address_of, self._host),
             description=text,
             text=text,
             hit_breakpoint_ids=list(arrival.hit),
-            origin=past.origin(arrival.at),
-            past=Standpoint(past, arrival.at, self._armed_alone),
+            exception=None if arrival.met is None else arrival.met.raised,
+            origin=origin,
+            past=Standpoint(journey, leg, arrival.place, self._armed),
+            changes=self._what_ifs.at_this_stop(),
         )
 
     def _origin(self, point: TracePoint, top: types.FrameType) -> Origin:
@@ -439,13 +523,6 @@ class CompileTimeEngine:
         return True
 
 
-def _applying(point: TracePoint, reached: Sequence[LineBreakpoint]) -> list[LineBreakpoint]:
-    """Return those of the breakpoints on a line that are for traces, where the line begins."""
-    if not reached or not point.begins_line or point.continues_statement:
-        return []
-    return [breakpoint for breakpoint in reached if applies_here(breakpoint.mode)]
-
-
 class _EndsOfTraces(CompileObserver):
     """Lets go of what is known of a trace when it is over."""
 
@@ -454,7 +531,7 @@ class _EndsOfTraces(CompileObserver):
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """See ``CompileObserver``."""
-        self._logs.forget()
+        self._logs.compile_ended(generated=result.code is not None)
 
 
 def _limits(asked: RealValues | str) -> Limits | None:

@@ -6,7 +6,8 @@ comparisons add no guard. An expression that needs a tensor's data (``loss.item(
 is computed again on the real values of this call. User functions that an expression calls really run. ``ctx`` is
 torch's ``ComptimeContext`` and ``tx`` the translator, unless the program has variables of these names; whatever they
 change in the trace is undone and reported, so ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` have no
-effect. Runs on the tracing thread; the agent limits the time.
+effect. Statements in the console that assign to the program's variables are not run here: see ``what_if``. Runs on the
+tracing thread; the agent limits the time.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from dataclasses import replace
 from typing import Any
 
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT
+from dynamo_dap.debuggee.agent.stepping import Assignment, ChangeAsked
 from dynamo_dap.debuggee.compile_time.conversion import Converter
 from dynamo_dap.debuggee.compile_time.expressions import (
     Parsed,
+    assigned_of_program,
     check_assignments,
     names_used,
     parse,
@@ -81,6 +84,8 @@ def evaluate(
         value = evaluation.paths.follow(parsed.expression)  # type: ignore[arg-type]
         if value is not UNKNOWN:
             return evaluation.shown(value, expression.strip(), context)
+    if context == "repl" and evaluation.assigns_to_program(parsed):
+        raise ChangeAsked(Assignment(expression, frame))
     result = evaluation.compute(parsed)
     if result is _NOTHING:
         return Value("")
@@ -156,6 +161,10 @@ class _Evaluation:
         self._view = TracedView(frame)
         self._converter = Converter(self._view)
         self.paths = Paths(frame, scratch)
+
+    def assigns_to_program(self, parsed: Parsed) -> bool:
+        """Whether statements assign to variables or objects of the program."""
+        return assigned_of_program(parsed, self._is_of_program)
 
     def shown(self, value: Any, expression: str | None, context: str) -> Value:
         """Return what a path gave as it is shown."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynamo_dap.debuggee.agent.stepping import Assignment
 from dynamo_dap.debuggee.values.model import EvaluationError
 
 PATH_NAME = "__path_{}__"
@@ -150,6 +151,32 @@ def _root(node: ast.AST) -> str | None:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
+
+
+def assignment(frame: object, target: str, value: str) -> Assignment:
+    """Return the statement that gives ``target`` another value in a traced function.
+
+    Raises:
+        EvaluationError: one of them is no Python that can stand there.
+    """
+    text = f"{target.strip()} = ({value.strip()}\n)"
+    try:
+        ast.parse(value.strip(), "<expression>", "eval")
+        body = ast.parse(text, "<expression>", "exec").body
+    except SyntaxError as error:
+        raise EvaluationError(f"not valid Python: {error.msg}") from None
+    if len(body) != 1 or not isinstance(body[0], ast.Assign) or len(body[0].targets) != 1:
+        raise EvaluationError(f"'{target}' is nothing that can be assigned to")
+    return Assignment(f"{target.strip()} = {value.strip()}", frame, target.strip())
+
+
+def assigned_of_program(parsed: Parsed, is_of_program: Callable[[str], bool]) -> bool:
+    """Whether statements assign to variables or objects of the program."""
+    try:
+        check_assignments(parsed, is_of_program)
+    except EvaluationError:
+        return True
+    return False
 
 
 def check_assignments(parsed: Parsed, is_of_program: Callable[[str], bool]) -> None:

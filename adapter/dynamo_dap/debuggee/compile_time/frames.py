@@ -15,10 +15,14 @@ from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame, Position
+from dynamo_dap.debuggee.agent.stepping import ChangeAsked, Jump
 from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.compile_time.code_facts import CodeFacts
 from dynamo_dap.debuggee.compile_time.data_watch import watched_variable
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python, evaluate_to_tensor
+from dynamo_dap.debuggee.compile_time.expressions import assignment
 from dynamo_dap.debuggee.compile_time.forms import UNREALIZED
+from dynamo_dap.debuggee.compile_time.jumps import jump_in
 from dynamo_dap.debuggee.compile_time.paths import completions
 from dynamo_dap.debuggee.compile_time.symbolic_scopes import scopes_of
 from dynamo_dap.debuggee.torch_internals.compilation import guard_expressions
@@ -43,6 +47,8 @@ from dynamo_dap.protocol.types import CompletionItem
 
 class TracedFunction(Frame):
     """A function that Dynamo is tracing."""
+
+    is_writable = True
 
     def __init__(self, frame: TracedFrame, address: int, scratch: dict[str, object], host: Host) -> None:
         """Show ``frame``, which stands at the instruction with ``address``.
@@ -92,6 +98,14 @@ class TracedFunction(Frame):
     def watched(self, name: str) -> WatchedVariable | None:
         """Return what a data breakpoint on a local variable is about."""
         return watched_variable(self._frame, name)
+
+    def write(self, expression: str, value: str) -> Value:
+        """Have the trace go on with another value, in a trace of its own."""
+        raise ChangeAsked(assignment(self._frame, expression, value))
+
+    def jump_to(self, path: str, line: int) -> Jump:
+        """Return where a line begins, for the trace to go on there."""
+        return jump_in(self._frame, CodeFacts(self._frame.code, self._frame.instructions), path, line)
 
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
         """Complete symbolic names."""

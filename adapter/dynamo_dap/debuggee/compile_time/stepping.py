@@ -45,8 +45,8 @@ class TraceProgress:
     identity: CompileIdentity
     began_at_start: bool
     """Whether counting began with the attempt; not when the hook was installed in the middle of it."""
-    last: tuple[int, int] = (0, -1)
-    """The instruction looked at last: ``id`` of its frame's interpreter, index."""
+    last: dict[int, tuple[weakref.ref[Any], int]] = field(default_factory=dict)
+    """The index of the instruction looked at last in each run of a function, by its interpreter's identity."""
     position: int = 0
     """How many instructions with a line were traced, inlined functions included."""
     visits: Counter[Visit] = field(default_factory=Counter)
@@ -60,9 +60,17 @@ class TraceProgress:
         return self.visits[visit] > self.earlier_visits[visit]
 
     def comes_from(self, frame: TracedFrame, index: int) -> int:
-        """Note that ``index`` is looked at; return the index looked at before it in the same frame, else -1."""
-        (before, came_from), self.last = self.last, (id(frame.interpreter), index)
-        return came_from if before == id(frame.interpreter) else -1
+        """Note that ``index`` is looked at; return the index looked at before it in the same frame, else -1.
+
+        Functions that were inlined in between do not count: to return to a line is not to begin it.
+        """
+        interpreter = frame.interpreter
+        known = self.last.get(id(interpreter))
+        if known is not None and known[0]() is interpreter:
+            self.last[id(interpreter)] = (known[0], index)
+            return known[1]
+        self.last[id(interpreter)] = (weakref.ref(interpreter), index)
+        return -1
 
     def enters(self, frame: TracedFrame) -> bool:
         """Whether the frame is on its function's first line for the first time."""

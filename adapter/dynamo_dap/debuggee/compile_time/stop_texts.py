@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard
 from dynamo_dap.debuggee.torch_internals.not_finite import INF, NAN, Kinds, Made
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call
+from dynamo_dap.debuggee.torch_internals.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity, restart_reasons
@@ -126,6 +127,19 @@ def mismatch(fault: Fault, worst: Difference, whose: str, operation: str, where:
         first = f"The first line that differs: {fault.difference.text}."
     lines = [f"{what} {first}", f"Where: {where}", f"Whose: {whose}"]
     return _raised(f"Mismatch: {operation}: {fault.difference.text}", lines)
+
+
+def mismatch_of_operator(fault: Fault, came: str, whose: str, operation: str, where: str) -> RaisedException:
+    """Tell in three lines what a custom operator does wrong, where it is called, and what came of it."""
+    what = f"{operation} does not do what the compiler was told. {came}"
+    return _raised(f"Mismatch: {operation}: {fault.stage}", [what, f"Where: {where}", f"Whose: {whose}"])
+
+
+def mismatch_in_stored(what: LeftOtherwise, whose: str, where: str) -> RaisedException:
+    """Tell in three lines what a compiled call leaves behind otherwise than the function does, and the line of it."""
+    left = f"{what.expression} is {what.by_compiled} after the compiled call"
+    told = f"{left}, and {what.by_python} after ordinary Python"
+    return _raised(f"Mismatch: {told}", [f"{told}.", f"Where: {where}", f"Whose: {whose}"])
 
 
 @dataclass(frozen=True)
@@ -255,15 +269,22 @@ def _name_of(kind: type) -> str:
 def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
     """Return what fits into the headline of a call stack: ``Tracing fn [0/0], attempt 2``, ``Call 2 of fn [0/0]``."""
     call = retraced_call()
+    if call is not None and not call.is_compiled_now:
+        return f"{_of_call(call)[:1].upper()}{_of_call(call)[1:]} [{call.compile_id}]{_changed(call)}"
     if call is not None:
-        return f"{_of_call(call)[:1].upper()}{_of_call(call)[1:]} [{call.compile_id}]"
+        return f"Tracing {user_function_name(call.code)} [{call.compile_id}]{_changed(call)}"
     text = f"Tracing {_name(frame)} [{identity.compile_id}]"
     return text if identity.attempt == 0 else f"{text}, attempt {identity.attempt + 1}"
 
 
-def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, statements: int, remark: str | None) -> str:
-    """Return what tells a stop in the past of a trace: ``Tracing fn [0/0], 12 statements back``."""
-    far = {0: "back in this statement", 1: "1 statement back"}.get(statements, f"{statements} statements back")
+def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, statements: int | None, remark: str | None) -> str:
+    """Return what tells a stop in the past of a trace: ``Tracing fn [0/0], 12 statements back``.
+
+    ``statements`` is None in an attempt that Dynamo gave up.
+    """
+    far = {0: "back in this statement", 1: "1 statement back", None: "an attempt that was given up"}.get(
+        statements, f"{statements} statements back"
+    )
     text = f"{headline(frame, identity)}, {far}"
     return text if remark is None else f"{text}: {remark}"
 
@@ -273,6 +294,10 @@ def explain(
 ) -> str:
     """Return the whole story: ``Paused on breakpoint while Dynamo traces fn [0/0], attempt 2 (restarted: ...)``."""
     call = retraced_call()
+    if call is not None and call.changes:
+        changes = "; ".join(bounded_text(each, _MAXIMUM_REASON) for each in call.changes)
+        on = "" if reason in ("changed", "goto") else f" on {reason}"
+        return f"Paused{on} in a trace of {user_function_name(call.code)} that was {CHANGED}: {changes}"
     if call is not None:
         return f"Paused on {reason} in {_of_call(call)}, served by cache entry {call.compile_id}"
     text = f"Paused on {reason} while Dynamo traces {_name(frame)} [{identity.compile_id}]"
@@ -283,6 +308,13 @@ def explain(
         text += ": the analysis was restarted, and is back where the step began"
     reasons = [_one_line(each) for each in restart_reasons(top)]
     return f"{text} (restarted: {'; '.join(reasons)})" if reasons else text
+
+
+CHANGED = "changed by the debugger"
+
+
+def _changed(call: CachedCall) -> str:
+    return f", {CHANGED}" if call.changes else ""
 
 
 def _of_call(call: CachedCall) -> str:

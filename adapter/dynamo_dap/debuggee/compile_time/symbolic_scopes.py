@@ -9,7 +9,9 @@ from types import CodeType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
+from dynamo_dap.debuggee.agent.stepping import ChangeAsked
 from dynamo_dap.debuggee.compile_time.data_watch import watched_variable
+from dynamo_dap.debuggee.compile_time.expressions import assignment
 from dynamo_dap.debuggee.compile_time.graph_view import graph_children, graph_source
 from dynamo_dap.debuggee.compile_time.guards_view import guard_children
 from dynamo_dap.debuggee.compile_time.side_effects_view import side_effect_children
@@ -35,6 +37,7 @@ from dynamo_dap.debuggee.values.model import (
     Value,
     Variable,
     VirtualSource,
+    WriteRefused,
     bounded_text,
 )
 
@@ -85,6 +88,7 @@ class _Variables(Deferred):
     """Variables on which there may be data breakpoints, and which can be run back to where they came from."""
 
     are_traced_locals = True
+    is_writable = True
 
     def __init__(self, frame: TracedFrame, make: Callable[[], Sequence[Variable]], count: int) -> None:
         super().__init__(make, count)
@@ -92,6 +96,11 @@ class _Variables(Deferred):
 
     def watched(self, name: str) -> WatchedVariable | None:
         return watched_variable(self._frame, name)
+
+    def write(self, name: str, expression: str) -> Value:
+        if not self._frame.is_declared(name):
+            raise WriteRefused(f"'{name}' is no variable of the function")
+        raise ChangeAsked(assignment(self._frame, name, expression))
 
 
 def _variables(named: Sequence[tuple[str, Any]], view: TracedView) -> list[Variable]:

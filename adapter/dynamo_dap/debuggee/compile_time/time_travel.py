@@ -7,53 +7,105 @@ back. Tracing thread; a ``Past`` lives as long as the log that it reads.
 
 from __future__ import annotations
 
-import threading
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import types
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
-from dynamo_dap.debuggee.agent.engine import RequestError
-from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.stepping import Origin, Outcome, TracePoint, TraceProgress, outcome
-from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_internals.graph import with_operands
-from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
-from dynamo_dap.debuggee.torch_internals.not_finite import NAN, kinds_of
-from dynamo_dap.debuggee.torch_internals.trace_changes import CHANGES, TRACE_LOG
-from dynamo_dap.debuggee.torch_internals.trace_log import Moment, TraceLog
-from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_internals.graph import is_same_tensor, written_by
+from dynamo_dap.debuggee.torch_internals.trace_log import FrameThen, Moment, TraceLog
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import TensorForm
+from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, unwrapped
-from dynamo_dap.protocol.contract import (
-    BECAME_NAN,
-    GUARDED_AT,
-    MADE,
-    MUTATED,
-    ErrorId,
-    TimelineBody,
-    TimelineEntry,
-)
-
-Hits = Callable[[int, TracePoint], list[int]]
-"""Returns the ids of the breakpoints that stop at a moment, given by its number and as a point."""
 
 Armed = Callable[[str], Collection[int] | None]
 """Returns the lines of a file that have breakpoints; None when any line may."""
+
+
+class Place(NamedTuple):
+    """Where one stands in a trace."""
+
+    at: int
+    """The moment's number."""
+    is_after: bool = False
+    """Whether its instruction has begun, or was executed: what it met, or what came of it, is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What an instruction of the past did that stops."""
+
+    reason: str
+    """DAP's ``stopped.reason``."""
+    raised: RaisedException
+    hit: Sequence[int] = ()
+    """The ids of the breakpoints that it stops for."""
+    as_result: bool = False
+    """Whether the state that the instruction left is shown, and not the one in which it began."""
+
+
+class Stops(Protocol):
+    """What stops who goes through the past."""
+
+    def armed(self, path: str) -> Collection[int] | None:
+        """See ``Armed``."""
+
+    def hits(self, at: int, point: TracePoint) -> list[int]:
+        """Return the ids of the breakpoints that stop at a moment, given by its number and as a point."""
+
+    def met(self, at: int) -> Met | None:
+        """Return what the instruction of a moment did that stops; None for nothing."""
+
+    @property
+    def may_meet(self) -> bool:
+        """Whether ``met`` need be asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """Where a step through the past ends."""
 
-    at: int
-    """The moment's number."""
+    place: Place
     reason: str
     """DAP's ``stopped.reason``."""
     hit: Sequence[int] = ()
     """The ids of the breakpoints that it stopped for."""
     remark: str | None = None
+    met: Met | None = None
+    is_beginning: bool = False
+    """Whether there is nothing before."""
+
+    @classmethod
+    def at(cls, at: int, reason: str, hit: Sequence[int] = (), remark: str | None = None) -> Arrival:
+        """Return an arrival where a moment's instruction is about to begin."""
+        return cls(Place(at), reason, hit, remark)
+
+    @classmethod
+    def at_what_was_met(cls, at: int, met: Met) -> Arrival:
+        """Return an arrival at what an instruction did."""
+        return cls(Place(at, is_after=True), met.reason, met.hit, met.raised.headline, met)
+
+    @property
+    def shown(self) -> int:
+        """The number of the moment whose state is shown."""
+        return self.place.at + 1 if self.met is not None and self.met.as_result else self.place.at
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An exception, or whatever else an exception filter names, that stopped the trace."""
+
+    filters: Collection[str]
+    raised: RaisedException
+    hit: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +129,22 @@ class Past:
         self._just_my_code = just_my_code
         self._begins: dict[int, _Begins] = {}
         self._depths: dict[int, dict[int, int]] = {}
+        self._visits: defaultdict[tuple[int, int | None], list[int]] = defaultdict(list)
+        """Moments by the identity of their function's interpreter and by line: a trace has thousands of both.
+
+        Without a line, all of that run of the function.
+        """
+        self._visits_known = self._statements_known = log.forgotten
+        self._statements: list[int] = []
+        self.events: dict[int, list[Event]] = {}
+        """What stopped the trace, or would have, by the number of the moment whose instruction met it."""
+        self.stopped: dict[int, set[int]] = {}
+        """The breakpoints, by id, that stopped it at a moment when that was the present."""
+
+    @property
+    def identity(self) -> CompileIdentity:
+        """Which attempt of which compile it is of."""
+        return self._progress.identity
 
     @property
     def end(self) -> int:
@@ -92,16 +160,42 @@ class Past:
         """Return a moment."""
         return self._log.moments[at - self._log.forgotten]
 
-    def show(self, at: int | None) -> None:
-        """Put the state of a moment in place; None: what the trace goes on with."""
-        self._log.show(None if at is None else at - self._log.forgotten)
+    def function(self, at: int) -> FrameThen:
+        """Return the innermost function of a moment: cheaper than the moment."""
+        return self._log.moments.function(at - self._log.forgotten)
 
-    def present(self, frame: TracedFrame, index: int) -> int:
-        """Return the number of the moment at which the trace stands; ``end`` when it is in the middle of a line."""
+    def is_of(self, code: types.CodeType) -> bool:
+        """Whether the function that was compiled is ``code``, or a resume function of it."""
         if self.end == self.beginning:
-            return self.end
-        last = self.moment(self.end - 1).frames[0]
-        return self.end - 1 if last.frame == frame and last.at == index else self.end
+            return False
+        return user_function_of(self.moment(self.beginning).frames[-1].frame.code) is code
+
+    def outlive_trace(self) -> None:
+        """See ``TraceLog.outlive_trace``."""
+        self._log.outlive_trace()
+
+    def close(self) -> None:
+        """Forget it."""
+        self._log.close()
+
+    def show(self, at: int | None, *, as_result: bool = False) -> None:
+        """Put the state of a moment in place; None: what the trace goes on with. See ``TraceLog.show``."""
+        self._log.show(None if at is None else at - self._log.forgotten, as_result=as_result)
+
+    def present(self, frame: TracedFrame, index: int) -> Place:
+        """Return where the trace stands that is about to execute an instruction."""
+        if self.end == self.beginning:
+            return Place(self.end - 1, is_after=True)
+        last = self.function(self.end - 1)
+        return Place(self.end - 1, is_after=last.frame != frame or last.at != index)
+
+    def written(self, at: int) -> list[Any]:
+        """Return the nodes whose tensors the instruction of a moment has changed in place."""
+        before, after = (each.graphs[0] for each in (self.moment(at), self.moment(at + 1)))
+        if after.nodes == before.nodes:
+            return []
+        numbers = range(before.nodes - before.inputs, after.nodes - after.inputs)
+        return [each for number, node in self._log.writing_nodes() if number in numbers for each in written_by(node)]
 
     # -- points ----------------------------------------------------------------------------------------------------
 
@@ -118,21 +212,34 @@ class Past:
         facts, is_user_code = self._facts.of(frame), self._is_user_code(frame.path)
         if not moment.is_line:
             return _Begins(is_user_code=is_user_code)
-        before = self.moment(at - 1).frames[0] if at > self.beginning else None
-        begins_line = facts.begins_line(index, before.at if before is not None and before.frame == frame else -1)
+        begins_line = facts.begins_line(index, self._comes_from(at))
         depths = self._depth_of_line(at, facts.first_of_line(then.line))
         continues = facts.continues_statement(len(then.stack), index, then.line, depths)
         statement = begins_line and not continues and facts.begins_statement(then.line)
         return _Begins(begins_line, continues, statement, is_user_code)
 
+    def _comes_from(self, at: int) -> int:
+        """Return the index of the instruction with a line that was before a moment in the same function, else -1."""
+        here = self.function(at)
+        moments = self._moments_of(here)
+        for number in range(bisect_left(moments, at) - 1, -1, -1):
+            if moments[number] < self.beginning:
+                break
+            before = self.function(moments[number])
+            if before.frame.has_line(before.at):
+                return before.at
+        return -1
+
     def _depth_of_line(self, at: int, first: int | None) -> dict[int, int]:
         """Return how many values lay on the stack when the line of a moment began, by the line."""
-        here = self.moment(at).frames[0]
+        here = self.function(at)
         found: dict[int, int] = {}
-        for earlier in range(at, self.beginning - 1, -1):
-            then = self.moment(earlier).frames[0]
-            if then.interpreter is not here.interpreter or then.line != here.line:
-                continue
+        visits = self._visits_of(here)
+        for number in range(bisect_right(visits, at) - 1, -1, -1):
+            earlier = visits[number]
+            if earlier < self.beginning:
+                break
+            then = self.function(earlier)
             # The head of a loop begins once, and is come to again in each round: what the round before found holds.
             if then.at == first or earlier in self._depths:
                 found = {here.line: len(then.stack)} if then.at == first else self._depths[earlier]
@@ -140,14 +247,40 @@ class Past:
         self._depths[at] = found
         return found
 
+    def _visits_of(self, then: FrameThen) -> list[int]:
+        """Return the moments at which a run of a function was on a line."""
+        self._look_for_visits()
+        return self._visits[id(then.interpreter), then.line]
+
+    def _moments_of(self, then: FrameThen) -> list[int]:
+        """Return all moments of a run of a function."""
+        self._look_for_visits()
+        return self._visits[id(then.interpreter), None]
+
+    def _look_for_visits(self) -> None:
+        for at in range(max(self._visits_known, self.beginning), self.end):
+            each = self.function(at)
+            self._visits[id(each.interpreter), each.line].append(at)
+            self._visits[id(each.interpreter), None].append(at)
+        self._visits_known = self.end
+
     def begins_statement(self, at: int) -> bool:
         """Whether a statement of the user's begins at a moment."""
-        begins = self._what_begins(at)
-        return begins.statement and begins.is_user_code
+        # Files of libraries, if nobody wants to see them, are not read for it.
+        return self._is_user_code(self.function(at).path) and self._what_begins(at).statement
 
     def statements_between(self, at: int, later: int) -> int:
         """Return how many statements begin after a moment, up to a later one."""
-        return sum(map(self.begins_statement, range(at + 1, min(later + 1, self.end))))
+        statements = self.statements()
+        return max(0, bisect_right(statements, later) - bisect_right(statements, at))
+
+    def statements(self) -> Sequence[int]:
+        """Return the moments at which statements begin: those that are forgotten by now may be among them."""
+        for at in range(max(self._statements_known, self.beginning), self.end):
+            if self.begins_statement(at):
+                self._statements.append(at)
+        self._statements_known = self.end
+        return self._statements
 
     def _is_user_code(self, path: str) -> bool:
         return (not self._just_my_code or is_user_file(path)) and not stands_in_for_builtin(path)
@@ -172,112 +305,142 @@ class Past:
         """Return the function of a moment and its callers, innermost first."""
         return [each.frame for each in self.moment(at).frames]
 
-    def origin(self, at: int) -> Origin:
-        """Return a moment as where a step begins."""
-        moment = self.moment(at)
+    def origin(self, arrival: Arrival) -> Origin:
+        """Return an arrival as where a step begins."""
+        moment = self.moment(arrival.shown)
         then = moment.frames[0]
-        identity = self._progress.identity
-        return Origin(then.frame, then.at, then.line, tuple(self.chain(at)[1:]), identity, moment.position)
+        callers = tuple(self.chain(arrival.shown)[1:])
+        position = self.moment(arrival.place.at).position
+        if arrival.shown == arrival.place.at:
+            return Origin(then.frame, then.at, then.line, callers, self._progress.identity, position)
+        before = (each for each in self.moment(arrival.place.at).frames if each.interpreter is then.interpreter)
+        line = next((each.line for each in before), then.line)
+        return Origin(then.frame, then.at - 1, line, callers, self._progress.identity, position)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def forward(self, at: int, end: int, step: Step | None, hits: Hits, armed: Armed) -> Arrival | None:
-        """Return where going forward from ``at`` stops before ``end``, if it does; without a step at breakpoints."""
+    def forward(self, arrival: Arrival, end: Place, step: Step | None, stops: Stops) -> Arrival | None:
+        """Return where going forward stops before ``end``, if it does; without a step at breakpoints."""
+        place = arrival.place
         own: set[TracedFrame] | None = None
-        if step is not None and at >= self.beginning:
-            step = replace(step, origin=self.origin(at))
-            own = set(self.chain(at)) if step.kind is not StepKind.IN else None
-        for later in self._armed(range(at + 1, end), armed, own or (), every=step is not None and own is None):
-            point = self.point(later)
-            if hit := hits(later, point):
-                return Arrival(later, "breakpoint", hit)
-            if step is not None and outcome(step, point) is Outcome.STOP:
-                return Arrival(later, "step")
+        if step is not None and place.at >= self.beginning:
+            step = replace(step, origin=self.origin(arrival))
+            own = set(self.chain(arrival.shown)) if step.kind is not StepKind.IN else None
+        may_stop = self._may_stop(stops.armed, own or (), every=step is not None and own is None)
+        for later in range(max(place.at, self.beginning), min(end.at + 1, self.end)):
+            if place < Place(later) < end and may_stop(later):
+                point = self.point(later)
+                if hit := stops.hits(later, point):
+                    return Arrival.at(later, "breakpoint", hit)
+                if step is not None and outcome(step, point) is Outcome.STOP:
+                    return Arrival.at(later, "step")
+            is_between = place < Place(later, is_after=True) < end
+            if is_between and stops.may_meet and (met := stops.met(later)) is not None:
+                return Arrival.at_what_was_met(later, met)
         return None
 
-    def back(self, at: int, step: Step, hits: Hits, armed: Armed) -> Arrival:
+    def back(self, place: Place, step: Step, stops: Stops) -> Arrival:
         """Return where a step into the past ends: at the beginning at the latest."""
         if step.kind is StepKind.RESTART_FRAME:
-            return self._restart(at, step.target)
+            return self._restart(place.at, step.target)
         if step.kind is StepKind.TO_MOMENT:
-            return Arrival(max(self.beginning, min(step.target, self.end - 1)), "goto")
+            return Arrival.at(max(self.beginning, min(step.target, self.end - 1)), "goto")
         if step.kind is StepKind.BACK:
-            return self._step_back(at, step.granularity)
-        for earlier in self._armed(range(min(at, self.end) - 1, self.beginning - 1, -1), armed):
-            if hit := hits(earlier, self.point(earlier)):
-                return Arrival(earlier, "breakpoint", hit)
+            return self._step_back(place, step.granularity)
+        may_stop = self._may_stop(stops.armed)
+        for earlier in range(min(place.at, self.end - 1), self.beginning - 1, -1):
+            is_before = Place(earlier, is_after=True) < place
+            if is_before and stops.may_meet and (met := stops.met(earlier)) is not None:
+                return Arrival.at_what_was_met(earlier, met)
+            if Place(earlier) < place and may_stop(earlier) and (hit := stops.hits(earlier, self.point(earlier))):
+                return Arrival.at(earlier, "breakpoint", hit)
         return self._first()
 
-    def _armed(
-        self, moments: Iterable[int], armed: Armed, own: Collection[TracedFrame] = (), *, every: bool = False
-    ) -> Iterator[int]:
-        """Yield those of the moments that may stop: every one, or those of ``own`` functions and at armed lines."""
+    def _may_stop(
+        self, armed: Armed, own: Collection[TracedFrame] = (), *, every: bool = False
+    ) -> Callable[[int], bool]:
+        """Return whether a moment may stop: any one, or those of ``own`` functions and at armed lines."""
         lines: dict[str, Collection[int] | None] = {}
         interpreters = {each.interpreter for each in own}
-        for at in moments:
-            then = self.moment(at).frames[0]
+
+        def may_stop(at: int) -> bool:
+            then = self.function(at)
             path = then.path
             if path not in lines:
                 lines[path] = armed(path)
             of_file = lines[path]
-            if every or of_file is None or then.line in of_file or then.interpreter in interpreters:
-                yield at
+            return every or of_file is None or then.line in of_file or then.interpreter in interpreters
 
-    def _first(self) -> Arrival:
-        text = "the beginning of the trace" if not self._log.forgotten else "as far back as the trace is remembered"
-        for at in range(self.beginning, self.end):
-            begins = self._what_begins(at)
-            if begins.statement and begins.is_user_code:
-                return Arrival(at, "step", remark=text)
-        return Arrival(self.beginning, "step", remark=text)
+        return may_stop
 
-    def _step_back(self, at: int, granularity: str) -> Arrival:
+    def _first(self, *, statement: bool = True) -> Arrival:
+        """Return the oldest moment, or with ``statement`` that at which the first one begins."""
+        if self._log.forgotten:
+            text = "as far back as the trace is remembered"
+        else:
+            text = self._beginning if self._log.is_from_start else "nothing was armed before"
+        begins = (at for at in range(self.beginning, self.end) if statement and self.begins_statement(at))
+        return Arrival(Place(next(begins, self.beginning)), "step", remark=text, is_beginning=True)
+
+    @property
+    def _beginning(self) -> str:
+        if self.end == self.beginning or not self.moment(self.beginning).frames[-1].frame.is_of_resume_function:
+            return "the beginning of the trace"
+        return "the beginning of what comes after the graph break; what was before is not known"
+
+    def _step_back(self, place: Place, granularity: str) -> Arrival:
         """As ``next`` the other way round: over what was called, and out of the function at its beginning."""
-        here = self.moment(min(at, self.end - 1)).frames
+        here = self.moment(min(place.at, self.end - 1)).frames
+        if place.at == self.end:  # from what came afterwards: over all that was called at the end
+            here = here[-1:]
         own = {each.frame for each in here}
-        for earlier in range(min(at, self.end) - 1, self.beginning - 1, -1):
-            then = self.moment(earlier).frames[0]
-            if then.frame not in own:
+        for earlier in range(min(place.at, self.end - 1), self.beginning - 1, -1):
+            then = self.function(earlier)
+            if then.frame not in own or Place(earlier) >= place:
                 continue
             if granularity == "instruction":
-                return Arrival(earlier, "step")
+                return Arrival.at(earlier, "step")
             begins = self._what_begins(earlier)
             if not begins.is_user_code or not (begins.line if granularity == "line" else begins.statement):
                 continue
             is_same_line = then.frame == here[0].frame and then.line == here[0].line and then.at < here[0].at
-            if not (is_same_line and at < self.end):
-                return Arrival(earlier, "step")
-        return self._first()
+            if not is_same_line or place.is_after or place.at == self.end:
+                return Arrival.at(earlier, "step")
+        return self._first(statement=granularity != "instruction")
 
     def _restart(self, at: int, depth: int) -> Arrival:
         """Return where the function at ``depth`` of the stack began."""
-        frames = self.chain(min(at, self.end - 1))
+        frames = self.chain(at)
         frame = frames[min(depth, len(frames) - 1)]
-        found = min(at, self.end - 1)
+        found = at
         for earlier in range(found, self.beginning - 1, -1):
             chain = self.chain(earlier)
             if frame not in chain:
                 break
             if chain[0] == frame and self._what_begins(earlier).line:
                 found = earlier
-        return Arrival(found, "restart")
+        return Arrival.at(found, "restart")
 
     # -- where something came from ---------------------------------------------------------------------------------
 
-    def bound_at(self, at: int, depth: int, name: str) -> int | None:
+    def bound_at(self, place: Place, frame: TracedFrame, name: str, value: object) -> int | None:
         """Return the moment whose statement gave a variable its value; None when it came with the call."""
-        then = self.moment(at).frames[depth]
-        value = then.locals.get(name)
-        for earlier in range(at - 1, self.beginning - 1, -1):
-            before = self.moment(earlier).frames[0]
-            if before.frame == then.frame and not _is_same(before.locals.get(name), value):
+        for earlier in range(place.at, self.beginning - 1, -1):
+            before = self.function(earlier)
+            if Place(earlier) < place and before.frame == frame and not _is_same(before.locals.get(name), value):
                 return earlier
         return None
 
-    def changed_at(self, at: int, depth: int, name: str) -> int | None:
+    def changed_at(self, at: int, frame: TracedFrame, name: str) -> int | None:
         """Return the moment whose statement changed a variable's object in place last; None when none did."""
-        value = self.moment(at).frames[depth].locals.get(name)
-        change = None if value is None else self._log.last_change(value, self.moment(at).changes)
+        value = next((each.locals.get(name) for each in self.moment(at).frames if each.frame == frame), None)
+        if value is None:
+            return None
+        form = frame.form_of(value) if is_tracker(value) else None
+        if isinstance(form, TensorForm) and form.node is not None:
+            earlier = range(at - 1, self.beginning - 1, -1)
+            return next((each for each in earlier if has_written(self.written(each), form.node)), None)
+        change = self._log.last_change(value, self.moment(at).changes)
         return None if change is None else self._last(at, lambda moment: moment.changes <= change)
 
     def guarded_at(self, at: int, source: str) -> int | None:
@@ -297,142 +460,10 @@ class Past:
         return next((each for each in range(at - 1, self.beginning - 1, -1) if is_before(self.moment(each))), None)
 
 
+def has_written(written: Sequence[Any], node: object) -> bool:
+    """Whether the tensor of a node is among those of others."""
+    return any(is_same_tensor(each, node) for each in written)
+
+
 def _is_same(one: object, other: object) -> bool:
     return one is other or (one is not None and other is not None and unwrapped(one) is unwrapped(other))
-
-
-_MAXIMUM_ENTRIES = 10_000
-
-
-class Standpoint:
-    """A moment of the past, or the present, as who is held there sees what was before: ``agent.stepping.History``."""
-
-    def __init__(self, past: Past, at: int, armed: Armed) -> None:
-        """``at`` is the moment's number; ``armed`` tells which lines have breakpoints."""
-        self._past = past
-        self._at = min(at, past.end - 1)
-        self._armed = armed
-
-    def timeline(self, start: int | None, count: int) -> TimelineBody:
-        """See ``History``."""
-        statements = [at for at in range(self._past.beginning, self._past.end) if self._past.begins_statement(at)]
-        count = min(count, _MAXIMUM_ENTRIES)
-        if start is None:
-            start = max(0, min(bisect_right(statements, self._at) - count // 2, len(statements) - count))
-        shown = statements[start : start + count]
-        return TimelineBody([self._entry(at) for at in shown], len(statements), self._at, start)
-
-    def _entry(self, at: int) -> TimelineEntry:
-        moment = self._past.moment(at)
-        then = moment.frames[0]
-        return TimelineEntry(
-            moment=at,
-            function=user_function_name(then.frame.code),
-            path=then.path,
-            line=then.line,
-            depth=len(moment.frames) - 1,
-            nodes=sum(each.nodes for each in moment.graphs),
-            has_breakpoint=then.line in (self._armed(then.path) or ()),
-        )
-
-    def origin(self, depth: int, name: str, what: str) -> int:
-        """See ``History``."""
-        past, at = self._past, self._at
-        frames = past.moment(at).frames
-        if depth >= len(frames):
-            raise _no_origin("a function that is not traced keeps nothing of its past")
-        if what == MADE:
-            return _found(past.made_at(at, name), f"no statement of this trace has added a node '{name}'")
-        value = frames[depth].frame.lookup(name)
-        if value is MISSING:
-            raise _no_origin(f"there is no local variable '{name}' here")
-        if what == MUTATED:
-            return _found(
-                past.changed_at(at, depth, name), f"the object of '{name}' has not been changed in this trace"
-            )
-        if what == GUARDED_AT:
-            source = frames[depth].frame.source_of(value)
-            found = None if source is None else past.guarded_at(at, source)
-            return _found(found, f"no guard holds '{name}' to anything so far")
-        if what == BECAME_NAN:
-            return self._first_nan(frames[depth].frame, value, name)
-        return _found(
-            past.bound_at(at, depth, name), f"'{name}' came with the call: nothing in this trace has bound it"
-        )
-
-    def _first_nan(self, frame: TracedFrame, value: object, name: str) -> int:
-        form = frame.form_of(value) if is_tracker(value) else None
-        if not isinstance(form, TensorForm) or form.node is None:
-            raise _no_origin(f"'{name}' is no tensor that this trace has computed")
-        for node in with_operands(form.node):
-            try:
-                has_nan = NAN in kinds_of(frame.real_value(node))
-            except NoRealValue:
-                continue
-            if has_nan:
-                moment = self._past.made_at(self._at, node.name)
-                return _found(moment, f"'{node.name}', which '{name}' is computed from, came with a NaN")
-        raise _no_origin(f"neither '{name}' nor anything that it is computed from has a NaN")
-
-
-def _found(moment: int | None, otherwise: str) -> int:
-    if moment is None:
-        raise _no_origin(otherwise)
-    return moment
-
-
-def _no_origin(text: str) -> RequestError:
-    return RequestError(text, error_id=ErrorId.NO_ORIGIN)
-
-
-class TraceLogs:
-    """The log of the trace that runs. One for each process; tracing thread, but for ``want``."""
-
-    def __init__(self, facts: CodeFactsCache) -> None:
-        self._facts = facts
-        self._past: Past | None = None
-        self._log: TraceLog | None = None
-        self._attempt: object = None
-        self._thread: int | None = None
-        self._is_wanted = self._has_gap = False
-        """Whether anything is noted, and whether nothing was for a while: the log does not lead to what comes then."""
-
-    def want(self, wanted: bool) -> None:
-        """Hear of what traces change in place, or not. Any thread."""
-        self._is_wanted = wanted
-        self._has_gap = self._has_gap or not wanted
-        CHANGES.want(wanted)
-
-    def note(self, frame: TracedFrame, progress: TraceProgress, *, just_my_code: bool, is_line: bool = True) -> None:
-        """The trace has come to an instruction, which has a line or not."""
-        if TRACE_LOG.problem is not None or not self._is_wanted:
-            return
-        log = self._log
-        if log is None or self._has_gap or self._attempt is not frame.attempt:
-            self._thread = threading.get_ident()
-            self.forget()
-            self._has_gap = False
-            log = self._log = CHANGES.log = TraceLog(frame)
-            self._attempt = frame.attempt
-            self._past = Past(log, self._facts, progress, just_my_code=just_my_code)
-        log.note(frame, progress.position, is_line=is_line and not frame.is_in_resume_prologue)
-
-    def of(self, frame: TracedFrame) -> Past | None:
-        """Return the past of the frame's trace; None when it is not known."""
-        return self._past if self._attempt is frame.attempt else None
-
-    def take(self, output: object) -> tuple[Past, TraceLog] | None:
-        """Return the past of the attempt that wrote ``output``, to be kept; None when it is not all known."""
-        past, log = self._past, self._log
-        if past is None or log is None or self._attempt is not output or log.forgotten:
-            return None
-        self._log = self._past = self._attempt = CHANGES.log = None
-        return past, log
-
-    def forget(self) -> None:
-        """The trace of this thread is over, if it has one: another thread may be tracing by now."""
-        if self._thread not in (None, threading.get_ident()):
-            return
-        if self._log is not None:
-            self._log.close()
-        self._log = self._past = self._attempt = CHANGES.log = None

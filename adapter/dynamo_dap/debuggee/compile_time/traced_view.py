@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dynamo_dap.debuggee.compile_time.forms import form_family
 from dynamo_dap.debuggee.compile_time.graph_view import node_text, place_variable, user_location
+from dynamo_dap.debuggee.compile_time.sizes import ChildrenOfTensor
 from dynamo_dap.debuggee.compile_time.stand_ins import form_behind, is_stand_in
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.graph import user_place
@@ -58,7 +60,10 @@ class TracedView(View):
             return shown
         node = form.node if isinstance(form, TensorForm) and is_tensor(form.example) else None
         tensor = None if node is None else lambda: self._tensor(node)
-        return replace(shown, children=Followed(shown.children, lambda: self._facts(tracker, form), tensor))
+        others = partial(self._facts, tracker, form)
+        if tensor is not None and expression is not None:
+            return replace(shown, children=ChildrenOfTensor(self.frame, expression, shown.children, others, tensor))
+        return replace(shown, children=Followed(shown.children, others, tensor))
 
     def seen(self, value: object) -> object:
         """Return the form of what Dynamo tracks, of a SymInt or FakeTensor that was computed, of a stand-in."""

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import math
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,16 +30,22 @@ from dynamo_dap.debuggee.compile_time.comparing import (
     CallsDifferByChance,
     as_it_began,
     body_of,
-    compare_with_python,
     compared,
-    fault_in,
+    find_fault,
     graph_of_call,
     outputs_of,
     place_of_fault,
 )
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.compile_time.expressions import names_asked
-from dynamo_dap.debuggee.compile_time.stop_texts import ParameterState, mismatch, not_finite
+from dynamo_dap.debuggee.compile_time.stop_texts import (
+    ParameterState,
+    mismatch,
+    mismatch_in_stored,
+    mismatch_of_operator,
+    not_finite,
+)
+from dynamo_dap.debuggee.torch_internals.comparisons import Comparison, Fault
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
@@ -48,8 +56,9 @@ from dynamo_dap.debuggee.torch_internals.not_finite import NAN, Kinds, Made, fir
 from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, place_of
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, trace_again
+from dynamo_dap.debuggee.torch_internals.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
-from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODE_HOOK
+from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS, NODE_HOOK
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import MISMATCH
@@ -77,6 +86,8 @@ class Culprit:
     """How the call is traced so that it makes them."""
     line: tuple[str, int] | None = None
     """File and line of the caller to stop in; None for where the operation is."""
+    visit: int | None = None
+    """Which time ``line`` is come to, if that is where to stop and not at ``node``."""
 
 
 class ValueStops(CallObserver, CompileObserver):
@@ -139,6 +150,11 @@ class ValueStops(CallObserver, CompileObserver):
         if MISMATCH in filters and call.graph.calls % every == 0:
             self._examine(call, MISMATCH, self._mismatch)
 
+    def raised(self, call: GraphCall) -> None:
+        """Stop if a custom operator of the graph has not done what the compiler was told."""
+        if not self._host.is_holding and MISMATCH in self._host.breakpoints.exception_filters:
+            self._examine(call, MISMATCH, self._mismatch)
+
     def _examine(self, call: GraphCall, name: str, find: Callable[[GraphCall, CachedCall], Culprit | None]) -> None:
         cached_call = call.as_cached_call()
         if cached_call is None:
@@ -176,14 +192,21 @@ class ValueStops(CallObserver, CompileObserver):
         except CallsDifferByChance as problem:
             self._tell_once(f"calls of {user_function_name(cached_call.code)} are not compared: {problem}")
             return None
-        missing = compare_with_python(call, cached_call, comparison)
-        fault = fault_in(comparison)
-        if fault is None:
+        if call.problem is None:
+            fault, missing = find_fault(call, cached_call, comparison)
+        else:
+            fault, missing = comparison.fault_of_operator(), None
+        if fault is None or _was_told(call, comparison, fault):
             return None
         body = self._host.comparison = body_of(call, cached_call, comparison, fault, missing)
+        if fault.stored is not None:
+            return _stored_otherwise(comparison, fault, fault.stored, body.verdict)
         node = fault.node or comparison.graph.output_nodes[comparison.of_outputs.index(comparison.worst)]
         where = _text_of(place_of_fault(fault) if fault.node is not None else None) or _place_text(node)
-        raised = mismatch(fault, comparison.worst, body.verdict, target_name(node), where)
+        if fault.operator is None:
+            raised = mismatch(fault, comparison.worst, body.verdict, target_name(node), where)
+        else:
+            raised = mismatch_of_operator(fault, _what_came(call, comparison), body.verdict, target_name(node), where)
         names = {
             "__value__": fault.value,
             "__expected__": comparison.reference.values.get(node),
@@ -247,22 +270,29 @@ class ValueStops(CallObserver, CompileObserver):
         before = contextlib.ExitStack()
         before.enter_context(self._host.holding())  # breakpoints on the way were hit when the call began
 
-        def on_node(_: Any, number: int) -> None:
-            frame = running_frame(sys._getframe()) if number == culprit.node else None
-            if frame is None:
-                return
+        def stop_at(frame: TracedFrame) -> None:
             NODE_HOOK.want(None)
+            LINE_HOOKS.want(before, None)
             before.close()
             self._stop_at(frame, culprit)
             if self._host.steps.current() is None:
                 frame.end_trace()
 
+        def on_node(_: Any, number: int) -> None:
+            frame = running_frame(sys._getframe()) if number == culprit.node else None
+            if frame is not None:
+                stop_at(frame)
+
         with as_it_began(call), before:
-            NODE_HOOK.want(on_node)
+            if culprit.line is not None and culprit.visit is not None:
+                LINE_HOOKS.want(before, _Visits(culprit.line, culprit.visit, stop_at).came_to)
+            else:
+                NODE_HOOK.want(on_node)
             try:
                 trace_again(culprit.call)
             finally:
                 NODE_HOOK.want(None)
+                LINE_HOOKS.want(before, None)
 
     def _stop_at(self, innermost: TracedFrame, culprit: Culprit) -> None:
         chain = innermost.running(sys._getframe())
@@ -277,6 +307,63 @@ class ValueStops(CallObserver, CompileObserver):
         self._stop_trace(frame, culprit.raised, names=culprit.names)
 
 
+def _what_came(call: GraphCall, comparison: Comparison) -> str:
+    if call.problem is not None:
+        reason = (str(call.problem).strip().splitlines() or [""])[0]
+        return f"The compiled call raises {type(call.problem).__name__}: {reason}"
+    if comparison.differs:
+        return f"The compiled call returns something else: {comparison.worst.text}."
+    return "What this call returns does not differ for that."
+
+
+def _was_told(call: GraphCall, comparison: Comparison, fault: Fault) -> bool:
+    """Whether a stop would tell nothing new: a wrong declaration that does no harm in this call is told once."""
+    if fault.operator is None or comparison.differs or call.problem is not None:
+        return False
+    known = fault.node.name in call.graph.told
+    call.graph.told.add(fault.node.name)
+    return known
+
+
+class _Visits:
+    """Counts how often a trace comes to a line. Lives for that trace."""
+
+    def __init__(self, line: tuple[str, int], number: int, stop_at: Callable[[TracedFrame], None]) -> None:
+        self._line = line
+        self._number = number
+        self._stop_at = stop_at
+        self._thread = threading.get_ident()
+        self._attempt: object = None
+        self._lines: dict[int, int] = {}
+        self._count = 0
+
+    def came_to(self, translator: Any) -> None:
+        """See ``LineHooks``: a line is told at each of its instructions."""
+        if threading.get_ident() != self._thread:
+            return
+        frame = TracedFrame(translator)
+        if self._attempt is not frame.attempt:  # the analysis was begun again
+            self._attempt, self._lines, self._count = frame.attempt, {}, 0
+        before = self._lines.get(id(translator))
+        self._lines[id(translator)] = frame.line
+        if before != frame.line and (frame.path, frame.line) == self._line:
+            self._count += 1
+            if self._count == self._number:
+                self._stop_at(frame)
+
+
+def _stored_otherwise(comparison: Comparison, fault: Fault, what: LeftOtherwise, verdict: str) -> Culprit:
+    """The values are right, and what the call leaves behind is not."""
+    compiled, expected = what.values
+    names = {"__value__": compiled, "__expected__": expected, "__difference__": math.inf, "__stage__": fault.stage}
+    node = comparison.graph.output
+    where = _text_of((Place(*fault.line, 1), "")) if fault.line is not None else None
+    raised = mismatch_in_stored(what, verdict, where or _place_text(node))
+    visit = None if fault.line is None else fault.visit
+    number = comparison.graph.numbers.get(node, max(comparison.graph.numbers.values()))
+    return Culprit(number, raised, names, MISMATCH, comparison.graph.call, fault.line, visit)
+
+
 def _place_text(node: Any) -> str:
     """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``."""
     return _text_of(place_of(node, is_torch_file)) or target_name(node)
@@ -287,7 +374,7 @@ def _text_of(found: tuple[Place, str] | None) -> str | None:
         return None
     place, function = found
     text = linecache.getline(place.path, place.line).strip()
-    where = f"{place.path}:{place.line} in {function}"
+    where = f"{place.path}:{place.line} in {function}" if function else f"{place.path}:{place.line}"
     return f"{where}: {text}" if text else where
 
 

@@ -185,8 +185,8 @@ class DebugpyDebugger:
         else:
             pydevd_internals.step_back_into_caller(callee)
 
-    def stop_at(self, frame: types.FrameType) -> None:
-        """Stop at ``breakpoint()``."""
+    def stop_at(self, frame: types.FrameType | None) -> None:
+        """Stop at ``breakpoint()``, or (None) where the thread comes next."""
         if self.is_active:
             pydevd_internals.stop_at(frame)
 

@@ -45,7 +45,8 @@ from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields
 from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_looks import look
 from dynamo_dap.debuggee.values.type_facts import find_in_type, module_of
-from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU, TensorArguments, TensorBody
+from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU
+from dynamo_dap.protocol.tensor_looks import TensorArguments, TensorBody
 
 _LITERALS: frozenset[type] = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Types that look the same everywhere; debugpy shows more of a long text, and integers in hexadecimal."""

@@ -348,7 +348,9 @@ def holds_this_thread() -> bool:
 
 def give_up_step() -> None:
     """Forget the step, or the request to pause, that is under way on the calling thread."""
-    _set_step(_information(), _NO_COMMAND, None)
+    information = _information()
+    information.step_in_initial_location = None  # a frame, with all that it refers to
+    _set_step(information, _NO_COMMAND, None)
 
 
 def step_in(frame: types.FrameType | None) -> None:
@@ -386,8 +388,8 @@ def _set_step(information: Any, command: int, stop: types.FrameType | None) -> N
     information.update_stepping_info()
 
 
-def stop_at(frame: types.FrameType) -> None:
-    """Stop the calling thread at the next line of ``frame``, as debugpy's own ``breakpoint()`` does."""
+def stop_at(frame: types.FrameType | None) -> None:
+    """Stop the calling thread at the next line of ``frame``, as debugpy's own ``breakpoint()`` does; None: of any."""
     sys.modules["pydevd"].settrace(
         suspend=True,
         trace_only_current_thread=True,

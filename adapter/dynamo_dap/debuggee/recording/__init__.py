@@ -1,1 +1,1 @@
-"""Records what Dynamo does with each function, as data of ``dynamo_dap.record``."""
+"""Records what Dynamo does with each function, as data of ``dynamo_dap.records``."""

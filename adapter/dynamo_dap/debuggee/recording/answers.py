@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from dynamo_dap.debuggee.agent.engine import NoSuchCompile
 from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.explore.model import Document, Explored, Part
 from dynamo_dap.protocol.types import Source
-from dynamo_dap.record.events import Record
-from dynamo_dap.record.model import TRACING, Compile, CompiledFunction, Graph, Guard, Node
-from dynamo_dap.record.texts import readable_graph
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Graph, Guard, Node, Place, StackLine
+from dynamo_dap.records.texts import readable_graph
 
 NOT_SHOWN: dict[type, tuple[str, ...]] = {
     CompiledFunction: (),
@@ -49,6 +50,83 @@ class GuardsBody(msgspec.Struct, rename="camel"):
     guards: list[Guard]
 
 
+class StageBody(msgspec.Struct, rename="camel", omit_defaults=True):
+    """One stage of a compile, and where its text can be read."""
+
+    id: str
+    title: str
+    operations: int
+    """How many of its parts compute something."""
+    source: Source | None
+    before: Source | None = None
+    """The text before the passes of this stage; missing where no passes ran."""
+    lost: list[str] = []
+    """Operations of which nobody knows what line of the user's they come from."""
+    parts: list[Part] = []
+    places: list[StackLine] = []
+
+
+class ExploredBody(msgspec.Struct, rename="camel"):
+    """A compile and its stages, in their order."""
+
+    id: str
+    name: str
+    place: Place
+    stages: list[StageBody]
+
+
+class StagesBody(msgspec.Struct):
+    """Body of ``STAGES``."""
+
+    compiles: list[ExploredBody]
+
+
+SourceOf = Callable[[VirtualSource], Source | None]
+
+
+def stages_body(explored: Sequence[Explored], compile_id: str | None, source_of: SourceOf) -> StagesBody:
+    """Return the body of ``dynamoStages``.
+
+    Raises:
+        NoSuchCompile: there is none; the text says what there is.
+    """
+    found = [one for one in explored if compile_id in (None, one.id)]
+    if compile_id is not None and not found:
+        known = ", ".join(one.id for one in explored) or "none"
+        raise NoSuchCompile(f"compile {compile_id} was not explored; these were: {known}")
+    has_parts = compile_id is not None
+    bodies = [[_stage(one, document, source_of, has_parts=has_parts) for document in one.documents] for one in found]
+    return StagesBody(
+        [ExploredBody(one.id, one.name, one.place, stages) for one, stages in zip(found, bodies, strict=True)]
+    )
+
+
+def _stage(compiled: Explored, document: Document, source_of: SourceOf, *, has_parts: bool) -> StageBody:
+    before = document.before
+    return StageBody(
+        id=document.id,
+        title=document.title,
+        operations=document.operations,
+        source=_source(compiled, document, document.text, "", source_of),
+        before=None if before is None else _source(compiled, document, before, ", before", source_of),
+        lost=document.lost if has_parts else [],
+        parts=document.parts if has_parts else [],
+        places=document.places if has_parts else [],
+    )
+
+
+def _source(compiled: Explored, document: Document, text: str, which: str, source_of: SourceOf) -> Source | None:
+    suffix, mime_type = _SHOWN_AS.get(document.language, (".txt", "text/plain"))
+    # Editors take what follows a slash for the name.
+    name = f"{document.id} of {compiled.name} [{compiled.id}]{which}{suffix}".replace("/", "\N{DIVISION SLASH}")
+    return source_of(
+        VirtualSource(name, lambda: text, mime_type, key=("stage", compiled.id, document.id, which, hash(text)))
+    )
+
+
+_SHOWN_AS = {"python": (".py", "text/x-python"), "cpp": (".cpp", "text/x-cpp")}
+
+
 def compiles_body(record: Record) -> dict[str, object]:
     """Return the body of ``dynamoCompiles``."""
     return record.read(lambda record: {"functions": _shown(record.functions)})
@@ -82,6 +160,18 @@ def graph_body(record: Record, compile_id: str, index: int) -> tuple[GraphBody, 
     """
     compiled, graph = record.read(lambda record: _graph(record, compile_id, index))
     return graph_answer(graph, compiled, compile_id, is_final=True)
+
+
+def code_of_graph(record: Record, compile_id: str) -> str | None:
+    """Return the readable code of what a compile gave to its backend, empty for nothing; None before that."""
+
+    def read(record: Record) -> str | None:
+        compiled = record.find(compile_id)
+        if compiled is None or (compiled.state == TRACING and not compiled.graphs):
+            return None
+        return readable_graph(compiled.graphs[-1], compiled.name) if compiled.graphs else ""
+
+    return record.read(read)
 
 
 def graph_answer(

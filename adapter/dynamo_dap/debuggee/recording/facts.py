@@ -9,7 +9,6 @@ import os
 import tokenize
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.user_code import is_user_file
@@ -30,10 +29,11 @@ from dynamo_dap.debuggee.torch_internals.recompiles import Failure, remember_pla
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
+from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import values_then_and_now
-from dynamo_dap.record.model import Graph, GraphBreak, Guard, GuardFailure, Node, Place, StackLine
-from dynamo_dap.record.texts import digest_of_line
+from dynamo_dap.records.model import Graph, GraphBreak, Guard, GuardFailure, Node, Place, StackLine
+from dynamo_dap.records.texts import digest_of_line
 
 MAXIMUM_NODES = 2000
 MAXIMUM_GUARDS = 2000
@@ -41,18 +41,8 @@ _MAXIMUM_LENGTH = 300
 _LENGTHS = frozenset({"SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK", "SET_CONTAINS"})
 _MESSAGE = 4000
 
-NodeTexts = Callable[[Any], tuple[str, str]]
-"""Writes a node: the expression it computes, and what its result is."""
 GuardTexts = Callable[[TracedFrame], Sequence[tuple[str, GuardFacts | ShapeGuardFacts]]]
 """Writes the guards that a trace has asked for so far: the expression of each, and what is known of it."""
-
-
-@dataclass(frozen=True)
-class Texts:
-    """How parts of a trace are written."""
-
-    node: NodeTexts
-    guards: GuardTexts
 
 
 def text_of(text: str, maximum: int) -> str:
@@ -128,24 +118,25 @@ def place_of_problem(problem: BaseException) -> Place | None:
     return None if found is None else Place(found.path, max(1, found.line))
 
 
-def graph(index: int, name: str, fx_graph: Any, texts: NodeTexts) -> Graph:
+def graph(index: int, name: str, fx_graph: Any) -> Graph:
     """Return a graph."""
     nodes = nodes_of(fx_graph)
     operations = sum(node.op == "call_function" for node in nodes)
+    texts = GraphTexts(fx_graph)
     shown = [_node(node, texts) for node in nodes[:MAXIMUM_NODES]]
     return Graph(index, name, len(nodes), operations, shown)
 
 
-def _node(node: Any, texts: NodeTexts) -> Node:
+def _node(node: Any, texts: GraphTexts) -> Node:
     found = user_place(node)
-    expression, value = texts(node)
     return Node(
         name=str(node.name),
         operation=str(node.op),
         target=text_of(target_name(node), _MAXIMUM_LENGTH),
-        value=value or None,
+        value=result_text(node) or None,
         place=None if found is None else Place(found[0].path, found[0].line),
-        expression=text_of(expression, _MAXIMUM_LENGTH),
+        expression=text_of(texts.call(node), _MAXIMUM_LENGTH),
+        user_name=texts.names.get(node),
     )
 
 

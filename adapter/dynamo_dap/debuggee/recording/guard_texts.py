@@ -87,6 +87,8 @@ def _tensor(match: re.Match[str]) -> str:
 
 _FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (_TENSOR, _tensor),
+    (re.compile(r"___check_global_state\(\)"), lambda match: _STATE["GLOBAL_STATE"]),
+    (re.compile(r"___check_torch_function_mode_stack\(\)"), lambda match: _STATE["TORCH_FUNCTION_STATE"]),
     (
         re.compile(r"hasattr\((?P<name>.+), '_dynamo_(?:weak_)?dynamic_indices'\) == False"),
         lambda match: f"no size of {plain_name(match['name'])} is marked as dynamic",

@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.answers import (
     GraphBody,
     GuardsBody,
+    code_of_graph,
     compiles_body,
     graph_answer,
     graph_body,
@@ -51,7 +52,7 @@ from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, runnin
 from dynamo_dap.debuggee.torch_internals.traces import Trace, TraceNotes
 from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.record.events import (
+from dynamo_dap.records.events import (
     AttemptRestarted,
     BreakFound,
     CompileBegan,
@@ -62,13 +63,24 @@ from dynamo_dap.record.events import (
     GraphMade,
     GuardsMade,
     LimitReached,
+    Profiled,
     Recompiled,
     Record,
     SizeSpecialized,
     SourceRead,
     Traced,
 )
-from dynamo_dap.record.model import GraphBreak, Place, SkippedFrame, Specialization, StackLine, Symbol, TracedValue
+from dynamo_dap.records.model import (
+    GraphBreak,
+    Place,
+    ProfiledFunction,
+    SkippedFrame,
+    Specialization,
+    StackLine,
+    Symbol,
+    TracedValue,
+)
+from dynamo_dap.records.texts import readable_graph
 
 EVENTS = (
     CompileObserver.compile_began,
@@ -113,18 +125,18 @@ class Recorder(CompileObserver):
     def __init__(
         self,
         record: Record,
-        texts: facts.Texts,
+        guard_texts: facts.GuardTexts,
         on_event: Callable[[Event], None],
         notes_traces: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
         """Put what is learned into ``record``, and give it to ``on_event``.
 
-        ``texts`` writes nodes and guards; ``notes_traces`` tells whether lines and values are wanted as well;
+        ``guard_texts`` writes guards; ``notes_traces`` tells whether lines and values are wanted as well;
         ``clock`` gives the seconds that compiles are measured by.
         """
         self.record = record
-        self._texts = texts
+        self._guard_texts = guard_texts
         self._in_progress: dict[FrameCompile, _InProgress] = {}
         self._on_event = on_event
         self._notes_traces = notes_traces
@@ -155,6 +167,15 @@ class Recorder(CompileObserver):
         self._notes.remove()
         self._in_progress.clear()
 
+    def problems(self) -> list[str]:
+        """Return a sentence for each thing that this torch does not tell."""
+        return HOOKS.problems(EVENTS)
+
+    def note_profile(self, functions: list[ProfiledFunction]) -> None:
+        """Note what tracing took, by function: once, when the program ends."""
+        self._see(*(function.place for function in functions))
+        self._take(Profiled(functions))
+
     # -- requests: the agent's reader thread -----------------------------------------------------------------------
 
     def compiles(self) -> dict[str, object]:
@@ -169,6 +190,10 @@ class Recorder(CompileObserver):
         """Return the body of ``dynamoGuards``."""
         return guards_body(self.record, compile_id)
 
+    def code_of_graph(self, compile_id: str) -> str | None:
+        """See ``CompileReader``."""
+        return code_of_graph(self.record, compile_id)
+
     def thread_of(self, compile_id: str) -> int | None:
         """See ``CompileReader``."""
         return next((one.thread for one in list(self._in_progress.values()) if one.id == compile_id), None)
@@ -181,7 +206,7 @@ class Recorder(CompileObserver):
         made = self.record.read(lambda record: record.find(compile_id))
         if frame is None or made is None or index != len(made.graphs):
             return None
-        graph = facts.graph(index, "graph so far", frame.graphs()[-1], self._texts.node)
+        graph = facts.graph(index, "graph so far", frame.graphs()[-1])
         return graph_answer(graph, made, compile_id, is_final=False)
 
     def _traced_in(self, compile_id: str) -> TracedFrame | None:
@@ -196,7 +221,11 @@ class Recorder(CompileObserver):
         made = self.record.read(lambda record: record.find(compile_id))
         if frame is None or made is None or made.guards:
             return None
-        return guards_answer(*facts.guards_so_far(frame, self._texts.guards))
+        return guards_answer(*facts.guards_so_far(frame, self._guard_texts))
+
+    def readable_code(self, name: str, graph: Any) -> str:
+        """See ``CompileReader``."""
+        return readable_graph(facts.graph(0, "graph", graph), name)
 
     # -- what is told: compiling threads ---------------------------------------------------------------------------
 
@@ -300,7 +329,7 @@ class Recorder(CompileObserver):
         found = self.record.read(lambda record: record.find(recorded.id))
         index = 0 if found is None else len(found.graphs)
         name = f"graph {index}" if index else "graph"
-        made = facts.graph(index, name, graph, self._texts.node)
+        made = facts.graph(index, name, graph)
         self._take(GraphMade(recorded.id, made))
         recorded.values = values_of(recorded.trace)
 

@@ -30,7 +30,7 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     Unrealized,
 )
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, source_of
-from dynamo_dap.record.model import Place, TracedFunction, TracedValue
+from dynamo_dap.records.model import Place, TracedFunction, TracedValue
 
 MAXIMUM_VALUES = 2000
 _MAXIMUM_LENGTH = 80

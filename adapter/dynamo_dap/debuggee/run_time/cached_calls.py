@@ -52,9 +52,28 @@ class CallEntries:
             self._cached_calls.release()
 
     def may_stop(self, generated: GeneratedCode) -> bool:
-        """Whether calls that run ``generated`` may have to stop: something is armed in what they run."""
+        """Whether calls that run ``generated`` may have to stop: something is armed in what they run.
+
+        Or behind a graph break that they come to: what was before can be gone back to from there.
+        """
         if not self._are_wanted or self._cached_calls is None:
             return False
+        if self._stops_in(generated):
+            return True
+        if not self._cached_calls.are_traced():
+            return False
+        code = generated.code_if_alive
+        return self._leads_on(generated) or (code is not None and self._cached_calls.has_begun(code))
+
+    def _leads_on(self, generated: GeneratedCode) -> bool:
+        decided_at = self._host.breakpoints.version, generated.codes.count
+        if generated.leading_decided_at != decided_at:
+            generated.leading_decided_at = decided_at
+            generated.leads_on = any(self._stops_in(each) for each in generated.after_break)
+        return generated.leads_on
+
+    def _stops_in(self, generated: GeneratedCode) -> bool:
+        assert self._cached_calls is not None, "calls are wanted"
         version = self._host.breakpoints.version
         if generated.decided_at != version:
             generated.decided_at = version
@@ -99,6 +118,11 @@ class CallEntries:
         elif facts is not generated.facts:
             generated.facts = facts
             generated.decided_at = -1
+
+    def ended(self, frame: types.FrameType) -> None:
+        """A call that runs generated code has returned or raised."""
+        if self._cached_calls is not None:
+            self._cached_calls.ended(frame)
 
     def _count(self, generated: GeneratedCode, original: types.CodeType) -> int | None:
         """Return which call of the function this is, None when that is not known; 0 for one that was compiled now."""

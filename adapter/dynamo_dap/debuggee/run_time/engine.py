@@ -74,6 +74,8 @@ class _Wants:
     """Whether calls that the cache serves may have to stop before their code runs."""
     gradients: bool = False
     """Whether the backward passes of calls may have to stop."""
+    counts: bool = False
+    """Whether calls are counted."""
 
     @property
     def calls(self) -> bool:
@@ -81,7 +83,7 @@ class _Wants:
 
     @property
     def notification(self) -> bool:
-        return self.everything or self.breakpoints or self.calls
+        return self.everything or self.breakpoints or self.calls or self.counts
 
 
 class RunTimeEngine:
@@ -105,6 +107,8 @@ class RunTimeEngine:
         self._calls = CallEntries(host, cached_calls, self._recorder)
         self._gradients = GradientEntries(host, backward)
         self._form: str | None = None
+        self.counts_calls = False
+        """Whether calls of generated code are counted, see ``count_calls``."""
         self.codes = GeneratedCodes(self._recorder, lambda: self._form or host.options.listing)
         self._events = _new_source(self, self.codes)
         self._notifier = Notifier(self._about_to_run, log_exception)
@@ -150,13 +154,19 @@ class RunTimeEngine:
         host = self._host
         cached_calls, gradients = self._calls.arm(), self._gradients.arm()
         if not host.options.run_time:
-            return _Wants(cached_calls=cached_calls, gradients=gradients)
+            return _Wants(cached_calls=cached_calls, gradients=gradients, counts=self.counts_calls)
         raises = GENERATED_CODE in host.breakpoints.exception_filters
         entries = host.options.stop_on_generated_code
         stepping = host.steps.any_step or host.steps.any_pause_request
         everything = raises or entries or stepping or host.options.trace_instructions
         breakpoints = bool(self._instruction_breakpoints) or host.breakpoints.any_line(RUN_TIME)
-        return _Wants(everything, entries, raises, breakpoints, cached_calls, gradients)
+        return _Wants(everything, entries, raises, breakpoints, cached_calls, gradients, self.counts_calls)
+
+    def count_calls(self) -> None:
+        """Count the calls of generated code from now on, to the end of the session. Any thread."""
+        if not self.counts_calls:
+            self.counts_calls = True
+            self.arm()
 
     def _watch_again(self, wants: _Wants) -> None:
         """Breakpoints may have come to, or gone from, code that was watched or is running."""
@@ -201,6 +211,7 @@ class RunTimeEngine:
         self._events.close()
         self._instruction_breakpoints.clear()
         self._form = None
+        self.counts_calls = False
         self._plans.forget()
         self._crash.pause()
 
@@ -211,6 +222,7 @@ class RunTimeEngine:
             return
         self._drop_step_that_ran_off()
         generated = self.codes.meet(code)
+        generated.hits += self.counts_calls
         self._calls.about_to_run(generated)
         if self._wants.breakpoints:
             for changed in self._lines.update():
@@ -301,6 +313,7 @@ class RunTimeEngine:
             step.origin.returned = returned
         if self._wants.raises:
             self._raised.frame_ended(frame)
+        self._calls.ended(frame)
         self._gradients.ended(frame)
         self._crash.frame_ended(frame, self.codes)
 

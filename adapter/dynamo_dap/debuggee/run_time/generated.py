@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.run_time.listing import Explanation, Listing
 from dynamo_dap.debuggee.run_time.purpose import Kind
 from dynamo_dap.debuggee.run_time.statements import StatementListing
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecord, CompileRecorder, lines_computed
-from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
+from dynamo_dap.debuggee.torch_internals.dynamo_names import goes_on_after_break, resume_function, user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import (
     compile_id_of,
     has_marker,
@@ -89,6 +89,10 @@ class GeneratedCode:
         """Whether a call may have to stop before this runs (``agent.engine.CachedCalls``)."""
         self.decided_at = -1
         """The version of the breakpoints for which ``may_stop`` holds."""
+        self.leads_on = False
+        """Whether what comes after its graph break may have to stop."""
+        self.leading_decided_at = (-1, 0)
+        """The version of the breakpoints for which that holds, and how many codes there were."""
         self.backward_facts: CallFacts | None = None
         """What holds for the backward passes of all calls that run this; None while it is not known."""
         self.keeps_inputs = False
@@ -99,8 +103,20 @@ class GeneratedCode:
         """Whether the inputs of a call were to be kept, and could not."""
         self.cannot_be_stopped = False
         """Whether a call was to stop before this ran, and could not."""
+        self.hits = 0
+        """How often it was about to run, while the engine counts that."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
         """Where it stops now, by offset (``plans.Plan.stops``): kept here since it is asked at every instruction."""
+
+    @property
+    def after_break(self) -> Iterator[GeneratedCode]:
+        """Yield what may run behind its graph break: resume functions of the same function that have been met."""
+        code = self.code_if_alive
+        if code is not None and goes_on_after_break(code):
+            for each in self.codes:
+                is_same = (each.path, each.first_line, each.function) == (self.path, self.first_line, self.function)
+                if each is not self and each.is_resume_function and is_same and each.code_if_alive is not None:
+                    yield each
 
     @property
     def code(self) -> CodeType:

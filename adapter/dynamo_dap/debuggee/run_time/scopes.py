@@ -15,10 +15,10 @@ from dynamo_dap.debuggee.torch_internals.compile_records import (
     count_of_operations,
     outputs_of,
     placeholders_of,
-    readable_graph,
 )
 from dynamo_dap.debuggee.torch_internals.dynamo_names import GROUP, dynamos_locals, parted
 from dynamo_dap.debuggee.torch_internals.generated_code import guards_of, is_null
+from dynamo_dap.debuggee.values.graph_texts import graph_text, names_of_inputs
 from dynamo_dap.debuggee.values.model import (
     Children,
     Deferred,
@@ -231,12 +231,13 @@ def _graph_variables(generated: GeneratedCode) -> list[Variable]:
         return [*variables, _note("graph", "not recorded: the code was compiled before the debugger attached")]
     graph = record.graph
     inputs, outputs = placeholders_of(graph), outputs_of(graph)
+    names = {str(node.target): name for node, name in names_of_inputs(graph).items()}
     return [
         *variables,
         Variable("operations", Value(str(count_of_operations(graph)))),
-        _group("inputs", [(name, source, value) for name, source, value in inputs]),
+        _group("inputs", [(names.get(name, name), source, value) for name, source, value in inputs]),
         _group("outputs", [(name, None, value) for name, value in outputs]),
-        Variable("code", _lines(readable_graph(graph))),
+        Variable("code", _lines(graph_text(graph, generated.function))),
     ]
 
 
@@ -265,7 +266,7 @@ def graph_source(generated: GeneratedCode) -> VirtualSource | None:
     graph = record.graph
     return VirtualSource(
         name=f"graph of {generated.name}.py",
-        text=lambda: readable_graph(graph),
+        text=lambda: graph_text(graph, generated.function),
         key=("graph of generated code", generated.number),
     )
 

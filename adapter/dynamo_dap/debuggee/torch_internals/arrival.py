@@ -7,6 +7,7 @@ itself once it is imported. Runs on whichever thread imports.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
@@ -23,13 +24,19 @@ _IMPORTLIB = "<frozen importlib._bootstrap>"
 """By this name CPython knows its own frames when it leaves them out of tracebacks (``remove_importlib_frames``)."""
 
 
-def when_imported(name: str, callback: Callable[[], None]) -> None:
-    """Call ``callback`` once, as soon as the module ``name`` has been executed; at once if it was already."""
+def when_imported(name: str, callback: Callable[[], object]) -> Callable[[], None]:
+    """Call ``callback`` once, as soon as the module ``name`` has been executed; at once if it was already.
+
+    Returns:
+        What takes the wish back, for who does not want to know any more.
+    """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         callback()
-        return
-    sys.meta_path.insert(0, _Watcher(name, callback))
+        return lambda: None
+    watcher = _Watcher(name, callback)
+    sys.meta_path.insert(0, watcher)
+    return watcher.stop
 
 
 def while_torch_is_imported(tell: Callable[[str, bool], None]) -> None:
@@ -42,16 +49,30 @@ def while_torch_is_imported(tell: Callable[[str, bool], None]) -> None:
             sys.meta_path.insert(0, _Watcher(name, lambda: None, functools.partial(tell, name)))
 
 
-def when_dynamo_is_imported(callback: Callable[[], None]) -> None:
-    """Call ``callback`` once, when the program has imported what compiles frames; at once if it has already."""
-    when_imported("torch._dynamo.convert_frame", callback)
+def when_dynamo_is_imported(callback: Callable[[], object]) -> Callable[[], None]:
+    """Call ``callback`` once, when the program has imported what compiles frames. See ``when_imported``."""
+    return when_imported("torch._dynamo.convert_frame", callback)
+
+
+def when_all_of_dynamo_is_imported(callback: Callable[[], None]) -> None:
+    """Call ``callback`` once, at the end of the import of Dynamo: other parts of torch may be half imported yet."""
+    when_imported(_DYNAMO, callback)
+
+
+def is_dynamo_imported() -> bool:
+    """Whether the program has imported Dynamo, and that has come to an end."""
+    module = sys.modules.get(_DYNAMO)
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
+_DYNAMO = "torch._dynamo"
 
 
 class _Watcher(importlib.abc.MetaPathFinder):
     """Finds one module as the other finders would, and has its loader tell when it is done."""
 
     def __init__(
-        self, name: str, callback: Callable[[], None], tell: Callable[[bool], None] = lambda is_done: None
+        self, name: str, callback: Callable[[], object], tell: Callable[[bool], None] = lambda is_done: None
     ) -> None:
         self._name = name
         self._callback = callback
@@ -73,6 +94,11 @@ class _Watcher(importlib.abc.MetaPathFinder):
             return None
         spec.loader = _TellingLoader(spec.loader, self._tell, self._arrived)
         return spec
+
+    def stop(self) -> None:
+        """Watch no more."""
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self)
 
     def _arrived(self) -> None:
         if self in sys.meta_path:

@@ -13,11 +13,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.custom_operators import (
+    OPERATOR,
+    CheckedCalls,
+    OperatorFault,
+    changes_its_mind,
+)
 from dynamo_dap.debuggee.torch_internals.features import Feature
-from dynamo_dap.debuggee.torch_internals.graph_runs import has_own_memory, in_transform
+from dynamo_dap.debuggee.torch_internals.graph_runs import (
+    NoRealValue,
+    has_own_memory,
+    in_transform,
+    is_custom_operator,
+)
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, places_of
 from dynamo_dap.debuggee.torch_internals.retracing import compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_internals.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
 
 _SAME = "torch._dynamo.utils:same"
@@ -110,11 +122,22 @@ class Reference:
         """Of the operations that give a tensor which no later one writes to."""
         self._seen: dict[Any, tuple[object, int, Any]] = {}
         self._exact: dict[str, Any] | None = None
-        self.outputs = graph.run(self._note)
+        self._calls = CheckedCalls(graph.promised)
+        try:
+            self.outputs = graph.run(self._note, self._calls)
+        except NoRealValue:
+            if not self._calls.faults:
+                raise
+            self.outputs = []  # what comes after an operator that lies may fail
         self.values = {
             node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version
         }
         self._seen.clear()
+
+    @property
+    def operator_faults(self) -> Mapping[Any, OperatorFault]:
+        """By node, what custom operators do otherwise than they declare."""
+        return self._calls.faults
 
     def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
         if node.prev.op == "root":
@@ -243,6 +266,12 @@ class Fault:
     """What the compiled graph gives for ``node``."""
     line: tuple[str, int] | None = None
     """File and line, if that is not where ``node`` was made but where the function was called that made it."""
+    operator: str | None = None
+    """What a custom operator does wrong, if that is at fault."""
+    stored: LeftOtherwise | None = None
+    """What the call leaves otherwise, if that is at fault and no value."""
+    visit: int = 1
+    """Which time the line is come to, if something is stored there."""
 
 
 class Comparison:
@@ -257,6 +286,7 @@ class Comparison:
             NoRealValue: some operation cannot be run again.
         """
         self.reference = Reference(graph)
+        self.outputs = outputs
         self.graph = graph
         self._backend = backend
         self._random = tuple(random)
@@ -267,8 +297,22 @@ class Comparison:
         """How each operation's result differs in the compiled graph, once that was looked at."""
         self.of_outputs = [
             self._difference(node, reference, other)
-            for node, reference, other in zip(graph.output_nodes, self.reference.outputs, outputs, strict=True)
+            for node, reference, other in zip(graph.output_nodes, self.reference.outputs, outputs, strict=False)
         ]
+
+    def is_stored_right(self, expected: Any, stored: Any) -> bool:
+        """Whether a tensor that the compiled call has stored is ``expected``, or an output in the place of that."""
+        if difference(expected, stored).is_same:
+            return True
+        torch: Any = sys.modules["torch"]
+        with data_reading():
+            return any(
+                has_own_memory(other)
+                and (stored.shape, stored.dtype) == (other.shape, other.dtype)
+                and torch.equal(stored, other)
+                and difference(expected, reference).is_same
+                for other, reference in zip(self.outputs, self.reference.outputs, strict=True)
+            )
 
     def _difference(self, node: Any, reference: Any, other: Any) -> Difference:
         return difference(reference, other, lambda: self.reference.exact(node))
@@ -326,7 +370,15 @@ class Comparison:
             if line is not None:
                 last = [other for other, others in lines.items() if line in others][-1]
                 value = self.reference.values[last]
+                if (told := self._changes_its_mind(last)) is not None:
+                    return Fault(last, self.by_line[line], OPERATOR, value, operator=told)
                 return Fault(last, self.by_line[line], DYNAMO, value, None if line == its_lines[0] else line)
+        return None
+
+    def fault_of_operator(self) -> Fault | None:
+        """Return the first custom operator that does otherwise than it declares."""
+        for node, found in self.reference.operator_faults.items():
+            return Fault(node, self.worst, found.stage, self.reference.values.get(node), operator=found.text)
         return None
 
     def fault(self) -> Fault:
@@ -343,7 +395,22 @@ class Comparison:
         if found is None:
             return Fault(None, self.worst, None, None)
         node, how, value = found
+        if (told := self._changes_its_mind(node)) is not None:
+            return Fault(node, how, OPERATOR, value, operator=told)
         return Fault(node, how, self._stage(node), value)
+
+    def _changes_its_mind(self, node: Any) -> str | None:
+        """Return what is wrong with a custom operator that gives another result for equal operands."""
+        torch: Any = sys.modules["torch"]
+        known = {**self.graph.inputs, **self.reference.values}
+        if not is_custom_operator(node.target) or any(each not in known for each in node.all_input_nodes):
+            return None
+        args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), known.__getitem__)
+        try:
+            told = changes_its_mind(node.target, args, kwargs, self.reference.values[node])
+        except Exception:  # noqa: BLE001  (an operator that cannot be called otherwise tells nothing)
+            return None
+        return None if told is None else f"It gives another result for equal operands {told}."
 
     def _first(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
         found = zip(nodes, self.of_nodes(self._backend, nodes), strict=True)

@@ -67,8 +67,8 @@ def facts_of(tx: Any) -> CompileFacts:
     )
 
 
-def name_of_backend(function: Any) -> str:
-    """Return the name of a backend that torch may have wrapped."""
+def unwrapped_backend(function: Any) -> Any:
+    """Return a backend without what torch has wrapped it in."""
     for _ in range(_WRAPPERS):
         inner = getattr(function, "_torchdynamo_orig_backend", None) or getattr(
             function, "_torchdynamo_orig_callable", None
@@ -76,6 +76,12 @@ def name_of_backend(function: Any) -> str:
         if inner is None:
             break
         function = inner
+    return function
+
+
+def name_of_backend(function: Any) -> str:
+    """Return the name of a backend that torch may have wrapped."""
+    function = unwrapped_backend(function)
     name = getattr(function, "compiler_name", None) or getattr(function, "__name__", None)
     # Torch names a wrapper around an object by the object's text.
     return str(name) if name and " at 0x" not in str(name) else type(function).__name__

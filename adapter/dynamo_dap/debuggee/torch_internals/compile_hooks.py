@@ -8,6 +8,7 @@ They run on the compiling thread, most of them under Dynamo's compile lock. An e
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
 
+from dynamo_dap.debuggee.torch_internals.chosen_compiles import CHOSEN
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_breaks import was_logged
 from dynamo_dap.debuggee.torch_internals.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
@@ -150,6 +152,8 @@ class CompileHooks:
         self._count = 0
         self.on_problem: Callable[[str], None] = lambda doing: None
         """Logs the exception being handled."""
+        self.around: Callable[[CompileObserver], contextlib.AbstractContextManager[None]] | None = None
+        """Is entered while an observer is told something: a profiler notes what that takes."""
 
     def want(self, observer: CompileObserver, events: Collection[Event]) -> None:
         """Report exactly ``events`` to ``observer`` from now on. Any thread."""
@@ -205,9 +209,10 @@ class CompileHooks:
         """Tell an event; what happens while a cached call is traced once more is none."""
         if retraced_call() is not None:
             return
-        for method in self._wanted.get(event, {}).values():
+        for observer, method in self._wanted.get(event, {}).items():
             try:
-                method(*facts, **named_facts)
+                with contextlib.nullcontext() if self.around is None else self.around(observer):
+                    method(*facts, **named_facts)
             except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
                 self.on_problem(f"reporting '{event.__name__}'")
 
@@ -241,7 +246,7 @@ def _wrap_compile(hooks: CompileHooks, original: Any) -> Any:
             code=given["code"],
             frame=given.get("frame"),
             one_graph=bool(given.get("one_graph")),
-            backend=given.get("compiler_fn"),
+            backend=CHOSEN.backend or given.get("compiler_fn"),
         )
         hooks.enter(compiling)
         try:

@@ -17,7 +17,7 @@ from typing import Any
 from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, original_of, user_function_of
-from dynamo_dap.debuggee.torch_internals.graph import user_places
+from dynamo_dap.debuggee.torch_internals.graph import source_of_input, user_places
 
 _REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
 _COMPILE_ID = "torch._guards:CompileContext.current_compile_id"
@@ -213,9 +213,7 @@ def placeholders_of(graph: Any) -> list[tuple[str, str | None, Any]]:
     inputs = []
     for node in graph.nodes:
         if node.op == "placeholder":
-            inputs.append(
-                (str(node.target), _source_name(getattr(node, "_dynamo_source", None)), node.meta.get("example_value"))
-            )
+            inputs.append((str(node.target), _source_name(source_of_input(node)), node.meta.get("example_value")))
     return inputs
 
 
@@ -249,8 +247,3 @@ def lines_computed(graph: Any) -> set[tuple[str, int]]:
         if node.op.startswith("call_")
         for place, _ in user_places(node)
     }
-
-
-def readable_graph(graph: Any) -> str:
-    """Return the Python code of a graph."""
-    return str(graph.python_code("self").src)

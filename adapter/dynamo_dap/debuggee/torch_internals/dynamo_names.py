@@ -53,6 +53,11 @@ def resume_function(code: CodeType) -> ResumeFunction | None:
     return ResumeFunction(match["function"], int(match["line"])) if match else None
 
 
+def goes_on_after_break(generated: CodeType) -> bool:
+    """Whether generated code comes to a graph break, and calls a resume function behind it."""
+    return any(name.startswith("__resume_at_") for name in generated.co_names)
+
+
 def user_function_name(code: CodeType) -> str:
     """Return the user's name of a function: ``Model.forward``, ``fn (resumed at line 8)``."""
     if is_generated(code.co_filename):

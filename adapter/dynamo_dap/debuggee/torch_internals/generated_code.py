@@ -32,6 +32,8 @@ _REGISTER_MARKED = "torch._C._dynamo.eval_frame:register_breakpoint_code"
 _SET_STRATEGY = "torch._C._dynamo.eval_frame:set_code_exec_strategy"
 _STRATEGY = "torch._C._dynamo.eval_frame:_FrameExecStrategy"
 _ACTION = "torch._C._dynamo.eval_frame:_FrameAction"
+REGISTER_HOOK = "torch._dynamo.convert_frame:register_bytecode_hook"
+_CLEANUPS = "torch._dynamo.utils:CleanupManager"
 _RESUME_FUNCTIONS = "torch._dynamo.resume_execution:ContinueExecutionCache.generated_code_metadata"
 
 NOTIFICATION = Feature("stopping in generated code", _SET_CALLBACK, _GET_CALLBACK)
@@ -40,6 +42,15 @@ CACHE_ENTRIES = Feature("the guards of generated code", _CACHE_ENTRIES)
 MARKERS = Feature("torch._dynamo.bytecode_debugger.breakpoint()", _MARKER, _DEBUG_CONTEXT, _SET_CALLBACK, _GET_CALLBACK)
 AS_PYTHON_CALLS = Feature("running a compiled function as ordinary Python", _SET_STRATEGY, _STRATEGY, _ACTION)
 REPLACING = Feature("patching generated code", _ORIGINALS, _CACHE_ENTRIES, _OUTPUT_CODES, _REGISTER_MARKED)
+ONCE = Feature(
+    "keeping what comes of a changed trace",
+    REGISTER_HOOK,
+    _CLEANUPS,
+    _ORIGINALS,
+    _CACHE_ENTRIES,
+    _OUTPUT_CODES,
+    _REGISTER_MARKED,
+)
 RESUME_FUNCTIONS = Feature("telling resume functions from the user's", _RESUME_FUNCTIONS)
 
 
@@ -181,6 +192,27 @@ def original_of(code: CodeType) -> CodeType | None:
     return original
 
 
+def compiled_codes() -> list[CodeType]:
+    """Return what generated code was made from: functions of the user's and resume functions, each once."""
+    if ORIGINALS.problem is not None:
+        return []
+    known: Any = ORIGINALS.resolve(_ORIGINALS)
+    # Torch's dictionary by identity has no methods to go through it, but a plain one of its values.
+    return list({id(code): code for code in list(known.values.values())}.values())
+
+
+def live_entries(original: CodeType) -> list[Any]:
+    """Return torch's cache entries of a function that can still serve calls, in the order in which they are tried."""
+    if CACHE_ENTRIES.problem is not None:
+        return []
+    entries: Sequence[Any] = CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(original)
+    return [entry for entry in entries if type(entry.guard_manager).__name__ != _GONE]
+
+
+_GONE = "DeletedGuardManagerWrapper"
+"""What torch puts in the place of the guards of an entry that is never to match again."""
+
+
 def user_function_of(original: CodeType) -> CodeType:
     """Return the user's function that ``original`` is, or whose rest it runs if it is a resume function."""
     if RESUME_FUNCTIONS.problem is None:
@@ -260,6 +292,31 @@ def _slot_of_code(entry: Any) -> ctypes.c_size_t:
     if list(objects) != [id(entry.guard_manager), id(entry.code), id(entry.compile_id)]:
         raise CannotReplace("this version of torch keeps the code of a cache entry in a place that is not known")
     return ctypes.c_size_t.from_address(begin + ctypes.sizeof(ctypes.c_size_t))
+
+
+def run_once(code: CodeType, replacement: CodeType, cleanups: list[Any]) -> None:
+    """Have the cache entry that runs ``code`` now run ``replacement`` from its next call on, as if it always had.
+
+    ``code`` is running, and takes ``cleanups`` with it when it is gone.
+
+    Raises:
+        CannotReplace: the entry is gone, or torch keeps it in another way than is known.
+        FeatureMissing: this torch lacks something.
+    """
+    ONCE.require()
+    entry, original = cache_entry_of(code), original_of(code)
+    if entry is None or original is None:
+        raise CannotReplace("its cache entry does not exist any more")
+    slot = _slot_of_code(entry)
+    ONCE.resolve(_ORIGINALS)[replacement] = original
+    ONCE.resolve(_OUTPUT_CODES).add(replacement)
+    if has_marker(replacement):
+        ONCE.resolve(_REGISTER_MARKED)(replacement)
+    manager = ONCE.resolve(_CLEANUPS).instance
+    manager[replacement], manager[code] = manager[code], cleanups
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(replacement))
+    slot.value = id(replacement)
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(code))
 
 
 def run_as_python(code: CodeType, *, wanted: bool) -> None:

@@ -30,6 +30,15 @@ def example_of(node: Any) -> Any:
     return node.meta.get("example_value", node.meta.get("val"))
 
 
+def source_of_input(placeholder: Any) -> Any:
+    """Return where Dynamo got what a call gives to an input of its graph; None for an input that Dynamo made.
+
+    What the placeholder knows of the call is erased at the end of the compile; the source stays.
+    """
+    argument = placeholder.meta.get("grapharg")
+    return getattr(argument, "source", None) or getattr(placeholder, "_dynamo_source", None)
+
+
 def target_name(node: Any) -> str:
     """Return what the node calls, as one would write it: ``torch.nn.functional.relu``, ``x.add_``."""
     target = node.target
@@ -69,6 +78,27 @@ def user_place(node: Any) -> tuple[Place, str] | None:
 def operands_of(node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the node's positional and keyword operands: nodes, constants, and containers of them."""
     return tuple(node.args), dict(node.kwargs)
+
+
+_IN_PLACE = ["iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow", "irshift", "isub"]
+_WRITING = frozenset(["setitem", "itruediv", "ixor", *_IN_PLACE])
+"""Functions of ``operator``."""
+
+
+def written_by(node: Any) -> list[Any]:
+    """Return the operands that the operation of a node changes in place: nodes."""
+    written = [node.kwargs.get("out")]
+    name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
+    is_operator = getattr(node.target, "__module__", None) == "_operator" and name in _WRITING
+    if is_operator or (name.endswith("_") and not name.endswith("__")) or node.kwargs.get("inplace") is True:
+        written += node.args[:1]
+    return [each for each in written if is_node(each)]
+
+
+def is_same_tensor(one: Any, other: Any) -> bool:
+    """Whether two nodes have given the same tensor, and not merely equal ones."""
+    example = example_of(one)
+    return one is other or (example is not None and example is example_of(other))
 
 
 def is_node(value: object) -> bool:

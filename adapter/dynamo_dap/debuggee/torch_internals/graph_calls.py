@@ -44,6 +44,8 @@ class GraphCall:
     inputs: tuple[Any, ...]
     kept: KeptInputs
     outputs: Any = None
+    problem: Exception | None = None
+    """What the compiled graph raised, and so returned nothing."""
 
     def as_cached_call(self) -> CachedCall | None:
         """Return the call of the function that the graph is of, to be traced again; None when it is not known."""
@@ -77,11 +79,18 @@ class KeptInputs:
     """How often each input had been written to, for the first call."""
 
 
+class GoesOnInFork(BaseException):
+    """What an observer raises in a fork of the process, to have the call return there."""
+
+
 class CallObserver:
     """Who is told of calls. Called on the program's thread."""
 
     def returned(self, call: GraphCall) -> None:
         """A graph has returned its outputs; nobody else has them yet."""
+
+    def raised(self, call: GraphCall) -> None:
+        """A graph has raised an exception, which goes on to the program."""
 
 
 @dataclass(eq=False)
@@ -151,20 +160,29 @@ class GraphCalls:
 
     def _tell(self, graph: ObservedGraph, inputs: tuple[Any, ...], frame: types.FrameType) -> Any:
         kept = _keep(graph, inputs, max(self._observers.values(), default=0))
-        outputs = graph.compiled(*inputs)
-        call = GraphCall(graph, frame, inputs, kept, outputs)
+        try:
+            outputs = graph.compiled(*inputs)
+        except Exception as problem:
+            self._tell_observers(GraphCall(graph, frame, inputs, kept, problem=problem))
+            raise
+        self._tell_observers(GraphCall(graph, frame, inputs, kept, outputs))
+        return outputs
+
+    def _tell_observers(self, call: GraphCall) -> None:
+        graph = call.graph
         self._thread.is_telling = True
         try:
             graph.calls += 1
             if graph.written is None:
                 _learn(graph, call)
             for observer in tuple(self._observers):
-                observer.returned(call)
+                observer.returned(call) if call.problem is None else observer.raised(call)
+        except GoesOnInFork:
+            pass
         except Exception:  # noqa: BLE001  (a failure of ours must not become one of the program)
             self.on_problem("looking at what a compiled graph returned")
         finally:
             self._thread.is_telling = False
-        return outputs
 
 
 GRAPH_CALLS = GraphCalls()

@@ -90,6 +90,10 @@ Ran = Callable[[Any, "Mapping[Any, Any]"], None]
 """Gets each node that has run, and the results so far by node: its operands' and its own are among them."""
 
 
+CallOperator = Callable[[Any, Any, Any, Any], Any]
+"""Calls a custom operator in the place of a run: gets the node, the operator, positional and keyword operands."""
+
+
 class RunnableGraph(Protocol):
     """Where the nodes of a graph get what is not in the graph."""
 
@@ -170,6 +174,20 @@ def is_operation(function: object, name: str) -> bool:
     return not name.endswith("_") and function is getattr(functions, name, name)
 
 
+_NAMESPACES = frozenset(
+    {"aten", "prim", "prims", "rngprims", "inductor", "quantized", "onednn", "mkldnn", "mkl", "profiler", "debugprims"}
+)
+"""Of torch's own operators."""
+
+
+def is_custom_operator(function: object) -> bool:
+    """Whether ``function`` is an operator that is not torch's: its declaration may be wrong."""
+    torch: Any = sys.modules["torch"]
+    if not isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return False
+    return str(function).partition(".")[0] not in _NAMESPACES
+
+
 class GraphRunner:
     """Computes values of one graph in one call, running its nodes again where a copy is found to be needed."""
 
@@ -179,17 +197,19 @@ class GraphRunner:
         watched: dict[Any, bool] | None = None,
         before: Callable[[], GraphRun] | None = None,
         ran: Ran | None = None,
+        call_operator: CallOperator | None = None,
     ) -> None:
         """``watched``: nodes that are known to write to nothing but copies, and whether they need no other care.
 
         Those that are found to are added.
 
         ``before`` is what has run when the graph's first node does, if anything has. ``ran`` is told of each node, and
-        again when it has to run again.
+        again when it has to run again. ``call_operator`` calls custom operators.
         """
         self._graph = graph
         self._before = before
         self._ran = ran
+        self._call_operator = call_operator
         self.copied: set[object] = set()
         """Storages of the program (by identity) that nodes write to."""
         self._watched = {} if watched is None else watched
@@ -245,7 +265,9 @@ class GraphRunner:
         deadline = time.monotonic() + limits.seconds
         while True:
             if self._run is None or not self._run.can_go_on():
-                self._run = GraphRun(self._graph, self.copied, self._watched, limits.bytes, self._ran)
+                self._run = GraphRun(
+                    self._graph, self.copied, self._watched, limits.bytes, self._ran, self._call_operator
+                )
                 if self._before is not None:
                     self._run.go_on_from(self._before())
             try:
@@ -275,9 +297,11 @@ class GraphRun:
         watched: dict[Any, bool],
         limit: int,
         ran: Ran | None = None,
+        call_operator: CallOperator | None = None,
     ) -> None:
         self._graph = graph
         self._ran_observer = ran
+        self._call_operator = call_operator
         self._copied = copied
         self._watched = watched
         self._keep: frozenset[Any] | None = None
@@ -444,6 +468,12 @@ class GraphRun:
 
     def _ran(self, node: Any, function: Any, args: Any, kwargs: Any) -> Any:
         """Call ``function``, unless it would write to memory of the program."""
+        if is_custom_operator(function):
+            for each in flattened([args, list(kwargs.values())]):
+                if has_own_memory(each):  # whatever it declares
+                    self._check_written(each)
+            if self._call_operator is not None:
+                return self._call_operator(node, function, args, kwargs)
         if node in self._watched:
             return function(*args, **kwargs)
         torch: Any = sys.modules["torch"]
@@ -513,7 +543,11 @@ _WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miop
 
 def _is_ordinary(node: Any) -> bool:
     """Whether a node is an operation on its operands and nothing else."""
-    return node.op in ("call_function", "call_method") and not any(part in target_name(node) for part in _CARE)
+    return (
+        node.op in ("call_function", "call_method")
+        and not is_custom_operator(node.target)
+        and not any(part in target_name(node) for part in _CARE)
+    )
 
 
 @functools.cache

@@ -91,6 +91,22 @@ def _leave_eager() -> None:
             module._stance = stance.before
 
 
+def change_stance(stance: Any, only_if: Any = None) -> Any:
+    """Put a stance of torch's in force for the process, and return the one before.
+
+    With ``only_if`` nothing changes unless that one is in force: the program may have chosen another since.
+    """
+    DYNAMO_OFF.require()
+    module: Any = sys.modules["torch._dynamo.eval_frame"]
+    with _stance_lock:
+        # An expression that is being evaluated keeps its thread's own.
+        holder, name = (module._stance, "before") if type(module._stance) is _StanceOfThreads else (module, "_stance")
+        before = getattr(holder, name)
+        if only_if is None or before is only_if:
+            setattr(holder, name, stance)
+    return before
+
+
 @contextlib.contextmanager
 def metadata_reading() -> Iterator[None]:
     """Read a tensor's metadata: the ``__torch_function__`` of a subclass or a mode is not called."""

@@ -12,15 +12,24 @@ import contextlib
 import threading
 import types
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import global_state
 from dynamo_dap.debuggee.torch_internals.kept_graphs import functions_of_sources, source_of_placeholder
-from dynamo_dap.debuggee.torch_internals.real_values import put_values_back
-from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, CompleteTrace, clear, let_go, looking_at
+from dynamo_dap.debuggee.torch_internals.real_values import put_values_back, set_version
+from dynamo_dap.debuggee.torch_internals.retracing import (
+    CachedCall,
+    CompleteTrace,
+    clear,
+    finding_objects,
+    let_go,
+    looking_at,
+)
 from dynamo_dap.debuggee.torch_internals.symbols import NumbersOfTrace
+from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_internals.trace_log import TraceLog
 from dynamo_dap.debuggee.torch_internals.trace_state import reachable_from
 from dynamo_dap.debuggee.torch_internals.variable_trackers import fields_of, is_tracker, source_name
@@ -47,6 +56,24 @@ class _Slot:
     source: types.CodeType
 
 
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a call was given, as its trace finds it."""
+
+    call: CachedCall
+    values: Sequence[Any]
+    inputs: Sequence[Any]
+    """Of the graph."""
+    tracked: dict[Any, Any]
+    numbers: dict[Any, Any]
+    has_program_gone_on: bool
+    """Whether it is looked at when the program has: that may have changed what was given."""
+    versions: Sequence[int | None]
+    """Of ``inputs``, in that case."""
+    state: Sequence[Callable[[], None]]
+    """Put random states and switches of torch back that the call began with, in that case."""
+
+
 class KeptTrace:
     """See the module."""
 
@@ -64,7 +91,7 @@ class KeptTrace:
         self._scope = functions_of_sources()
         self._slots: list[_Slot] = []
         self._inputs: list[tuple[Any, types.CodeType]] = []
-        """Graph inputs, with their sources."""
+        """Placeholders of the graph, with their sources."""
         self._tracked: list[tuple[int, Any, types.CodeType | None]] = []
         self._modules: dict[str, Any] = {}
         self._root = self._output.root_tx
@@ -133,7 +160,7 @@ class KeptTrace:
             raise CannotKeep(f"the input '{node.name}' of the graph cannot be found again: {problem}") from problem
         if code is None or not found:
             raise CannotKeep(f"the input '{node.name}' of the graph cannot be found again")
-        self._inputs.append((node.meta["grapharg"], code))
+        self._inputs.append((node, code))
 
     def _let_go(self) -> None:
         """Drop, once and for all, what nobody looks at."""
@@ -157,58 +184,86 @@ class KeptTrace:
     def _scope_of(self, call: CachedCall) -> dict[str, Any]:
         return {**self._scope, "L": call.arguments, "G": ChainMap(call.frame.f_globals, dict(self._globals))}
 
+    def given_to(self, call: CachedCall, *, goes_on: bool = False) -> Given:
+        """Find what ``call``, which is about to begin, is given; ``goes_on``: to look at it while the program goes on.
+
+        Raises:
+            CannotKeep: an object cannot be found.
+        """
+        try:
+            with finding_objects():
+                return self._found_in(call, self._scope_of(call), goes_on=goes_on)
+        except Exception as problem:
+            raise CannotKeep(str(problem)) from problem
+
+    def _found_in(self, call: CachedCall, scope: dict[str, Any], *, goes_on: bool) -> Given:
+        inputs = [eval(source, scope) for _, source in self._inputs]
+        return Given(
+            call=call,
+            values=[eval(slot.source, scope) for slot in self._slots],
+            inputs=inputs,
+            tracked={
+                (key if source is None else id(eval(source, scope))): tracker for key, tracker, source in self._tracked
+            },
+            numbers=self._numbers.found_in(scope),
+            has_program_gone_on=goes_on,
+            versions=[version_of(each) if goes_on else None for each in inputs],
+            state=global_state() if goes_on else (),
+        )
+
     @contextlib.contextmanager
-    def lent(self, call: CachedCall) -> Iterator[None]:
-        """Put the objects of ``call`` in place, and have the calling thread look at the trace as if it ran.
+    def lent(self, given: Given, *, waits: bool = True) -> Iterator[None]:
+        """Put the objects of a call in place, and have the calling thread look at the trace as if it ran.
 
         Waits for the other thread that looks at it, if one does, as for the lock of a compile that is held.
 
         Raises:
-            CannotKeep: an object cannot be found, or this thread looks at the trace already.
+            CannotKeep: this thread looks at the trace already, or another one does and it is not to be waited for.
         """
-        with self._lock, looking_at(call, self._output):
-            if self._is_lent:
-                raise CannotKeep("it is being looked at")
-            self._is_lent = True
-            try:
-                self._put_in(call)
-                yield
-            finally:
-                self._is_lent = False
-                self._log.show(None)
-                put_values_back(self._output, None)
-                self._give_back()
-
-    def _put_in(self, call: CachedCall) -> None:
-        scope = self._scope_of(call)
+        if not self._lock.acquire(blocking=waits):
+            raise CannotKeep("another thread looks at it")
         try:
-            values = [eval(slot.source, scope) for slot in self._slots]
-            examples = [eval(source, scope) for _, source in self._inputs]
-            tracked = [
-                (key if source is None else id(eval(source, scope)), tracker) for key, tracker, source in self._tracked
-            ]
-            self._numbers.put_in(scope)
-        except Exception as problem:
-            raise CannotKeep(str(problem)) from problem
-        for slot, value in zip(self._slots, values, strict=True):
+            with looking_at(given.call, self._output):
+                if self._is_lent:
+                    raise CannotKeep("it is being looked at")
+                self._is_lent = True
+                try:
+                    self._put_in(given)
+                    yield
+                finally:
+                    self._is_lent = False
+                    self._log.show(None)
+                    put_values_back(self._output, None)
+                    self._give_back()
+        finally:
+            self._lock.release()
+
+    def _put_in(self, given: Given) -> None:
+        self._log.outlive_trace(has_program_run=given.has_program_gone_on)
+        for put_back in given.state:
+            put_back()
+        self._numbers.put_in(given.numbers)
+        for slot, value in zip(self._slots, given.values, strict=True):
             slot.fields["value"] = value
-        for (argument, _), example in zip(self._inputs, examples, strict=True):
-            argument._example = example
+        for (node, _), example, version in zip(self._inputs, given.inputs, given.versions, strict=True):
+            node.meta["grapharg"]._example = example
+            set_version(node, version)
         known = self._output.side_effects.id_to_variable
         known.clear()
-        known.update(tracked)
+        known.update(given.tracked)
         modules = self._output.nn_modules
         for name, kept in self._modules.items():
             modules[name] = kept() if isinstance(kept, ref) else kept
-        arguments = dict(call.arguments)
+        arguments = dict(given.call.arguments)
         self._output.local_scope = self._root.f_locals = arguments
-        self._root.closure = call.closure
+        self._root.closure = given.call.closure
 
     def _give_back(self) -> None:
         for slot in self._slots:
             slot.fields["value"] = None
-        for argument, _ in self._inputs:
-            argument._example = None
+        for node, _ in self._inputs:
+            node.meta["grapharg"]._example = None
+            set_version(node, None)
         known = self._output.side_effects.id_to_variable
         known.clear()
         known.update((-number, tracker) for number, (_, tracker, _) in enumerate(self._tracked, 1))

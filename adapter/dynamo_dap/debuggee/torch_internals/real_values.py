@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.torch_internals.graph_runs import (
     as_it_was,
 )
 from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
+from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_internals.translator import with_callers
 from dynamo_dap.debuggee.torch_internals.variable_trackers import mutation_state
 
@@ -105,8 +106,12 @@ class RealValues:
         if tracer is None:
             raise NoRealValue("it was computed in the body of a higher-order operator, whose trace is over")
         outer, self.reachable = self.reachable, reachable
+        nodes = list(tracer.graph.nodes)
+        if node.op == "placeholder" and node not in nodes:
+            # In the past it is of what the trace had not come to use; the call has given it all the same.
+            nodes.insert(0, node)
         try:
-            return self._runner_of(output, tracer).value_of(list(tracer.graph.nodes), node, self.limits, reachable)
+            return self._runner_of(output, tracer).value_of(nodes, node, self.limits, reachable)
         finally:
             self.reachable = outer  # it leads to the trace, which would keep itself alive
 
@@ -160,7 +165,27 @@ def input_of_traced_call(placeholder: Any) -> Any:
         example = placeholder.meta["grapharg"].example
     except (AttributeError, AssertionError, KeyError):
         raise NoRealValue(f"the input '{placeholder.name}' of the graph is not there any more") from None
+    if placeholder.meta.get(_VERSION, version_of(example)) != version_of(example):
+        raise NoRealValue(f"the input '{placeholder.name}' of the graph was changed in place since")
     return example if call is None else as_it_was(example, call.memory)
+
+
+_VERSION = "dynamo_dap_version"
+
+
+def note_versions(graph: Any) -> None:
+    """The trace that wrote ``graph`` is over, the program runs on: note what its inputs are before it changes them."""
+    for node in graph.nodes:
+        example = getattr(node.meta.get("grapharg"), "example", None) if node.op == "placeholder" else None
+        if example is not None:
+            set_version(node, version_of(example))
+
+
+def set_version(placeholder: Any, version: int | None) -> None:
+    """Note what version of its tensor the call was given; None: the tensor is what the call was given."""
+    placeholder.meta.pop(_VERSION, None)
+    if version is not None:
+        placeholder.meta[_VERSION] = version
 
 
 def _operand(tracer: Any, placeholder: Any) -> Any:

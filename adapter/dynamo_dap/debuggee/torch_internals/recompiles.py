@@ -119,6 +119,13 @@ def _failure(code: types.CodeType, entry: Any, reason: str) -> Failure:
     return Failure(compile_id, expression.strip(), reason.strip(), place)
 
 
+def parted_check(text: str) -> tuple[str, Place | None]:
+    """Return a check as guards are written, without torch's comment, and the user's line that the comment names."""
+    comment = _COMMENT.search(text)
+    expression = text[: comment.start()] if comment else text
+    return expression.strip(), _user_place(comment)
+
+
 def _remembered(code: types.CodeType, compile_id: str, sentence: str) -> Place | None:
     """Torch tells no line for what is wrong with a tensor, or a length."""
     about = _TENSOR.match(sentence) or _LENGTH.match(sentence)

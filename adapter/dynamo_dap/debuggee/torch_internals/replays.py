@@ -10,12 +10,16 @@ import copy
 import dataclasses
 import math
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.custom_operators import promised_by
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph import user_places
 from dynamo_dap.debuggee.torch_internals.graph_runs import (
+    CallOperator,
     GraphRunner,
     Limits,
     NoRealValue,
@@ -30,6 +34,10 @@ from dynamo_dap.debuggee.torch_internals.symbols import hint_of, is_symbolic
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODE_HOOK
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place, source_name
 
+_TRACED_CODES = "torch._dynamo.utils:get_traced_code"
+
+TRACED_CODES = Feature("comparing what functions store that the compiled one calls", _TRACED_CODES)
+
 
 class ReplayedGraph:
     """See ``graph_runs.RunnableGraph``."""
@@ -39,6 +47,8 @@ class ReplayedGraph:
         self.call = call
         self.module = graph
         self.numbers = numbers
+        self.codes: Sequence[types.CodeType] = [call.code]
+        """What was traced: the function, and those that it calls."""
         self.nodes: list[Any] = list(graph.graph.nodes)
         self.inputs: dict[Any, Any] = {}
         """By placeholder, with what each held when the call began."""
@@ -49,6 +59,8 @@ class ReplayedGraph:
         """Whether an input is a random number that Python drew before the graph was called."""
         self.written: frozenset[object] = frozenset()
         """The memory of inputs that it writes to, once it has run."""
+        self.promised = {node: each for node in self.nodes if (each := promised_by(node)) is not None}
+        """What fake kernels of custom operators said of their results."""
         for node in self.nodes:
             if node.op == "placeholder":
                 self._take_input(node)
@@ -118,8 +130,8 @@ class ReplayedGraph:
         given = [hint_of(each) if is_symbolic(each) else as_it_was(each, copies) for each in given]
         return [each.detach() if has_own_memory(each) else each for each in given]
 
-    def run(self, ran: Ran | None = None) -> list[Any]:
-        """Run all of it and return its outputs; ``ran`` is told of each node.
+    def run(self, ran: Ran | None = None, call_operator: CallOperator | None = None) -> list[Any]:
+        """Run all of it and return its outputs; ``ran`` is told of each node, ``call_operator`` calls custom ones.
 
         It takes as long as it takes: the call waits for nothing else.
 
@@ -127,14 +139,14 @@ class ReplayedGraph:
             NoRealValue: some operation cannot be run again; the text says why.
         """
         limits: Limits = dataclasses.replace(limits_of_real_values(), seconds=math.inf)
-        runner = GraphRunner(self, ran=ran)
+        runner = GraphRunner(self, ran=ran, call_operator=call_operator)
         outputs: Any = runner.value_of(self.nodes, self.output, limits, frozenset)
         self.written = frozenset(runner.copied)
         return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
 
 
-def graph_of(call: CachedCall, output_count: int) -> ReplayedGraph:
-    """Trace ``call`` once more and return its graph, which is to have so many outputs.
+def graph_of(call: CachedCall, output_count: int | None) -> ReplayedGraph:
+    """Trace ``call`` once more and return its graph, which is to have so many outputs; None where that is not known.
 
     Dynamo may have learnt since the compile that a size varies: then it is traced as if nothing had been learnt.
 
@@ -145,7 +157,7 @@ def graph_of(call: CachedCall, output_count: int) -> ReplayedGraph:
     """
     for each in (call, dataclasses.replace(call, forgets_sizes=True)):
         graph = _traced(each)
-        if graph is not None and len(graph.output_nodes) == output_count:
+        if graph is not None and output_count in (None, len(graph.output_nodes)):
             if any("_functorch" in str(getattr(node.target, "__module__", "")) for node in graph.nodes):
                 raise NoRealValue("it has transforms of torch.func, whose operations cannot be run one by one")
             return graph
@@ -157,10 +169,17 @@ def _traced(call: CachedCall) -> ReplayedGraph | None:
     numbers: dict[Any, int] = {}
     NODE_HOOK.want(numbers.__setitem__)
     try:
-        trace_again(call, lambda graph: found.append(ReplayedGraph(graph.owning_module, numbers, call)))
+        trace_again(call, lambda graph: found.append(_with_codes(ReplayedGraph(graph.owning_module, numbers, call))))
     finally:
         NODE_HOOK.want(None)
     return found[-1] if found else None
+
+
+def _with_codes(graph: ReplayedGraph) -> ReplayedGraph:
+    """While it is traced, Dynamo knows what it has inlined."""
+    if TRACED_CODES.problem is None:
+        graph.codes = [graph.call.code, *(TRACED_CODES.resolve(_TRACED_CODES)() or ())]
+    return graph
 
 
 def place_of(node: Any, is_passed_over: Callable[[str], bool]) -> tuple[Place, str] | None:

@@ -118,6 +118,21 @@ class CachedCall:
     """Of tensors that were changed since the call began: what they held then, by what ``storage_of`` gives."""
     forgets_sizes: bool = False
     """Whether it is traced without what Dynamo remembers of sizes: every one is a constant, as in a first compile."""
+    changes: tuple[str, ...] = ()
+    """What the debugger changes in this trace of it, for a person."""
+    is_compiled_now: bool = False
+    """Whether no cache entry serves it: what is traced for that waits meanwhile."""
+
+
+@dataclass(eq=False)
+class MadeCode:
+    """The code that is made of such a trace, if it is wanted: then it is not thrown away."""
+
+    is_wanted: Callable[[], bool]
+    """Asked when the trace has come to its end, and its graph is to be compiled."""
+    code: types.CodeType | None = None
+    cleanups: list[Any] = field(default_factory=list)
+    """Torch's hooks for when it is not needed any more: they take names out of globals."""
 
 
 _thread = threading.local()
@@ -127,6 +142,11 @@ def retraced_call() -> CachedCall | None:
     """Return the call that the calling thread is tracing once more."""
     call: CachedCall | None = getattr(_thread, "call", None)
     return call
+
+
+def begins_retrace(frame: types.FrameType) -> bool:
+    """Whether a Python frame is the one below such a trace."""
+    return frame.f_code is trace_again.__code__
 
 
 class TraceIsOver(BaseException):
@@ -151,13 +171,17 @@ class CompleteTrace:
 
 
 def trace_again(
-    call: CachedCall, on_graph: Callable[[Any], None] = lambda graph: None, *, keep: bool = False
+    call: CachedCall,
+    on_graph: Callable[[Any], None] = lambda graph: None,
+    *,
+    keep: bool = False,
+    made_code: MadeCode | None = None,
 ) -> CompleteTrace | None:
     """Trace ``call`` from its arguments. Whoever hooks Dynamo's interpreter sees the trace as any other.
 
     It may be ended early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the
     trace ends where Dynamo would make code of it, and is returned as it is then, to be given to ``clear`` one day; None
-    when it ended before.
+    when it ended before. ``made_code`` takes what is compiled of it.
 
     Raises:
         FeatureMissing: this torch lacks what it takes.
@@ -165,7 +189,7 @@ def trace_again(
     """
     compile_frame = RETRACING.resolve(_COMPILE_FRAME)
     names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}
-    with _apart_from_the_program(call), _ending_complete() if keep else contextlib.nullcontext():
+    with _apart_from_the_program(call, made_code), _ending_complete(call) if keep else contextlib.nullcontext():
         try:
             made = compile_frame(
                 call.code,
@@ -173,7 +197,7 @@ def trace_again(
                 {name: value for name, value in call.arguments.items() if name in names},
                 call.frame.f_builtins,
                 call.closure,
-                _ThrownAway(call.backend, on_graph),
+                _ThrownAway(call.backend, on_graph, made_code),
                 one_graph=False,
                 restart_reasons=set(),
                 frame_state={},
@@ -189,12 +213,15 @@ def trace_again(
             let_go(_output_of(getattr(problem, "_torch_dynamo_tracer_output", None)))
             raise
         else:
-            let_go(_output_of(getattr(made, "tracer_output", None)))
+            output = _output_of(getattr(made, "tracer_output", None))
+            if made_code is not None and made_code.is_wanted():
+                made_code.code, made_code.cleanups = made.bytecode, list(output.cleanups)
+            let_go(output)
     return None
 
 
 @contextlib.contextmanager
-def _ending_complete() -> Iterator[None]:
+def _ending_complete(call: CachedCall) -> Iterator[None]:
     """End the trace of this thread where the graph would be compiled: other threads wait for the compile lock."""
     if KEEPING.problem is not None:
         yield
@@ -202,7 +229,9 @@ def _ending_complete() -> Iterator[None]:
     owner = KEEPING.resolve(_OUTPUT)
     original = owner.__dict__["compile_subgraph"]
 
-    def compile_subgraph(output: Any, *_: Any, **__: Any) -> Any:
+    def compile_subgraph(output: Any, *arguments: Any, **named: Any) -> Any:
+        if retraced_call() is not call:  # a trace with changes, inside this one
+            return original(output, *arguments, **named)
         # The interpreter would clear it as it is left.
         output.cleanup = _nothing
         end, names = TraceIsOver(output), output.global_scope
@@ -225,6 +254,13 @@ def clear(output: Any) -> None:
     let_go(output)
     output.__dict__.pop("cleanup", None)
     output.cleanup()
+
+
+@contextlib.contextmanager
+def finding_objects() -> Iterator[None]:
+    """Evaluate sources where the program does not notice."""
+    with dynamo_off(), RETRACING.resolve(_MODES)():
+        yield
 
 
 @contextlib.contextmanager
@@ -268,17 +304,20 @@ def let_go(output: Any) -> None:
 class _ThrownAway:
     """The backend of such a trace: does nothing with a graph."""
 
-    def __init__(self, backend: Any, on_graph: Callable[[Any], None]) -> None:
+    def __init__(self, backend: Any, on_graph: Callable[[Any], None], made_code: MadeCode | None) -> None:
         self._torchdynamo_orig_backend = backend
         self._on_graph = on_graph
+        self._made_code = made_code
 
     def __call__(self, graph: Any, inputs: Any) -> Any:
         self._on_graph(graph.graph)
+        if self._made_code is not None and self._made_code.is_wanted():
+            return self._torchdynamo_orig_backend(graph, inputs)
         return graph.forward
 
 
 @contextlib.contextmanager
-def _apart_from_the_program(call: CachedCall) -> Iterator[None]:
+def _apart_from_the_program(call: CachedCall, made_code: MadeCode | None = None) -> Iterator[None]:
     identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=next(_OWN_COMPILES))
     with contextlib.ExitStack() as stack:
         stack.enter_context(dynamo_off())
@@ -288,9 +327,9 @@ def _apart_from_the_program(call: CachedCall) -> Iterator[None]:
         stack.enter_context(preserved_global_state())
         stack.enter_context(RETRACING.resolve(_MODES)())
         stack.enter_context(_silent_logs())
-        stack.enter_context(_restored_statistics())
+        stack.enter_context(_restored_statistics(made_code))
         stack.enter_context(_own_memory_of_sizes(forgotten=call.forgets_sizes))
-        stack.enter_context(_restored_globals(call.frame.f_globals))
+        stack.enter_context(_restored_globals(call.frame.f_globals, made_code))
         stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
         stack.enter_context(RETRACING.resolve(_METRICS)())
         stack.enter_context(RETRACING.resolve(_FUNCTION_MODES))
@@ -313,7 +352,7 @@ def compiling_apart_from_the_program() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _restored_globals(names: dict[str, Any]) -> Iterator[None]:
+def _restored_globals(names: dict[str, Any], made_code: MadeCode | None) -> Iterator[None]:
     """Take out what Dynamo puts into the globals of the function, and nothing that other threads do."""
     before = set(names)
     cleanups = RETRACING.resolve(_CLEANUPS)
@@ -321,9 +360,10 @@ def _restored_globals(names: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        cleanups.count = count
-        for name in [name for name in list(names) if name not in before and is_dynamos_global(name)]:
-            names.pop(name, None)
+        if made_code is None or made_code.code is None:
+            cleanups.count = count
+            for name in [name for name in list(names) if name not in before and is_dynamos_global(name)]:
+                names.pop(name, None)
 
 
 @contextlib.contextmanager
@@ -357,7 +397,7 @@ def _silent_logs() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _restored_statistics() -> Iterator[None]:
+def _restored_statistics(made_code: MadeCode | None = None) -> Iterator[None]:
     counters, times = RETRACING.resolve(_COUNTERS), RETRACING.resolve(_TIMES)
     transformation: Any = sys.modules["torch._dynamo.bytecode_transformation"]
     counted = {group: dict(each) for group, each in counters.items()}
@@ -373,7 +413,8 @@ def _restored_statistics() -> Iterator[None]:
                 del counters[group]
         times.clear()
         times.update(timed)
-        transformation._unique_id_counter = numbers
+        if made_code is None or made_code.code is None:  # names that are in use are not to be given again
+            transformation._unique_id_counter = numbers
 
 
 @contextlib.contextmanager

@@ -194,11 +194,14 @@ class NumbersOfTrace:
             if is_node and type(each._hint) in (int, float, bool):
                 self._nodes.setdefault(each._expr, []).append(each)
 
-    def put_in(self, scope: dict[str, Any]) -> None:
-        """Give the symbols the numbers that their sources have in ``scope``."""
-        values = _values_of(self._shape_env)
+    def found_in(self, scope: dict[str, Any]) -> dict[Any, Any]:
+        """Return the numbers that the sources of the symbols have in ``scope``."""
         sympy: Any = sys.modules["sympy"]
-        numbers = {symbol: sympy.sympify(eval(source, scope)) for symbol, source in self._sources.items()}
+        return {symbol: sympy.sympify(eval(source, scope)) for symbol, source in self._sources.items()}
+
+    def put_in(self, numbers: dict[Any, Any]) -> None:
+        """Give the symbols numbers: see ``found_in``."""
+        values = _values_of(self._shape_env)
         if all(values[symbol] == number for symbol, number in numbers.items()):
             return
         values.update(numbers)

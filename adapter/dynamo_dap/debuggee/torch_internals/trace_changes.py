@@ -6,10 +6,12 @@ or back again. Tracing thread; lives as long as the log of the trace (``trace_lo
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from operator import length_hint
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
@@ -46,6 +48,8 @@ class Change:
     """The state of one of Dynamo's objects before it changed; after ``swap``, that after the change, and so on."""
 
     tracker: Any = None
+    is_realization = False
+    """Whether Dynamo looked at an object of the program's for the first time."""
     size = 0
     """How many items of containers were copied."""
 
@@ -83,6 +87,32 @@ class _NotedLines:
             self._later = None
 
 
+class _IteratorThen:
+    """How far an iterator over a dictionary or a set had come: there are no copies that could go on."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._kind = type(iterator)
+        # One that has come to its end knows no more what it went through.
+        self._over = next((each for each in gc.get_referents(iterator) if isinstance(each, dict | set)), None)
+        self._left = length_hint(iterator)
+
+    def again(self) -> Any:
+        """Return an iterator that stands there; what it goes through is as it was then."""
+        over: Any = {} if self._over is None else self._over
+        views: dict[type, Any] = {_ITERATORS[1]: dict.values, _ITERATORS[2]: dict.items}
+        iterator = iter(views.get(self._kind, lambda over: over)(over))
+        return iter(()) if self._over is None else _advanced(iterator, len(over) - self._left)
+
+
+_ITERATORS: tuple[type, ...] = (type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set())))
+
+
+def _advanced(iterator: Any, count: int) -> Any:
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
 class _TrackerChange(Change):
     """A tracker is modified: its fields, and the contents of the containers that they hold."""
 
@@ -91,7 +121,10 @@ class _TrackerChange(Change):
         self._lines = _NotedLines(effects, tracker)
         self._fields: dict[str, Any] = tracker.__dict__
         self._mutation = fields_of(tracker).get("mutation_type")
-        self._then = _own_fields(self._fields)
+        self._then = {
+            name: _IteratorThen(value) if type(value) in _ITERATORS else value
+            for name, value in _own_fields(self._fields).items()
+        }
         self._modified = getattr(self._mutation, "is_modified", None)
         self._contents = list(self._copies())
 
@@ -113,7 +146,9 @@ class _TrackerChange(Change):
             container.extend(copy) if isinstance(container, list | deque) else container.update(copy)
         for name in now.keys() - self._then.keys():
             del self._fields[name]
-        self._fields.update(self._then)
+        self._fields.update(
+            (name, value.again() if type(value) is _IteratorThen else value) for name, value in self._then.items()
+        )
         if modified is not None and self._mutation is not None:
             self._mutation.is_modified = self._modified
         self._then, self._modified, self._contents = now, modified, contents
@@ -180,6 +215,32 @@ class _FieldsChange(Change):
         yield from (then for _, then in self._owners)
 
 
+class _RealizationChange(_FieldsChange):
+    is_realization = True
+
+
+class _NameChange(Change):
+    """A tensor's node is named after the variable that the tensor is stored in first."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._fields, self._node = fields_of(tensor), fields_of(tensor)["proxy"].node
+        self._then = self._now()
+
+    def _now(self) -> tuple[str, bool]:
+        return self._node.name, self._fields["_is_name_set"]
+
+    def swap(self) -> None:
+        now = self._now()
+        name, self._fields["_is_name_set"] = self._then
+        # Not by the node's own ``__setattr__``, which would tell who listens for changes of the graph.
+        object.__setattr__(self._node, "name", name)
+        self._then = now
+
+
+def _name_change(tensor: Any) -> _NameChange | None:
+    return None if fields_of(tensor).get("_is_name_set", True) else _NameChange(tensor)
+
+
 class ChangeHooks:
     """Wrappers that tell a log of changes before they are made. One per process, as the methods are."""
 
@@ -206,8 +267,10 @@ class ChangeHooks:
             # Torch 2.15 has a second kind of lazy values: what was computed from lazy ones.
             computed = getattr(sys.modules[lazy.__module__], "ComputedLazyCache", None)
             for cache in (each for each in (lazy, computed) if each is not None):
-                self._wrap(cache, "realize", lambda cache: _FieldsChange([cache]))
+                self._wrap(cache, "realize", lambda cache: _RealizationChange([cache]))
             tensors = sys.modules["torch._dynamo.variables.tensor"].TensorVariable
+            if "set_name_hint" in tensors.__dict__:
+                self._wrap(tensors, "set_name_hint", lambda tensor, *_: _name_change(tensor))
             if "_method_register_hook" in tensors.__dict__:
                 self._wrap(tensors, "_method_register_hook", lambda tensor, *_: _FieldsChange([tensor]))
             for kind in _with_subclasses(TRACE_LOG.resolve(_TRACKER)):
@@ -220,7 +283,9 @@ class ChangeHooks:
         def wrapper(self_: Any, *arguments: Any, **named: Any) -> Any:
             log = self.log
             if log is not None and not log.is_showing:
-                log.add_change(change(self_, *arguments, *named.values()))
+                about_to_change = change(self_, *arguments, *named.values())
+                if about_to_change is not None:
+                    log.add_change(about_to_change)
             return original(self_, *arguments, **named)
 
         self._originals.append((owner, name, original))

@@ -9,11 +9,12 @@ as long as the attempt that it is of.
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, overload
 
+from dynamo_dap.debuggee.torch_internals.graph import written_by
 from dynamo_dap.debuggee.torch_internals.real_values import RealValues, forget_values, put_values_back
 from dynamo_dap.debuggee.torch_internals.trace_changes import Change
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
@@ -21,7 +22,8 @@ from dynamo_dap.debuggee.torch_internals.translator import Translator, running_t
 from dynamo_dap.debuggee.torch_internals.variable_trackers import source_name, unwrapped
 
 MAXIMUM_MOMENTS = 50_000
-"""The oldest are forgotten: each takes about a kilobyte."""
+"""The oldest are forgotten, so many at a time as ``_FORGOTTEN_AT_ONCE`` says."""
+_FORGOTTEN_AT_ONCE = 5_000
 MAXIMUM_COPIED = 4_000_000
 """Items of containers; when more were copied, all that was before is forgotten."""
 _GENERATOR = 0x20 | 0x80 | 0x200
@@ -34,11 +36,11 @@ class FrameThen(NamedTuple):
 
     translator: Translator
     locals: dict[str, Any]
-    stack: list[Any]
+    stack: Sequence[Any]
     pointer: int | None
     instruction: Any
     line: int
-    blocks: list[Any]
+    blocks: Sequence[Any]
     progress: dict[str, Any]
     """Of a generator: what it has yielded, and whether it has ended."""
 
@@ -70,6 +72,15 @@ class _GraphThen(NamedTuple):
     inputs: int
 
 
+class _EffectsThen(NamedTuple):
+    effects: Any
+    """Torch's ``SideEffects``: the body of a higher-order operator is traced with a copy."""
+    tracked: int
+    """How many objects are known by identity."""
+    saved: int
+    """How many times tensors were saved for a backward pass."""
+
+
 @dataclass(frozen=True, slots=True)
 class _SizesThen:
     """What Dynamo knew of sizes (torch/fx/experimental/symbolic_shapes.py, ``ShapeEnv``)."""
@@ -95,21 +106,94 @@ class Moment(NamedTuple):
     changes: int
     graphs: tuple[_GraphThen, ...]
     guards: int
+    effects: _EffectsThen
     sizes: _SizesThen | None
+
+
+class _Moments(Sequence[Moment]):
+    """Moments, whose fields lie one after the other in one list, and what was on their stacks in another.
+
+    A trace has thousands: objects that each of them kept would be for the garbage collector to go through, which took
+    longer than to note them.
+    """
+
+    def __init__(self) -> None:
+        self.fields: list[Any] = []
+        """Of each moment the fields of its function (``FrameThen``), its callers, and the others of ``Moment``.
+
+        For the stack it has the number of its first item, of all that were ever added.
+        """
+        self._items: list[Any] = []
+        self._forgotten_items = 0
+
+    def add_stack(self, stack: list[Any]) -> int:
+        """Keep the items of the stack of the moment that is added next; return the number of the first one."""
+        number = self._forgotten_items + len(self._items)
+        self._items += stack
+        return number
+
+    def forget(self, count: int) -> None:
+        """Forget the oldest moments; there are more of them."""
+        del self.fields[: count * _WIDTH]
+        first: int = self.fields[_STACK]
+        del self._items[: first - self._forgotten_items]
+        self._forgotten_items = first
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.fields.clear()
+        self._items.clear()
+
+    def __len__(self) -> int:
+        return len(self.fields) // _WIDTH
+
+    @overload
+    def __getitem__(self, index: int) -> Moment: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Moment]: ...
+    def __getitem__(self, index: int | slice) -> Moment | Sequence[Moment]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        begin = range(0, len(self.fields), _WIDTH)[index]
+        callers, *others = self.fields[begin + _OF_FUNCTION : begin + _WIDTH]
+        return Moment((self.function(index), *callers), *others)
+
+    def function(self, index: int) -> FrameThen:
+        """Return the innermost function of a moment: cheaper than the moment."""
+        begin = range(0, len(self.fields), _WIDTH)[index]
+        fields = self.fields[begin : begin + _OF_FUNCTION]
+        after = begin + _WIDTH + _STACK
+        end = self.fields[after] - self._forgotten_items if after < len(self.fields) else len(self._items)
+        fields[_STACK] = tuple(self._items[fields[_STACK] - self._forgotten_items : end])
+        return FrameThen(*fields)
+
+
+_OF_FUNCTION = len(FrameThen._fields)
+_WIDTH = _OF_FUNCTION + len(Moment._fields)
+_STACK = FrameThen._fields.index("stack")
+_LOCALS = FrameThen._fields.index("locals") - _WIDTH
+_CALLERS = _OF_FUNCTION - _WIDTH
 
 
 class TraceLog:
     """The moments of one attempt, oldest first."""
 
     def __init__(self, frame: TracedFrame) -> None:
-        """``frame`` is one of the attempt's functions."""
+        """``frame`` is one of the attempt's functions, at the first moment that is noted."""
         self._output: Any = frame.attempt
-        self._moments: deque[Moment] = deque(maxlen=MAXIMUM_MOMENTS)
+        self.is_from_start = not frame.has_begun
+        """Whether the first moment is the attempt's first."""
+        self._moments = _Moments()
         self.forgotten = 0
         """How many of the oldest were forgotten."""
         self._changes: list[Change] = []
+        self._graphs: tuple[_GraphThen, ...] = ()
+        self._effects: _EffectsThen | None = None
         self._sizes: _SizesThen | None = None
         self._present: _Present | None = None
+        self._has_program_run = False
+        self._shown: tuple[int, bool] | None = None
+        self._writing: tuple[int, list[tuple[int, Any]]] | None = None
         self._undone = 0
         self._copied = 0
 
@@ -117,28 +201,48 @@ class TraceLog:
 
     def note(self, frame: TracedFrame, position: int, *, is_line: bool = True) -> None:
         """Add the moment at which ``frame`` stands, the innermost one."""
-        translator, moments = frame.translator, self._moments
-        before = moments[-1].frames if moments else ()
-        stays = bool(before) and before[0].translator is translator
-        callers = before[1:] if stays else self._callers_of(translator, before)
-        if len(moments) == MAXIMUM_MOMENTS:
-            self.forgotten += 1
-        now = (_frame_now(translator), *callers)
-        left = () if stays else _generators_left(before, now)
-        output = self._output
-        guards = output.tracing_context.guards_context.dynamo_guards.inner
-        moments.append(
-            Moment(
-                now,
-                left,
-                is_line,
-                position,
-                len(self._changes),
-                tuple([_GraphThen(each, each.graph._len, len(each.input_name_to_proxy)) for each in output.tracers]),
-                len(guards),
-                self._sizes_now(output.shape_env),
-            )
+        translator, fields = frame.translator, self._moments.fields
+        left: tuple[FrameThen, ...] = ()
+        if fields and fields[-_WIDTH] is translator:
+            variables, callers = fields[_LOCALS], fields[_CALLERS]
+        else:
+            before = self._moments[-1].frames if fields else ()
+            variables, callers = None, self._callers_of(translator, before)
+            left = _generators_left(before, (translator, *(each.translator for each in callers)))
+        if len(fields) >= MAXIMUM_MOMENTS * _WIDTH:
+            self._moments.forget(_FORGOTTEN_AT_ONCE)
+            self.forgotten += _FORGOTTEN_AT_ONCE
+        output, context = self._output, self._output.tracing_context
+        fields += (
+            *_fields_now(translator, self._moments.add_stack(translator.stack), variables),
+            callers,
+            left,
+            is_line,
+            position,
+            len(self._changes),
+            self._graphs_now(output.tracers),
+            len(context.guards_context.dynamo_guards.inner),
+            self._effects_now(output.side_effects),
+            self._sizes_now(context.fake_mode.shape_env),
         )
+
+    # An instruction changes little: what is as before is not made anew, for the garbage collector's sake as well.
+
+    def _graphs_now(self, tracers: list[Any]) -> tuple[_GraphThen, ...]:
+        known = self._graphs
+        if len(tracers) == len(known) == 1:
+            tracer, last = tracers[0], known[0]
+            is_same = last.nodes == tracer.graph._len and last.inputs == len(tracer.input_name_to_proxy)
+            if is_same and last.tracer is tracer:
+                return known
+        self._graphs = tuple([_GraphThen(each, each.graph._len, len(each.input_name_to_proxy)) for each in tracers])
+        return self._graphs
+
+    def _effects_now(self, effects: Any) -> _EffectsThen:
+        known, tracked, saved = self._effects, len(effects.id_to_variable), len(effects.save_for_backward)
+        if known is None or known.tracked != tracked or known.effects is not effects or known.saved != saved:
+            known = self._effects = _EffectsThen(effects, tracked, saved)
+        return known
 
     def _callers_of(self, translator: Translator, before: tuple[FrameThen, ...]) -> tuple[FrameThen, ...]:
         """Return the callers as they are while they wait; ``before`` are the functions of the last moment."""
@@ -217,12 +321,12 @@ class TraceLog:
         put_values_back(self._output, None)
         self._moments.clear()
         self._changes.clear()
-        self._sizes = None
+        self._graphs, self._effects, self._sizes = (), None, None
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     @property
-    def moments(self) -> Sequence[Moment]:
+    def moments(self) -> _Moments:
         """All that are known."""
         return self._moments
 
@@ -238,8 +342,12 @@ class TraceLog:
         """Whether the past is put in place of the present."""
         return self._present is not None
 
-    def show(self, index: int | None) -> None:
-        """Put the trace into the state of a moment; None: into that in which it was found."""
+    def show(self, index: int | None, *, as_result: bool = False) -> None:
+        """Put the trace into the state of a moment; None: into that in which it was found.
+
+        With ``as_result`` it is as the instruction before has left it: the one of the moment is not fetched yet.
+        """
+        self._shown = None if index is None else (index, as_result)
         if self._present is None:
             if index is None:
                 return
@@ -252,17 +360,52 @@ class TraceLog:
         moment = self._moments[index]
         self._redo(moment.changes)
         self._undo(moment.changes)
-        self._present.put_in(moment, self._suspended(index))
+        shown = self._as_result(index) if as_result else moment
+        self._present.put_in(shown, self._suspended(index))
+
+    def _as_result(self, index: int) -> Moment:
+        moment, before = self._moments[index], self._moments[index - 1].frames
+        here = moment.frames[0]
+        waited = next((each for each in before if each.translator is here.translator), here)
+        shown = here._replace(pointer=here.at, instruction=waited.instruction, line=waited.line)
+        return moment._replace(frames=(shown, *moment.frames[1:]))
+
+    def writing_nodes(self) -> list[tuple[int, Any]]:
+        """Return the nodes of the outermost graph that change a tensor in place, with their numbers.
+
+        These count operations from 0, inputs left out. What is shown stays shown.
+        """
+        shown = self._shown
+        self.show(None)
+        graph = self._output.root_tracer.graph
+        if self._writing is None or self._writing[0] != graph._len:
+            operations = (node for node in graph.nodes if node.op != "placeholder")
+            self._writing = graph._len, [(at, node) for at, node in enumerate(operations) if written_by(node)]
+        if shown is not None:
+            self.show(shown[0], as_result=shown[1])
+        return self._writing[1]
 
     def _undo(self, count: int) -> None:
         while len(self._changes) - self._undone > count:
             self._undone += 1
-            self._changes[-self._undone].swap()
+            self._swap(self._changes[-self._undone])
 
     def _redo(self, count: int) -> None:
         while len(self._changes) - self._undone < count:
-            self._changes[-self._undone].swap()
+            self._swap(self._changes[-self._undone])
             self._undone -= 1
+
+    def _swap(self, change: Change) -> None:
+        if not (change.is_realization and self._has_program_run):
+            change.swap()
+
+    def outlive_trace(self, *, has_program_run: bool = True) -> None:
+        """The program runs on: its objects are not what they were, but what Dynamo noted of them still is.
+
+        Or it does not, in another call that the same trace is looked at for.
+        """
+        self.show(None)
+        self._has_program_run = has_program_run
 
     def _suspended(self, index: int) -> Iterator[FrameThen]:
         """Yield generators that do not run at a moment, as they wait to be resumed, or to begin."""
@@ -275,14 +418,14 @@ class TraceLog:
                     known.add(id(each.translator))
                     yield each
         for at in range(index + 1, len(moments)):
-            first = moments[at].frames[0]
+            first = moments.function(at)
             if id(first.translator) not in known and _is_generator(first.translator):
                 known.add(id(first.translator))
-                yield first._replace(pointer=0, stack=[], line=-1, progress=_generator_progress(None))
+                yield first._replace(pointer=0, stack=(), line=-1, progress=_generator_progress(None))
 
 
-def _generators_left(before: Sequence[FrameThen], now: Sequence[FrameThen]) -> tuple[FrameThen, ...]:
-    running = {id(each.translator) for each in now}
+def _generators_left(before: Sequence[FrameThen], now: Sequence[Translator]) -> tuple[FrameThen, ...]:
+    running = set(map(id, now))
     left = [each.translator for each in before if id(each.translator) not in running]
     return tuple(_frame_now(each) for each in left if _is_generator(each))
 
@@ -303,16 +446,31 @@ def _version_of(shape_env: Any) -> tuple[int, ...]:
 
 
 def _frame_now(translator: Translator) -> FrameThen:
-    return FrameThen(
+    return FrameThen(*_fields_now(translator, tuple(translator.stack)))
+
+
+def _fields_now(
+    translator: Translator, stack: Sequence[Any] | int, variables: dict[str, Any] | None = None
+) -> tuple[Any, ...]:
+    """Return a function as it is, as fields of ``FrameThen``; ``variables`` are those that it had just now."""
+    own = translator.__dict__
+    blocks = own["block_stack"]
+    # Trackers are equal to nothing but themselves.
+    if variables is None or variables != own["symbolic_locals"]:
+        variables = dict(own["symbolic_locals"])
+    return (
         translator,
-        dict(translator.symbolic_locals),
-        list(translator.stack),
-        translator.instruction_pointer,
-        translator.current_instruction,
-        translator.lineno,
-        list(translator.block_stack),
-        _generator_progress(translator) if _is_generator(translator) else {},
+        variables,
+        stack,
+        own["instruction_pointer"],
+        own["current_instruction"],
+        own["lineno"],
+        tuple(blocks) if blocks else (),
+        _generator_progress(translator) if translator.f_code.co_flags & _GENERATOR else _NO_PROGRESS,
     )
+
+
+_NO_PROGRESS: dict[str, Any] = {}
 
 
 class _Present:
@@ -333,7 +491,14 @@ class _Present:
             own = frame.translator.__dict__
             names = (*_FRAME_FIELDS, *frame.progress)
             self._frames.append((frame.translator, {name: own[name] for name in names if name in own}))
-            then = (frame.locals, list(frame.stack), frame.pointer, frame.instruction, frame.line, list(frame.blocks))
+            then = (
+                dict(frame.locals),
+                list(frame.stack),
+                frame.pointer,
+                frame.instruction,
+                frame.line,
+                list(frame.blocks),
+            )
             own.update(zip(_FRAME_FIELDS, then, strict=True))
             own.update(frame.progress)
         output = self._output
@@ -343,6 +508,11 @@ class _Present:
         guards = output.tracing_context.guards_context.dynamo_guards
         if len(guards.inner) > moment.guards:
             self._set(guards, "inner", type(guards.inner)(list(guards.inner)[: moment.guards]))
+        effects, tracked, saved = moment.effects
+        self._set(output, "side_effects", effects)
+        if len(effects.id_to_variable) > tracked:
+            self._set(effects, "id_to_variable", dict(islice(effects.id_to_variable.items(), tracked)))
+        self._set(effects, "save_for_backward", effects.save_for_backward[:saved])
         sizes, shape_env = moment.sizes, output.shape_env
         if sizes is not None and sizes.version != _version_of(shape_env):
             self._set(shape_env, "guards", sizes.guards)

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, NoReturn
 
 from dynamo_dap.debuggee.torch_internals import compilation, graph, guards
+from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import evaluating
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
@@ -118,9 +119,9 @@ class TracedFrame:
 
     @property
     def line(self) -> int:
-        """The line of the instruction being executed."""
+        """The line of the instruction being executed; the function's own before any has begun."""
         line: int = self.translator.lineno
-        return line
+        return line if line > 0 else self.code.co_firstlineno
 
     @property
     def index(self) -> int:
@@ -201,6 +202,11 @@ class TracedFrame:
         code: types.CodeType = list(with_callers(self.translator))[-1].f_code
         return code
 
+    @property
+    def is_of_resume_function(self) -> bool:
+        """Whether what is compiled goes on after a graph break."""
+        return resume_function(self.compiled_code) is not None
+
     # -- what its names hold ---------------------------------------------------------------------------------------
 
     @property
@@ -227,6 +233,10 @@ class TracedFrame:
         # A cell without a value stands in the plain locals as well.
         empty = set(self.cell_names) - cells.keys()
         return [(name, values[name]) for name in (*declared, *others) if name not in empty and _has_value(values[name])]
+
+    def local(self, name: str) -> Tracker | None:
+        """Return the tracker of a variable as the function keeps it, that of its cell for a captured one."""
+        return self.translator.symbolic_locals.get(name)
 
     def cells(self) -> list[tuple[str, Tracker]]:
         """Return name and tracker (of the cell) of cell and free variables."""

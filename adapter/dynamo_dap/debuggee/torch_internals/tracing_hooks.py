@@ -82,20 +82,21 @@ class TranslatorHooks:
         """Keep the hooks to be called.
 
         ``on_line_instruction`` is called at every instruction that has a line, once the frame stands at it;
-        ``on_instruction`` before every instruction is fetched.
+        ``on_instruction`` before every other instruction is fetched, or before every one.
         """
         self._on_line_instruction: Hook = lambda translator: on_line_instruction(TracedFrame(translator))
         self._on_instruction = on_instruction
         self._lock = threading.Lock()
         self._original_step: Any = None
-        self._has_lines = False
+        self._has_lines = self._has_every_instruction = False
 
     def want(self, *, lines: bool, instructions: bool) -> None:
-        """Have exactly these hooks in."""
+        """Hear of instructions with a line and of those without, or of none; with ``instructions``, of every one."""
         with self._lock:
             LINE_HOOKS.want(self, self._on_line_instruction if lines else None)
             self._has_lines = lines and LINES.problem is None
-            self._want_steps(instructions)
+            self._has_every_instruction = instructions
+            self._want_steps(lines or instructions)
 
     @property
     def installed(self) -> tuple[str, ...]:
@@ -115,13 +116,20 @@ class TranslatorHooks:
             self._original_step = None
 
     def _step_wrapper(self, original: Any) -> Any:
-        hook = self._on_instruction
+        hook, hooks = self._on_instruction, self
 
         def step(self: Any) -> Any:
-            hook(TracedFrame(self))
+            if hooks._has_every_instruction or _lacks_line(self):
+                hook(TracedFrame(self))
             return original(self)
 
         return step
+
+
+def _lacks_line(translator: Any) -> bool:
+    """Whether the instruction that is fetched next has no line: Dynamo puts such ones in as it cleans code up."""
+    pointer = translator.instruction_pointer
+    return pointer is not None and translator.instructions[pointer].starts_line is None
 
 
 NodeListener = Callable[[Any, int], None]

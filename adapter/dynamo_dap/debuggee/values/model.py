@@ -49,7 +49,9 @@ class WriteRefused(Exception):
     """A value cannot be set; the text says why, and nothing was changed."""
 
 
-WHAT_CAN_BE_SET = "what can be set are variables of generated code and of ordinary Python where that runs"
+WHAT_CAN_BE_SET = (
+    "what can be set are variables of traced functions, generated code, and ordinary Python where that runs"
+)
 
 
 @dataclass(frozen=True, slots=True)

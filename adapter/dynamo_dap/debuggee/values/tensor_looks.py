@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake, is_tensor, unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.tensors import number_text, tensor_text
-from dynamo_dap.protocol.contract import (
+from dynamo_dap.protocol.tensor_looks import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     ELEMENTS,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from dynamo_dap.language_server.document import Document, Function, first_line
 from dynamo_dap.language_server.fixes.edits import Edit, Fix, Situation, insert_lines, is_alone, knows_torch
-from dynamo_dap.record.model import Compile
+from dynamo_dap.records.model import Compile
 
 _SIZE = re.compile(
     r"tensor '(?P<name>[^\W\d]\w*)' size mismatch at index (?P<index>\d+)\. expected (?P<then>\d+), actual (?P<now>\d+)"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding
-from dynamo_dap.record.events import Record
-from dynamo_dap.record.model import Place
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import Place
 
 _LIBRARY = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python\d+\.\d+)[/\\]")
 

@@ -24,7 +24,7 @@ from dynamo_dap.language_server.fixes.edits import (
     knows_torch,
     replace_lines,
 )
-from dynamo_dap.record.model import Compile, Graph, GraphBreak, Node
+from dynamo_dap.records.model import Compile, Graph, GraphBreak, Node
 
 
 def fixes(situation: Situation) -> Iterator[Fix]:

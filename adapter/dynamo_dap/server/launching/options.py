@@ -15,9 +15,11 @@ import msgspec
 from dynamo_dap.protocol.contract import ErrorId, Invitation
 from dynamo_dap.protocol.messages import ProtocolError, decode
 from dynamo_dap.protocol.options import (
+    CACHES,
     CONSOLES,
     LISTINGS,
     MODES,
+    STANCES,
     AgentOptions,
     AttachArguments,
     ConnectTarget,
@@ -43,6 +45,8 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
         raise StartRefused(ErrorId.INVALID_ARGUMENTS, str(error)) from None
     _check_choice("mode", options.mode, MODES)
     _check_choice("listing", options.listing, LISTINGS)
+    _check_choice("stance", options.stance, STANCES)
+    _check_choice("cache", options.cache, CACHES)
     if isinstance(options, LaunchArguments):
         _check_choice("console", options.console, CONSOLES)
     return options
@@ -104,8 +108,8 @@ def _is_foreign(name: str) -> bool:
     return name.startswith(("__", "$")) or name in _IDE_ATTRIBUTES or name in _DEBUGPY_ATTRIBUTES
 
 
-def _check_choice(attribute: str, value: str, choices: Collection[str]) -> None:
-    if value not in choices:
+def _check_choice(attribute: str, value: str | None, choices: Collection[str]) -> None:
+    if value is not None and value not in choices:
         allowed = ", ".join(f'"{choice}"' for choice in choices)
         raise StartRefused(ErrorId.INVALID_OPTION, f'"{attribute}" is "{value}"; it must be one of {allowed}')
 

@@ -11,15 +11,16 @@ import re
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.protocol.contract import ErrorId, Invitation, LaunchDescription
+from dynamo_dap.protocol.contract import ENTRY, ErrorId, Invitation, LaunchDescription
 from dynamo_dap.protocol.options import LaunchArguments
-from dynamo_dap.record.run import TRACE_VARIABLE, trace_folder
+from dynamo_dap.records.run import TRACE_VARIABLE, trace_folder
 from dynamo_dap.server.errors import StartRefused
 
 Changes = dict[str, "str | None"]
@@ -102,10 +103,6 @@ def _executable(name: str, cwd: Path, environment: Mapping[str, str]) -> str:
     return str(path)
 
 
-_PACKAGE = Path(__file__).resolve().parents[2]
-_ENTRY = _PACKAGE / "debuggee" / "bootstrap" / "entry.py"
-
-
 @dataclass(frozen=True)
 class Job:
     """A program to start. ``program``, ``module`` and ``code`` are told apart by ``kind``."""
@@ -131,7 +128,7 @@ class Job:
     def debugged_command(self) -> list[str]:
         """Return the command that runs the program under the bootstrap, which reads ``LAUNCH_VARIABLE``."""
         thawed = ["-X", "frozen_modules=off"] if self._is_thawed else []
-        return [*self.python, *thawed, str(_ENTRY)]
+        return [*self.python, *thawed, ENTRY]
 
     @property
     def _is_thawed(self) -> bool:
@@ -163,6 +160,9 @@ class Job:
             is_thawed=self._is_thawed,
         )
         setattr(description, self.kind, self.target)
+        if self.options.profile:
+            stem = "code" if self.kind == "code" else Path(self.target).stem
+            description.profile, description.began = str(self.cwd / stem), time.time()
         if debugpy is not None:
             description.debugpy_address, description.debugpy_token = debugpy.address, debugpy.token
         return msgspec.json.encode(description).decode()

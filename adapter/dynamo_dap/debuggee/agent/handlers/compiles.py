@@ -7,28 +7,56 @@ nothing of compiles.
 
 from __future__ import annotations
 
+import sys
+
 from dynamo_dap.debuggee.agent.agent import Agent
-from dynamo_dap.debuggee.agent.engine import CompileReader, GraphBody, InstructionEngine, NoSuchCompile, RequestError
+from dynamo_dap.debuggee.agent.engine import (
+    CannotSaveCall,
+    CompileReader,
+    EntryReader,
+    GraphBody,
+    InstructionEngine,
+    NoSuchCompile,
+    NoSuchEntry,
+    RequestError,
+)
 from dynamo_dap.debuggee.agent.handlers.stack import dap_source
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles, handles_while_held
+from dynamo_dap.debuggee.agent.torch_options import BadOption
+from dynamo_dap.debuggee.agent.what_if import what_if_body
+from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
+from dynamo_dap.protocol.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
 from dynamo_dap.protocol.contract import (
     COMPARISON,
     COMPILES,
+    COMPILES_CHANGED_EVENT,
+    ENTRIES,
+    FORGET,
     GRAPH,
     GUARDS,
+    KEEP,
     LISTING,
     LISTING_FORMS,
     PATCH,
+    RECORD_CALL,
+    SET_OPTION,
+    STAGES,
     UNPATCH,
+    WHAT_IF,
     ComparisonBody,
     ErrorId,
     GraphArguments,
     GuardsArguments,
+    KeepArguments,
     ListingArguments,
     PatchArguments,
+    StagesArguments,
     UnpatchArguments,
+    WhatIfBody,
 )
+from dynamo_dap.protocol.options import SetOptionArguments, SetOptionBody, option_in_text
+from dynamo_dap.protocol.saved_calls import RecordCallArguments, RecordCallBody
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody, InvalidatedEventBody
 
 
@@ -78,6 +106,42 @@ def guards(agent: Agent, pause: Pause | None, arguments: GuardsArguments) -> obj
         raise RequestError(str(problem), error_id=ErrorId.NO_SUCH_COMPILE) from None
 
 
+def _needed_entries(agent: Agent) -> EntryReader:
+    if agent.cache_entries is None:
+        raise RequestError(
+            "nothing has been compiled: the program has not imported torch._dynamo", error_id=ErrorId.NOTHING_COMPILED
+        )
+    return agent.cache_entries
+
+
+@handles(ENTRIES, EntriesArguments)
+def entries(agent: Agent, arguments: EntriesArguments) -> EntriesBody:
+    """Return the cache entries of functions."""
+    return _needed_entries(agent).body(arguments.function)
+
+
+@handles(FORGET, ForgetArguments)
+def forget(agent: Agent, arguments: ForgetArguments) -> AndThen:
+    """Have torch forget cache entries."""
+    try:
+        count = _needed_entries(agent).forget(arguments.function_id, arguments.compile_id)
+    except (NoSuchEntry, FeatureMissing) as problem:
+        raise RequestError(str(problem), error_id=ErrorId.NO_SUCH_ENTRY) from None
+    return AndThen(lambda: agent.send_event(COMPILES_CHANGED_EVENT), ForgetBody(count))
+
+
+@handles(STAGES, StagesArguments)
+def stages(agent: Agent, arguments: StagesArguments) -> object:
+    """Return the stages of compiles."""
+    if agent.stages is None or not agent.options.explore:
+        text = 'stages are kept in a session with "explore": true, from when the program imports torch._dynamo'
+        raise RequestError(text, error_id=ErrorId.NOTHING_COMPILED)
+    try:
+        return agent.stages.stages(arguments.compile_id, lambda document: dap_source(agent, None, document))
+    except NoSuchCompile as problem:
+        raise RequestError(str(problem), error_id=ErrorId.NO_SUCH_COMPILE) from None
+
+
 @handles(COMPARISON, NoArguments)
 def comparison(agent: Agent, arguments: NoArguments) -> ComparisonBody:
     """Return how the newest call that differed compares, line by line."""
@@ -87,6 +151,53 @@ def comparison(agent: Agent, arguments: NoArguments) -> ComparisonBody:
             error_id=ErrorId.NOTHING_COMPARED,
         )
     return agent.comparison
+
+
+@handles(SET_OPTION, SetOptionArguments)
+def set_option(agent: Agent, arguments: SetOptionArguments) -> SetOptionBody:
+    """Change what torch is told, or say what it is told."""
+    try:
+        return SetOptionBody(agent.torch_options.change(*option_in_text(arguments.text)))
+    except BadOption as problem:
+        raise RequestError(str(problem), error_id=ErrorId.INVALID_OPTION) from None
+
+
+def _held_last(agent: Agent, arguments: NoArguments) -> Pause | None:
+    return next(iter(reversed(agent.threads.pauses())), None)
+
+
+@handles_while_held(WHAT_IF, NoArguments, _held_last)
+def what_if(agent: Agent, pause: Pause | None, arguments: NoArguments) -> WhatIfBody:
+    """Return how the newest trace in which something was changed differs from the program's own."""
+    changes = None if pause is None else pause.stop.changes
+    if changes is not None:
+        changes.look()
+    if agent.what_if is None:
+        raise RequestError("nothing has been changed in a trace", error_id=ErrorId.NOTHING_CHANGED)
+    return what_if_body(agent.what_if, agent.compiles)
+
+
+def _pause_of_thread(agent: Agent, arguments: KeepArguments | RecordCallArguments) -> Pause:
+    return agent.threads.pause_of(arguments.thread_id)
+
+
+@handles_while_held(KEEP, KeepArguments, _pause_of_thread)
+def keep(agent: Agent, pause: Pause, arguments: KeepArguments) -> None:
+    """Have the call run what comes of the trace that was changed."""
+    if pause.stop.changes is None:
+        raise RequestError("nothing has been changed in this trace", error_id=ErrorId.NOTHING_CHANGED)
+    pause.stop.changes.keep()
+
+
+@handles_while_held(RECORD_CALL, RecordCallArguments, _pause_of_thread, is_bounded=False)
+def record_call(agent: Agent, pause: Pause, arguments: RecordCallArguments) -> RecordCallBody:
+    """Save the call in which the thread is stopped."""
+    try:
+        if agent.call_saver is None:
+            raise CannotSaveCall("nothing has been compiled: the program has not imported torch._dynamo")
+        return agent.call_saver.save(sys._getframe(), arguments.folder, has_data=arguments.has_data)
+    except (CannotSaveCall, FeatureMissing) as problem:
+        raise RequestError(str(problem), error_id=ErrorId.NO_CALL) from None
 
 
 @handles("disassemble", DisassembleArguments)

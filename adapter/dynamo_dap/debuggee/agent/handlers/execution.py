@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.handlers.variables import changed_trace
 from dynamo_dap.debuggee.agent.pause import Pause
-from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles, handles_while_held
-from dynamo_dap.debuggee.agent.stepping import History, Step, StepKind
+from dynamo_dap.debuggee.agent.requests import AndThen, AnsweredLater, NoArguments, handles, handles_while_held
+from dynamo_dap.debuggee.agent.stepping import History, Jump, Step, StepKind
 from dynamo_dap.protocol.contract import (
     GO_TO,
     RUN_BACK,
@@ -25,6 +26,10 @@ from dynamo_dap.protocol.types import (
     ContinuedEventBody,
     ContinueResponseBody,
     DisconnectArguments,
+    GotoArguments,
+    GotoTarget,
+    GotoTargetsArguments,
+    GotoTargetsResponseBody,
     InitializeRequestArguments,
     NextArguments,
     PauseArguments,
@@ -49,6 +54,7 @@ def attach(agent: Agent, options: AgentOptions) -> AndThen:
     """Take up the session's options; ``initialized`` follows."""
     agent.options = options
     agent.breakpoints.bind_again(options)
+    agent.torch_options.begin(options)
     # A program that has imported torch has its engines already, armed as the options before wanted it.
     agent.arm()
     return AndThen(lambda: _begin(agent, options))
@@ -133,7 +139,7 @@ def reverse_continue(agent: Agent, arguments: ReverseContinueArguments) -> AndTh
     return _step(agent, arguments.thread_id, StepKind.BACK_TO_BREAKPOINT, None)
 
 
-def _pause_of_thread(agent: Agent, arguments: TimelineArguments | GoToMomentArguments) -> Pause:
+def _pause_of_thread(agent: Agent, arguments: TimelineArguments | GoToMomentArguments | GotoArguments) -> Pause:
     return agent.threads.pause_of(arguments.thread_id)
 
 
@@ -179,6 +185,31 @@ def _travel(agent: Agent, pause: Pause, kind: StepKind, target: int) -> None:
     pause.release(_new_step(pause, kind, "statement", target))
 
 
+def _pause_to_jump_in(agent: Agent, arguments: GotoTargetsArguments) -> Pause | None:
+    """Return the pause that stopped last: the request names no thread."""
+    return next(iter(reversed(agent.threads.pauses())), None)
+
+
+@handles_while_held("gotoTargets", GotoTargetsArguments, _pause_to_jump_in)
+def goto_targets(agent: Agent, pause: Pause | None, arguments: GotoTargetsArguments) -> GotoTargetsResponseBody:
+    """Return where a line begins to which a held trace can jump."""
+    frame = pause.frames[0] if pause is not None and pause.frames else None
+    jump = None if frame is None else frame.jump_to(arguments.source.path or "", arguments.line)
+    if jump is None:
+        return GotoTargetsResponseBody([])
+    target = GotoTarget(agent.references.number_of(jump, pause), f"line {jump.line}", jump.line)
+    return GotoTargetsResponseBody([target])
+
+
+@handles_while_held("goto", GotoArguments, _pause_of_thread)
+def goto(agent: Agent, pause: Pause, arguments: GotoArguments) -> AnsweredLater:
+    """Have the trace go on at another line, in a trace of its own."""
+    found = agent.references.find(arguments.target_id, "target")
+    if not isinstance(found.target, Jump) or found.pause is not pause:
+        raise RequestError(f"{arguments.target_id} is no target in this thread", error_id=ErrorId.UNKNOWN_REFERENCE)
+    return changed_trace(agent, pause, found.target, lambda value: None)
+
+
 @handles("pause", PauseArguments)
 def pause_threads(agent: Agent, arguments: PauseArguments) -> None:
     """Ask a thread to stop where it next can; 0 asks all."""
@@ -203,7 +234,7 @@ def _past_of(held: Pause) -> History:
     past = held.stop.past
     if past is None:
         raise RequestError(
-            "only a trace can be gone back in: ordinary Python and generated code keep nothing of their past",
+            held.stop.no_past,
             error_id=ErrorId.NO_PAST,
             message="noPast",
         )

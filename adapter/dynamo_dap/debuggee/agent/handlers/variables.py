@@ -11,8 +11,9 @@ from typing import Any, TypeAlias, TypeVar
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.frames import Frame, GlobalsFrame
-from dynamo_dap.debuggee.agent.pause import Pause
-from dynamo_dap.debuggee.agent.requests import handles_while_held
+from dynamo_dap.debuggee.agent.pause import Pause, Reply
+from dynamo_dap.debuggee.agent.requests import AnsweredLater, handles_while_held
+from dynamo_dap.debuggee.agent.stepping import AskedChange, Assignment, ChangeAsked, Jump, Step, StepKind
 from dynamo_dap.debuggee.values.model import (
     Children,
     EvaluationError,
@@ -24,18 +25,12 @@ from dynamo_dap.debuggee.values.model import (
 )
 from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_looks import look
-from dynamo_dap.protocol.contract import (
-    TENSOR,
-    TRACED,
-    TRACED_TENSOR,
-    ErrorId,
-    MarkedVariable,
-    TensorArguments,
-    TensorBody,
-)
+from dynamo_dap.protocol.contract import TENSOR, TRACED, TRACED_TENSOR, ErrorId, MarkedVariable
+from dynamo_dap.protocol.tensor_looks import TensorArguments, TensorBody
 from dynamo_dap.protocol.types import (
     CompletionsArguments,
     CompletionsResponseBody,
+    ContinuedEventBody,
     EvaluateArguments,
     EvaluateResponseBody,
     SetExpressionArguments,
@@ -149,16 +144,46 @@ def _location_reference(agent: Agent, pause: Pause, location: object) -> int | N
 
 
 @handles_while_held("setVariable", SetVariableArguments, _pause_of_variables)
-def set_variable(agent: Agent, pause: Pause, arguments: SetVariableArguments) -> SetVariableResponseBody:
+def set_variable(
+    agent: Agent, pause: Pause, arguments: SetVariableArguments
+) -> SetVariableResponseBody | AnsweredLater:
     """Change one child of a value or scope."""
-    value = agent.references.variables(arguments.variables_reference)[0].write(arguments.name, arguments.value)
-    return SetVariableResponseBody(
-        value=_formatted_text(value, arguments.format),
-        type=value.type_name,
-        variables_reference=_children_reference(agent, pause, value),
-        named_variables=_named_count(value),
-        indexed_variables=_indexed_count(value),
-    )
+
+    def body(value: Value, *, is_of_pause: bool) -> SetVariableResponseBody:
+        return SetVariableResponseBody(
+            value=_formatted_text(value, arguments.format),
+            type=value.type_name,
+            variables_reference=_children_reference(agent, pause, value) if is_of_pause else None,
+            named_variables=_named_count(value) if is_of_pause else None,
+            indexed_variables=_indexed_count(value) if is_of_pause else None,
+        )
+
+    children, _ = agent.references.variables(arguments.variables_reference)
+    try:
+        return body(children.write(arguments.name, arguments.value), is_of_pause=True)
+    except ChangeAsked as asked:
+        return changed_trace(agent, pause, asked.change, lambda value: body(value, is_of_pause=False))
+
+
+def changed_trace(
+    agent: Agent, pause: Pause, change: Assignment | Jump, body: Callable[[Value], object]
+) -> AnsweredLater:
+    """Have a trace with a change made, and its thread held there; ``body`` makes the answer of the new value."""
+
+    def begin(reply: Reply) -> None:
+        def answer(value: Value) -> None:
+            reply.respond(body(value))
+
+        def refuse(text: str) -> None:
+            reply.refuse(text, error_id=ErrorId.CANNOT_CHANGE)
+
+        step = Step(StepKind.CHANGE, "statement", pause.stop.engine, pause.stop.origin)
+        step.asked = AskedChange(change, answer, refuse)
+        # See ``execution._travel``: what the stop before was is not to be shown any more.
+        agent.send_event("continued", ContinuedEventBody(thread_id=pause.thread_id, all_threads_continued=False))
+        pause.release(step)
+
+    return AnsweredLater(begin)
 
 
 def _pause_of_tensor(agent: Agent, arguments: TensorArguments) -> Pause:
@@ -204,10 +229,13 @@ def _frame(agent: Agent, arguments: _OfExpression) -> Frame:
 
 
 @handles_while_held("evaluate", EvaluateArguments, _pause_of_expression)
-def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> EvaluateResponseBody:
+def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> EvaluateResponseBody | AnsweredLater:
     """Evaluate an expression in a frame, or in the program's globals."""
     frame = _frame(agent, arguments)
-    value = _telling_exceptions(lambda: frame.evaluate(arguments.expression, arguments.context or "watch"))
+    try:
+        value = _telling_exceptions(lambda: frame.evaluate(arguments.expression, arguments.context or "watch"))
+    except ChangeAsked as asked:
+        return changed_trace(agent, pause, asked.change, lambda value: EvaluateResponseBody(value.text, 0))
     return EvaluateResponseBody(
         result=_formatted_text(value, arguments.format),
         variables_reference=_children_reference(agent, pause, value),
@@ -221,10 +249,20 @@ def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> Evalua
 
 
 @handles_while_held("setExpression", SetExpressionArguments, _pause_of_expression)
-def set_expression(agent: Agent, pause: Pause, arguments: SetExpressionArguments) -> SetExpressionResponseBody:
+def set_expression(
+    agent: Agent, pause: Pause, arguments: SetExpressionArguments
+) -> SetExpressionResponseBody | AnsweredLater:
     """Assign to an expression in a frame."""
     frame = _frame(agent, arguments)
-    value = _telling_exceptions(lambda: frame.write(arguments.expression, arguments.value))
+    try:
+        value = _telling_exceptions(lambda: frame.write(arguments.expression, arguments.value))
+    except ChangeAsked as asked:
+        return changed_trace(
+            agent,
+            pause,
+            asked.change,
+            lambda value: SetExpressionResponseBody(_formatted_text(value, arguments.format), type=value.type_name),
+        )
     return SetExpressionResponseBody(
         value=_formatted_text(value, arguments.format),
         type=value.type_name,
@@ -246,7 +284,7 @@ def _telling_exceptions(work: Callable[[], T]) -> T:
     """Run the user's expression; what it raises is told as its own exception, not as an error of ours."""
     try:
         return work()
-    except (EvaluationError, WriteRefused, Interrupted):
+    except (ChangeAsked, EvaluationError, WriteRefused, Interrupted):
         raise
     except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
         raise EvaluationError(text_of_raised(error)) from None

@@ -1,0 +1,81 @@
+"""What a tool answers: text that is bounded, and the same as data where that serves. Pure."""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from typing import Any
+
+import msgspec
+from mcp_types import CallToolResult, TextContent
+from rich.console import Console
+
+LIMIT = 12_000
+"""Characters of an answer: a few thousand tokens."""
+_DATA_LIMIT = 24_000
+_WIDTH = 120
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def answer(text: str, data: object = None, *, hint: str | None = None, keeps_end: bool = False) -> CallToolResult:
+    """Return a tool's answer; ``hint`` tells where the rest is when it is cut off, at its end or its beginning.
+
+    ``data`` is an object; it is left out when it is long, since the text tells the same.
+    """
+    plain = None if data is None else msgspec.to_builtins(data)
+    if plain is not None and len(msgspec.json.encode(plain)) > _DATA_LIMIT:
+        plain = None
+    return CallToolResult(
+        content=[TextContent(type="text", text=last_of(text, LIMIT) if keeps_end else bounded(text, hint=hint))],
+        structured_content=_without_nan(plain),
+    )
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no word for a number that is not finite."""
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(one) for one in value]
+    is_number = not isinstance(value, float) or value - value == 0
+    return value if is_number else str(value)
+
+
+def bounded(text: str, limit: int = LIMIT, *, hint: str | None = None) -> str:
+    """Return the beginning of a text, in whole lines, with what is left out counted."""
+    clean = _ESCAPES.sub("", text).strip("\n")
+    if len(clean) <= limit:
+        return clean
+    kept = clean[:limit].rpartition("\n")[0] or clean[:limit]
+    rest = clean[len(kept) :]
+    told = f"... {rest.count(chr(10)) or 1} more lines, {len(rest)} characters"
+    return f"{kept}\n{told}{f': {hint}' if hint else ''}"
+
+
+def last_of(text: str, limit: int) -> str:
+    """Return the end of a text, in whole lines."""
+    clean = _ESCAPES.sub("", text).strip("\n")
+    if len(clean) <= limit:
+        return clean
+    return f"... {len(clean) - limit} characters before\n{clean[-limit:].partition(chr(10))[2] or clean[-limit:]}"
+
+
+def page_of(text: str, page: int) -> str:
+    """Return one page of a text, counted from 1, with a head that tells how many there are."""
+    pages = [""]
+    for line in text.splitlines(keepends=True):
+        for start in range(0, len(line), LIMIT):
+            part = line[start : start + LIMIT]
+            if len(pages[-1]) + len(part) > LIMIT:
+                pages.append("")
+            pages[-1] += part
+    if not 1 <= page <= len(pages):
+        return f"There are {len(pages)} pages, counted from 1."
+    head = f"(page {page} of {len(pages)}; the next has ?page={page + 1})\n" if page < len(pages) else ""
+    return head + pages[page - 1]
+
+
+def console() -> tuple[Console, StringIO]:
+    """Return a console that writes plain text, and where it writes."""
+    file = StringIO()
+    return Console(file=file, width=_WIDTH, highlight=False, soft_wrap=True, color_system=None, emoji=False), file

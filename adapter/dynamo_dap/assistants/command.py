@@ -1,0 +1,29 @@
+"""``dynamo-dap mcp``: reads the command line, then serves an assistant. Main thread of the server's own process."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> int:
+    """Serve one client over stdin and stdout; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap mcp",
+        description="Answer an assistant by the Model Context Protocol over stdin and stdout: why something breaks "
+        "or recompiles, which line is wrong, which kernels compute it, and the debugger. Only programs below the roots "
+        "that the client names are run; if it names none, those below the folder.",
+    )
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the programs; default: this one")
+    parser.add_argument("--folder", default=".", help="the root of a client that names none; default: where this runs")
+    options = parser.parse_args(arguments)
+    if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("mcp.server.mcpserver") is None:
+        print("dynamo-dap: the SDK is missing or too old; run: pip install 'dynamo-dap[mcp]'", file=sys.stderr)  # noqa: T201
+        return 1
+    from dynamo_dap.assistants.server import serve
+
+    serve(options.python, Path(os.path.realpath(options.folder)))
+    return 0

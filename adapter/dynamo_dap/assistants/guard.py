@@ -1,0 +1,60 @@
+"""Runs one of our commands, and ends it with all that it started when nobody holds this process's stdin any more.
+
+A process between the server for assistants and the command, so that nothing runs on when the server or its client is
+killed. Main thread, and one that reads stdin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+_COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())"
+_GRACE_SECONDS = 3.0
+"""A command that is interrupted ends the programs that it runs in sessions of their own."""
+
+
+def guarded(arguments: list[str]) -> list[str]:
+    """Return the command line that runs ``dynamo-dap`` with these arguments under a guard.
+
+    Python puts its working directory first on the path of ``-c``: the user's files must not shadow modules there.
+    """
+    here = "import sys; del sys.path[0]; from dynamo_dap.assistants.guard import main; sys.exit(main())"
+    return [sys.executable, "-c", here, *arguments]
+
+
+def main() -> int:
+    """Run the command that was given, and return its exit status."""
+    command = subprocess.Popen(
+        [sys.executable, "-c", _COMMAND, *sys.argv[1:]],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        # A shell may have started the client with it ignored.
+        preexec_fn=_interruptible,  # noqa: PLW1509 - no other thread has been started yet
+    )
+    threading.Thread(target=_end_when_alone, args=(command,), daemon=True).start()
+    status = command.wait()
+    _signal(command, signal.SIGKILL)
+    return status if status >= 0 else 128 - status
+
+
+def _interruptible() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _end_when_alone(command: subprocess.Popen[bytes]) -> None:
+    while os.read(0, 1024):
+        pass
+    _signal(command, signal.SIGINT)
+    timer = threading.Timer(_GRACE_SECONDS, _signal, (command, signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
+
+
+def _signal(command: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(command.pid, number)

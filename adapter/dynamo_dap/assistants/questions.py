@@ -1,0 +1,379 @@
+"""The tools that answer a question about a program: each from the newest record, or by running one of our commands.
+
+On the server's event loop. Docstrings and descriptions of parameters are what the assistant reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolResult, ToolAnnotations
+from pydantic import Field
+
+from dynamo_dap.assistants.answers import answer, console, last_of
+from dynamo_dap.assistants.runs import Ended, Finish, Runs
+from dynamo_dap.assistants.workspace import Roots, Workspace
+from dynamo_dap.checking.findings import Finding, findings_in
+from dynamo_dap.checking.formats import JsonReport
+from dynamo_dap.protocol.contract import ComparisonBody
+from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.folders import records_folder, records_in
+from dynamo_dap.records.report import chosen_record
+from dynamo_dap.records.text_report import print_report
+from dynamo_dap.terminal.bisecting import Verdict, verdict_text
+from dynamo_dap.terminal.comparing import print_comparison
+
+File = Annotated[
+    str | None,
+    Field(description="The Python file to run, below a root. Leave it out where the newest record is to answer."),
+]
+Module = Annotated[str | None, Field(description="A module below the folder, to run as `python -m` does.")]
+Arguments = Annotated[list[str], Field(description="The program's own arguments.")]
+Folder = Annotated[str | None, Field(description="The working directory, below a root; default: the first root.")]
+Seconds = Annotated[
+    float, Field(gt=0, le=600, description="How long to wait; what takes longer runs on, and `wait` asks again.")
+]
+Line = Annotated[int, Field(ge=1, description="The line, counted from 1.")]
+
+WAIT = 30.0
+_TAIL = 3000
+_OUTPUT = "{output}"
+"""Stands for a folder that is gone when the answer is given."""
+
+READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+"""It runs the user's program, which may do anything."""
+
+
+class Questions:
+    """The tools of one client."""
+
+    def __init__(self, workspace: Workspace, runs: Runs) -> None:
+        self._workspace = workspace
+        self._runs = runs
+
+    def register(self, server: MCPServer) -> None:
+        """Offer the tools."""
+        server.add_tool(self.newest_record, name="what_was_recorded", annotations=READS)
+        for tool in (
+            self.why_did_it_break_or_recompile,
+            self.which_line_is_wrong,
+            self.which_kernels_compute,
+            self.where_compile_time_goes,
+            self.which_stage_is_wrong,
+            self.what_is_cached,
+            self.try_this_fix,
+            self.check,
+        ):
+            server.add_tool(tool, annotations=RUNS)
+
+    async def newest_record(self, roots: Roots, folder: Folder = None) -> CallToolResult:
+        """Tell what torch.compile did in the newest recorded run of a folder, without running anything.
+
+        Graph breaks, recompiles and skipped functions with file:line, reason and what to do about it; times; graphs.
+        """
+        self._workspace.take(roots)
+        return _record_answer(self._workspace.folder(folder))
+
+    async def why_did_it_break_or_recompile(
+        self,
+        roots: Roots,
+        program: File = None,
+        module: Module = None,
+        arguments: Arguments = [],  # noqa: B006 - the SDK copies it
+        folder: Folder = None,
+        seconds: Seconds = WAIT,
+    ) -> CallToolResult:
+        """Why torch.compile broke a graph, recompiled or skipped a function: file:line, reason, hints.
+
+        Runs the program and records it; without a program, answers from the newest record of the folder.
+        """
+        self._workspace.take(roots)
+        if program is None and module is None:
+            return _record_answer(self._workspace.folder(folder))
+        given = self._workspace.program(program, module, arguments, folder)
+        known = set(records_in(records_folder(given.folder)))
+
+        def finish(ended: Ended) -> CallToolResult:
+            new = [path for path in records_in(records_folder(given.folder)) if path not in known]
+            if not new:
+                raise ToolError(f"nothing was compiled.\n{_how_it_ended(ended)}")
+            head = f"The program ended with exit status {ended.status}." if ended.status else None
+            return _record_answer(given.folder, new[-1], head and f"{head}\n{last_of(ended.errors, _TAIL)}")
+
+        return await self._ask(["run", *self._python, *given.words], given.folder, finish, seconds)
+
+    async def which_line_is_wrong(
+        self,
+        roots: Roots,
+        program: File = None,
+        looks_for: Annotated[
+            Literal["mismatch", "nan"],
+            Field(description="mismatch: what differs from uncompiled Python; nan: the first NaN or Inf."),
+        ] = "mismatch",
+        module: Module = None,
+        arguments: Arguments = [],  # noqa: B006
+        folder: Folder = None,
+        seconds: Seconds = WAIT,
+    ) -> CallToolResult:
+        """Which line of a compiled function computes something else than uncompiled Python does, or the first NaN."""
+        self._workspace.take(roots)
+        given = self._workspace.program(program, module, arguments, folder)
+        if looks_for == "nan":
+            words = ["debug", *self._python, "--catch", "nan", "-c", "where", "-c", "locals", "-c", "quit"]
+            what = [str(given.file)] if given.module is None else ["-m", given.module]
+            words += [*what, "--", *given.arguments]
+            return await self._ask(words, given.folder, _printed_last, seconds)
+        words = ["compare", "--json", *self._python, *given.words]
+        return await self._ask(words, given.folder, _comparison_answer, seconds)
+
+    async def which_kernels_compute(
+        self,
+        roots: Roots,
+        line: Annotated[str | None, Field(description="FILE:LINE or LINE: only what became of this line.")] = None,
+        function: Annotated[str | None, Field(description="Only compiles of functions with this in the name.")] = None,
+        stage: Annotated[
+            str | None,
+            Field(description="Print this stage: dynamo, forward-post-grad, forward-code, kernels, ..."),
+        ] = None,
+        program: File = None,
+        module: Module = None,
+        arguments: Arguments = [],  # noqa: B006
+        folder: Folder = None,
+        seconds: Seconds = WAIT,
+    ) -> CallToolResult:
+        """Which Inductor kernels compute which line; or what becomes of one line, stage by stage; or one whole stage.
+
+        Without a program: what was explored last in the folder.
+        """
+        self._workspace.take(roots)
+        options = [("--line", line), ("--function", function), ("--stage", stage)]
+        words = ["explore", *(word for name, value in options if value is not None for word in (name, value))]
+        cwd = self._workspace.folder(folder)
+        if program is not None or module is not None:
+            words += [*self._python, *self._workspace.program(program, module, arguments, folder).words]
+        hint = "the resource dynamo-dap://explored lists all stages, each to be read in pages"
+        return await self._ask(words, cwd, lambda ended: _printed(ended, hint), seconds)
+
+    async def where_compile_time_goes(
+        self,
+        roots: Roots,
+        program: File = None,
+        module: Module = None,
+        arguments: Arguments = [],  # noqa: B006
+        folder: Folder = None,
+        seconds: Seconds = WAIT,
+    ) -> CallToolResult:
+        """Where compile time goes: by stage, by function and line that Dynamo traces, by pass; what the guards cost."""
+        self._workspace.take(roots)
+        given = self._workspace.program(program, module, arguments, folder)
+        words = ["profile", "--output", f"{_OUTPUT}/profile", *self._python, *given.words]
+
+        def finish(ended: Ended) -> CallToolResult:
+            # The files that it names are gone with their folder.
+            told = [line for line in ended.output.splitlines() if str(ended.folder) not in line]
+            return _printed(replace(ended, output="\n".join(told)))
+
+        return await self._ask(words, given.folder, finish, seconds)
+
+    async def which_stage_is_wrong(
+        self,
+        roots: Roots,
+        program: File = None,
+        check: Annotated[
+            str,
+            Field(
+                description="How a run is told to be right: `exit` (exit status 0), `output` (it prints what it prints "
+                "uncompiled), or a Python expression that is true in the program's module at its end."
+            ),
+        ] = "exit",
+        module: Module = None,
+        arguments: Arguments = [],  # noqa: B006
+        folder: Folder = None,
+        seconds: Seconds = WAIT,
+    ) -> CallToolResult:
+        """Which stage of the compile is wrong: Dynamo, AOTAutograd or Inductor, and which pass or lowering in it.
+
+        Runs the program many times, which takes minutes.
+        """
+        self._workspace.take(roots)
+        given = self._workspace.program(program, module, arguments, folder)
+        words = ["bisect", "--json", "--check", check, *self._python, *given.words]
+        return await self._ask(words, given.folder, _verdict_answer, seconds)
+
+    async def what_is_cached(
+        self,
+        roots: Roots,
+        program: File = None,
+        function: Annotated[str | None, Field(description="Only functions of this name: fn, Model.forward.")] = None,
+        module: Module = None,
+        arguments: Arguments = [],  # noqa: B006
+        folder: Folder = None,
+        seconds: Seconds = WAIT,
+    ) -> CallToolResult:
+        """What torch has in its cache for each function at the program's end: guards, generated code, graphs."""
+        self._workspace.take(roots)
+        given = self._workspace.program(program, module, arguments, folder)
+        only = [] if function is None else ["--function", function]
+        return await self._ask(["entries", *only, *self._python, *given.words], given.folder, _printed, seconds)
+
+    async def try_this_fix(
+        self,
+        roots: Roots,
+        file: Annotated[str, Field(description="The file with the graph break or recompile.")],
+        line: Line,
+        apply: Annotated[bool, Field(description="Edit the file by the first fix that is proven to help.")] = False,
+        folder: Folder = None,
+        seconds: Seconds = WAIT,
+    ) -> CallToolResult:
+        """Try the known fixes for a graph break or recompile at a line: does it help, is the result the same?
+
+        Runs the program again whose record is the newest of the folder that tells of the file, without and with each
+        edit, which is made on a copy and shown as a diff.
+        """
+        self._workspace.take(roots)
+        cwd = self._workspace.folder(folder)
+        path = self._workspace.file(file, cwd)
+        record = _newest_with(cwd, path)
+        started = read_record(record).started
+        run = None if started is None else Path(started.cwd, started.program[0])
+        if started is None or run is None or not (self._workspace.has(run) and self._workspace.has(started.cwd)):
+            raise ToolError(f"the newest record ran {run}, which is outside of the roots: it is not run again")
+        words = ["fix", *self._python, "--record", str(record), *(["--apply"] if apply else []), f"{path}:{line}"]
+        return await self._ask(words, cwd, _printed, seconds)
+
+    async def check(
+        self,
+        roots: Roots,
+        program: File = None,
+        max_breaks: Annotated[int | None, Field(ge=0)] = None,
+        max_recompiles: Annotated[int | None, Field(ge=0)] = None,
+        max_graphs: Annotated[int | None, Field(ge=0)] = None,
+        max_compile_seconds: Annotated[float | None, Field(ge=0)] = None,
+        no_skips: Annotated[bool, Field(description="Every function is to be compiled.")] = False,
+        module: Module = None,
+        arguments: Arguments = [],  # noqa: B006
+        folder: Folder = None,
+        seconds: Seconds = WAIT,
+    ) -> CallToolResult:
+        """Does the program compile as it should? Without limits or a baseline nothing may break or recompile.
+
+        Runs it, and names what is new: file:line, reason, hints.
+        """
+        self._workspace.take(roots)
+        given = self._workspace.program(program, module, arguments, folder)
+        limits = {
+            "--max-breaks": max_breaks,
+            "--max-recompiles": max_recompiles,
+            "--max-graphs": max_graphs,
+            "--max-compile-seconds": max_compile_seconds,
+        }
+        words = ["check", "--json", *(f"{name}={value}" for name, value in limits.items() if value is not None)]
+        words += [*(["--no-skips"] if no_skips else []), *self._python, *given.words]
+        return await self._ask(words, given.folder, _check_answer, seconds)
+
+    @property
+    def _python(self) -> list[str]:
+        return ["--python", self._workspace.python]
+
+    async def _ask(self, words: list[str], cwd: Path, finish: Finish, seconds: float) -> CallToolResult:
+        return await self._runs.ask(words, cwd, finish, seconds, _OUTPUT)
+
+
+# -- what becomes of what a command printed --------------------------------------------------------------------------
+
+
+def _printed(ended: Ended, hint: str | None = None) -> CallToolResult:
+    if not ended.output.strip():
+        raise ToolError(_how_it_ended(ended))
+    status = f"\n(exit status {ended.status})" if ended.status else ""
+    problem = f"\n{last_of(ended.errors, _TAIL)}" if ended.status and ended.errors.strip() else ""
+    return answer(ended.output.rstrip() + status + problem, hint=hint)
+
+
+def _printed_last(ended: Ended) -> CallToolResult:
+    """The program's output comes first, and may be long."""
+    return answer(ended.output or _how_it_ended(ended), keeps_end=True)
+
+
+def _how_it_ended(ended: Ended) -> str:
+    printed = last_of(ended.errors + ended.output, _TAIL)
+    return f"It ended with exit status {ended.status}" + (
+        f" and printed:\n{printed}" if printed else " and printed nothing."
+    )
+
+
+def _newest(folder: Path) -> Path:
+    try:
+        return chosen_record(None, folder)
+    except UnreadableRecord as problem:
+        raise ToolError(f"{problem}; give a program to run it now") from None
+
+
+def _newest_with(folder: Path, path: Path) -> Path:
+    for file in reversed(records_in(records_folder(folder))):
+        with contextlib.suppress(UnreadableRecord):
+            if any(os.path.realpath(one) == str(path) for one in read_record(file).sources):
+                return file
+    raise ToolError(f"no record tells of {path}: ask why_did_it_break_or_recompile with the program first")
+
+
+def _record_answer(folder: Path, file: Path | None = None, head: str | None = None) -> CallToolResult:
+    path = _newest(folder) if file is None else file
+    try:
+        record = read_record(path)
+    except UnreadableRecord as problem:
+        raise ToolError(str(problem)) from None
+    screen, text = console()
+    print_report(record, screen)
+    found = findings_in([record], folder)
+    hint = f"the resource dynamo-dap://records/{path.stem}/report has all of it in pages"
+    told = f"{head}\n{text.getvalue()}" if head else text.getvalue()
+    return answer(told, {"record": path.stem, "findings": found.findings}, hint=hint)
+
+
+def _comparison_answer(ended: Ended) -> CallToolResult:
+    lines = [line for line in ended.output.splitlines() if line.startswith("{")]
+    if not lines and ended.status:
+        raise ToolError(_how_it_ended(ended))
+    found = [msgspec.json.decode(line, type=ComparisonBody) for line in lines]
+    screen, text = console()
+    for each in sorted(found, key=lambda one: one.same):
+        print_comparison(each, screen)
+    wrong = [f"{one.path}:{one.line} in {one.function}: {one.verdict}" for one in found if not one.same]
+    head = "\n".join([f"Different: {each}" for each in wrong] or [f"The same in {len(found)} compared calls."])
+    return answer(f"{head}\n\n{text.getvalue()}", {"comparisons": found})
+
+
+def _verdict_answer(ended: Ended) -> CallToolResult:
+    if ended.status not in (0, 1) or not ended.output.strip():
+        raise ToolError(_how_it_ended(ended))
+    found = msgspec.json.decode(ended.output, type=Verdict | None)
+    text = "Every stage is right.\n" if found is None else verdict_text(found)
+    return answer(f"{text}\nThe runs:\n{ended.errors}", {"verdict": found})
+
+
+def _check_answer(ended: Ended) -> CallToolResult:
+    if not ended.output.lstrip().startswith("{"):
+        raise ToolError(_how_it_ended(ended))
+    report = msgspec.json.decode(ended.output, type=JsonReport)
+    lines = ["It compiles as it should." if report.ok else "It does not compile as it should."]
+    lines += [text for finding in report.new for text in _finding_text(finding)]
+    lines += report.problems
+    lines.append(
+        f"graphs {report.graphs}, graph breaks {report.breaks}, recompiles {report.recompiles}, "
+        f"{report.compile_seconds:.1f} s of compiling, {report.accepted} accepted by the baseline"
+    )
+    return answer("\n".join(lines), report)
+
+
+def _finding_text(finding: Finding) -> list[str]:
+    details = [f"    {text}" for text in finding.details] + [f"    hint: {text}" for text in finding.hints]
+    return [f"{finding.where or '?'}: {finding.title} (in {finding.function})", *details]

@@ -1,0 +1,184 @@
+"""Runs of our own commands: each a process under a guard, which is waited for in parts.
+
+On the server's event loop; a run lives until its end was told, or the server ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shlex
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolResult
+
+from dynamo_dap.assistants.answers import answer, last_of
+from dynamo_dap.assistants.guard import guarded
+
+_READ = 8 * 1024 * 1024
+"""Bytes of what a run printed that are looked at."""
+_END_SECONDS = 6.0
+_TAIL = 2000
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended."""
+
+    status: int
+    output: str
+    """What our command printed."""
+    errors: str
+    """What else was printed: of most commands, by the program."""
+    folder: Path
+    """Where it could leave files; gone when the answer is given."""
+
+
+Finish = Callable[[Ended], CallToolResult]
+
+
+class Runs:
+    """What runs for one client."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._runs: dict[int, _Run] = {}
+
+    async def ask(
+        self, words: Sequence[str], cwd: Path, finish: Finish, seconds: float, own_folder: str | None = None
+    ) -> CallToolResult:
+        """Run ``dynamo-dap`` with these words and return what ``finish`` makes of its end, or that it still runs.
+
+        ``own_folder`` stands in the words for a folder that is removed afterwards.
+        """
+        run = _Run(next(self._numbers), list(words), cwd, finish, own_folder)
+        self._runs[run.number] = run
+        await run.begin()
+        return await self._told(run, seconds)
+
+    async def wait(self, number: int, seconds: float) -> CallToolResult:
+        """Go on waiting for a run.
+
+        Raises:
+            ToolError: there is none of that number.
+        """
+        return await self._told(self._known(number), seconds)
+
+    async def end(self, number: int) -> str:
+        """End a run with everything that it started; return what it was."""
+        run = self._known(number)
+        del self._runs[number]
+        await run.end()
+        return run.text
+
+    @property
+    def numbers(self) -> list[int]:
+        """The runs whose end was not told yet."""
+        return list(self._runs)
+
+    async def close(self) -> None:
+        """End all: the client is gone."""
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(*(run.end() for run in self._runs.values()))
+        self._runs.clear()
+
+    def _known(self, number: int) -> _Run:
+        if number not in self._runs:
+            raise ToolError(f"there is no run {number}; running: {', '.join(map(str, self._runs)) or 'nothing'}")
+        return self._runs[number]
+
+    async def _told(self, run: _Run, seconds: float) -> CallToolResult:
+        try:
+            ended = await run.wait(seconds)
+        except asyncio.CancelledError:
+            # Nobody waits for it any more.
+            self._runs.pop(run.number, None)
+            with anyio.CancelScope(shield=True):
+                await run.end()
+            raise
+        if ended is None:
+            text = f"{run.text} is still running after {run.seconds():.0f} s."
+            text += f" Ask again with the tool wait, run={run.number}; the tool end ends it."
+            told = last_of(run.printed(), _TAIL)
+            data = {"stillRunning": True, "run": run.number}
+            return answer(f"{text}\nPrinted so far:\n{told}" if told else text, data)
+        self._runs.pop(run.number, None)
+        try:
+            return run.finish(ended)
+        finally:
+            run.forget()
+
+
+class _Run:
+    def __init__(self, number: int, words: list[str], cwd: Path, finish: Finish, own_folder: str | None) -> None:
+        self.number = number
+        self.finish = finish
+        self.text = shlex.join(["dynamo-dap", *words])
+        self._cwd = cwd
+        self._kept = tempfile.TemporaryDirectory(prefix="dynamo-dap-")
+        self._folder = Path(self._kept.name)
+        self._words = [word.replace(own_folder, str(self._folder)) for word in words] if own_folder else words
+        self._process: asyncio.subprocess.Process | None = None
+        self._began = asyncio.get_running_loop().time()
+
+    async def begin(self) -> None:
+        environment = {
+            name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")
+        }
+        with (self._folder / "output").open("wb") as output, (self._folder / "errors").open("wb") as errors:
+            self._process = await asyncio.create_subprocess_exec(
+                *guarded(self._words),
+                cwd=self._cwd,
+                env={**environment, "PYTHONUNBUFFERED": "1"},
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
+            )
+
+    async def wait(self, seconds: float) -> Ended | None:
+        """Return how it ended, None when it runs on after some seconds."""
+        assert self._process is not None
+        try:
+            status = await asyncio.wait_for(self._process.wait(), seconds)
+        except asyncio.TimeoutError:
+            return None
+        return Ended(status, self._read("output"), self._read("errors"), self._folder)
+
+    def printed(self) -> str:
+        """Return what was printed so far."""
+        return self._read("errors") + self._read("output")
+
+    def seconds(self) -> float:
+        """Return for how long it runs."""
+        return asyncio.get_running_loop().time() - self._began
+
+    async def end(self) -> None:
+        """End it: without us its guard ends what it guards."""
+        if self._process is not None and self._process.returncode is None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            try:
+                await asyncio.wait_for(self._process.wait(), _END_SECONDS)
+            except asyncio.TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove its files."""
+        self._kept.cleanup()
+
+    def _read(self, name: str) -> str:
+        path = self._folder / name
+        if not path.exists():
+            return ""
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - _READ, 0))
+            return file.read().decode(errors="replace")

@@ -1,0 +1,125 @@
+"""Which programs an assistant may have run: those below the roots that its client named.
+
+On the server's event loop; lives as long as the server.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resolve import ListRoots, Resolve
+from mcp_types import ListRootsResult
+
+
+def client_roots(context: Context) -> ListRoots | ListRootsResult:
+    """Ask the client for its roots, if it has such a thing."""
+    capabilities = context.client_capabilities
+    return ListRootsResult(roots=[]) if capabilities is None or capabilities.roots is None else ListRoots()
+
+
+Roots = Annotated[ListRootsResult, Resolve(client_roots)]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run, and where."""
+
+    words: tuple[str, ...]
+    """As a command of ours takes it: a file or ``-m`` and a module, and arguments."""
+    folder: Path
+    file: Path
+    module: str | None = None
+    arguments: tuple[str, ...] = ()
+
+
+class Workspace:
+    """The folders of one client."""
+
+    def __init__(self, python: str, folder: Path) -> None:
+        """``python`` is the interpreter that programs are run with; ``folder`` is the root when the client has none."""
+        self.python = python
+        self._own = folder
+        self.roots = [folder]
+        """Absolute, links followed."""
+
+    def take(self, told: ListRootsResult) -> None:
+        """Take in what the client said."""
+        uris = [urlsplit(str(root.uri)) for root in told.roots]
+        found = [Path(os.path.realpath(unquote(uri.path))) for uri in uris if uri.scheme == "file"]
+        # Roots that are no folders of this machine allow nothing.
+        self.roots = found if told.roots else [self._own]
+
+    def folder(self, given: str | None) -> Path:
+        """Return a folder below a root, by default the first root.
+
+        Raises:
+            ToolError: it is outside, or no folder.
+        """
+        if given is None and self.roots:
+            return self.roots[0]
+        found = self._inside(given or ".")
+        if not found.is_dir():
+            raise ToolError(f"there is no folder {found}")
+        return found
+
+    def file(self, given: str, folder: Path | None = None) -> Path:
+        """Return a file below a root; a relative path is one of ``folder``, or of a root.
+
+        Raises:
+            ToolError: it is outside, or there is none.
+        """
+        for start in [folder] if folder is not None else self.roots:
+            if (start / given).is_file():
+                return self._inside(str(start / given))
+        found = self._inside(given)
+        if not found.is_file():
+            raise ToolError(f"there is no file {found}")
+        return found
+
+    def source(self, given: str) -> Path:
+        """Return a file to stop in, which may be of an installed package: nothing is run or read for that.
+
+        Raises:
+            ToolError: there is none.
+        """
+        if Path(given).is_absolute() and Path(given).is_file():
+            return Path(os.path.realpath(given))
+        return self.file(given)
+
+    def program(self, program: str | None, module: str | None, arguments: list[str], folder: str | None) -> Program:
+        """Return what is to be run.
+
+        Raises:
+            ToolError: it is not below a root, or not given.
+        """
+        cwd = self.folder(folder)
+        if (program is None) == (module is None):
+            raise ToolError("give a program (a Python file) or a module, and only one of them")
+        if program is not None:
+            file = self.file(program, cwd)
+            return Program((str(file), *arguments), cwd, file, arguments=tuple(arguments))
+        stem = cwd.joinpath(*str(module).split("."))
+        found = [path for path in (stem.with_suffix(".py"), stem / "__main__.py") if path.is_file()]
+        if not found:
+            raise ToolError(f"there is no module {module} in {cwd}: only what is below the roots is run")
+        file = self._inside(str(found[0]))
+        return Program(("-m", str(module), *arguments), cwd, file, module, tuple(arguments))
+
+    def has(self, path: str | Path) -> bool:
+        """Whether a path is below a root."""
+        real = Path(os.path.realpath(path))
+        return any(real.is_relative_to(root) for root in self.roots)
+
+    def _inside(self, given: str) -> Path:
+        start = self.roots[0] if self.roots else self._own
+        found = Path(os.path.realpath(start / Path(given).expanduser()))
+        if not self.has(found):
+            known = ", ".join(map(str, self.roots)) or "none on this machine"
+            raise ToolError(f"{found} is outside of the roots that the client named ({known}): it is not run or read")
+        return found

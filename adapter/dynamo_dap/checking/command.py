@@ -1,0 +1,210 @@
+"""``dynamo-dap check``: runs a program, and fails if it does not compile as it should.
+
+Main thread of the command; the program runs as a process of its own, with this terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from dynamo_dap.checking.findings import Found, findings_in
+from dynamo_dap.checking.formats import Ran, as_json, as_junit, as_sarif, print_verdict, processes_of, workflow_commands
+from dynamo_dap.checking.settings import (
+    Limits,
+    Settings,
+    Verdict,
+    WrongSettings,
+    judge,
+    settings_of_project,
+    write_baseline,
+)
+from dynamo_dap.protocol.contract import CHECK_VARIABLE, RECORDS_VARIABLE, LaunchDescription
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.program import add_program, given_program, launching
+
+_BASELINE = "torch-compile-baseline.json"
+_INTERRUPTED_SECONDS = 10.0
+
+
+def main(arguments: list[str]) -> int:
+    """Run the check.
+
+    Return the exit status: the program's own if it failed, else 1 if there is something new, 2 for wrong usage.
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    folder = Path.cwd()
+    try:
+        settings = _settings(options, folder)
+        if options.record:
+            records, status = [read_record(path) for path in options.record], None
+        else:
+            records, status = _run(_described(parser, options), options)
+        found = findings_in(records, folder)
+        if not found.functions and not found.findings and not status:
+            raise WrongSettings("nothing was compiled")
+        if options.update:
+            write_baseline(Path(str(settings.baseline)), found)
+        # What is accepted from now on is not new any more.
+        verdict = judge(found, settings.complete())
+        _write(options, verdict, found, Ran(status, processes_of(records)), folder)
+    except (WrongSettings, UnreadableRecord) as problem:
+        return _fail(str(problem))
+    if status:
+        return status
+    return 0 if verdict.is_good else 1
+
+
+def _fail(text: str) -> int:
+    print(f"dynamo-dap: {text}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap check",
+        description="Run a program and fail if torch.compile breaks graphs or recompiles more than it may. Without a "
+        "limit or a baseline, nothing may. Settings can stand in pyproject.toml, in [tool.dynamo-dap].",
+    )
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--max-breaks", type=int, metavar="N", help="graph breaks, each line and reason counted once")
+    limits.add_argument("--max-recompiles", type=int, metavar="N")
+    limits.add_argument("--max-graphs", type=int, metavar="N")
+    limits.add_argument("--max-compile-seconds", type=float, metavar="S")
+    limits.add_argument("--no-skips", action="store_true", help="every function is to be compiled")
+    limits.add_argument(
+        "--function",
+        action="append",
+        default=[],
+        metavar="PATTERN:LIMIT=N",
+        help='a limit of the functions of that name: "Model.*:max-breaks=0"',
+    )
+    limits.add_argument(
+        "--baseline", metavar="FILE", help="what is found there is accepted; only what is new fails the check"
+    )
+    limits.add_argument(
+        "--update", action="store_true", help=f"write what is found to the baseline ({_BASELINE} without --baseline)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="print JSON; the program's own output goes to stderr")
+    output.add_argument("--sarif", type=Path, metavar="FILE", help="write SARIF 2.1.0")
+    output.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML")
+    output.add_argument(
+        "--annotations",
+        action="store_true",
+        default="GITHUB_ACTIONS" in os.environ,
+        help="print lines that GitHub shows at the code; done by itself where GITHUB_ACTIONS is set",
+    )
+    parser.add_argument(
+        "--record", type=Path, action="append", metavar="FILE", help="check this record instead of running a program"
+    )
+    add_program(parser, "the Python file, or pytest")
+    return parser
+
+
+def _settings(options: argparse.Namespace, folder: Path) -> Settings:
+    settings = settings_of_project(folder)
+    names = ("max_breaks", "max_recompiles", "max_graphs", "max_compile_seconds", "baseline")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    functions = dict(settings.functions)
+    for text in options.function:
+        pattern, limits = _limit_of_functions(text)
+        functions[pattern] = msgspec.structs.replace(functions.get(pattern, Limits()), **limits)
+    settings = msgspec.structs.replace(
+        settings, **given, no_skips=settings.no_skips or options.no_skips, functions=functions
+    )
+    if options.update and settings.baseline is None:
+        settings = msgspec.structs.replace(settings, baseline=str(folder / _BASELINE))
+    return settings
+
+
+def _limit_of_functions(text: str) -> tuple[str, dict[str, float]]:
+    pattern, _, limit = text.rpartition(":")
+    name, _, number = limit.partition("=")
+    known = {one.encode_name: one.name for one in msgspec.structs.fields(Limits)}
+    try:
+        if pattern and name in known:
+            value = float(number) if name == "max-compile-seconds" else int(number)
+            return pattern, {known[name]: value}
+    except ValueError:
+        pass
+    raise WrongSettings(f"--function takes PATTERN:LIMIT=N, LIMIT one of {', '.join(known)}; got {text}")
+
+
+def _described(parser: argparse.ArgumentParser, options: argparse.Namespace) -> LaunchDescription:
+    given = given_program(parser, options)
+    if given.program is None or Path(given.program).is_file():
+        return given
+    if given.program == "pytest":
+        return LaunchDescription(module="pytest", args=given.args)
+    raise WrongSettings(f"there is no file {given.program}")
+
+
+def _run(description: LaunchDescription, options: argparse.Namespace) -> tuple[list[Record], int]:
+    """Run the program, and return the records of all its processes and its exit status."""
+    with tempfile.TemporaryDirectory(prefix="dynamo-dap-check-", ignore_cleanup_errors=True) as folder:
+        command, variables = launching(options.python, msgspec.structs.replace(description, with_children=True))
+        environment = {**os.environ, **variables, RECORDS_VARIABLE: folder, CHECK_VARIABLE: "1"}
+        try:
+            process = subprocess.Popen(command, env=environment, stdout=sys.stderr if options.json else None)
+        except OSError as error:
+            raise WrongSettings(f"cannot run {options.python}: {error.strerror or error}") from None
+        status = _status_of(process)
+        return list(_records_in(Path(folder))), status
+
+
+def _records_in(folder: Path) -> Iterator[Record]:
+    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+        try:
+            yield read_record(path)
+        except UnreadableRecord:
+            # A process was killed right when it began to write: there is nothing in it.
+            continue
+
+
+def _status_of(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the program; Ctrl-C reaches it as well, and it gets some time to end by it."""
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(_INTERRUPTED_SECONDS)
+        if process.poll() is None:
+            process.kill()
+        status = process.wait() or 130
+    # As a shell tells it of a program that a signal ended.
+    return 128 - status if status < 0 else status
+
+
+def _write(options: argparse.Namespace, verdict: Verdict, found: Found, ran: Ran, folder: Path) -> None:
+    console = Console(highlight=False, stderr=options.json)
+    print_verdict(verdict, found, console)
+    for process in ran.processes:
+        if not process.ended:
+            told = f"process {process.id} ({process.program}) was killed or goes on: it may have compiled more"
+            console.print(f"dynamo-dap: {told}", markup=False, soft_wrap=True)
+    if ran.status:
+        console.print(f"dynamo-dap: the program ended with exit status {ran.status}")
+    if options.annotations:
+        for line in workflow_commands(verdict):
+            console.print(line, markup=False, soft_wrap=True)
+    if options.json:
+        sys.stdout.write(as_json(verdict, found, ran).decode() + "\n")
+    for path, text in ((options.sarif, as_sarif(verdict)), (options.junit, as_junit(verdict, found, folder))):
+        if path is not None:
+            try:
+                path.write_bytes(text)
+            except OSError as problem:
+                raise WrongSettings(f"cannot write {path}: {problem.strerror or problem}") from None

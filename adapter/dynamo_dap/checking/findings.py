@@ -1,0 +1,176 @@
+"""What is wrong in records of a program: each thing once, under a key that stays the same when lines move. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from dynamo_dap.records.advice import Item, Kind, what_to_do
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import CompiledFunction, Counts, Place, SkippedFrame, counts_of
+
+SKIPPED = "skipped"
+_RESUMED = re.compile(r" \(resumed at line \d+\)$")
+KINDS = (*(kind.value for kind in Kind), SKIPPED)
+
+
+class Finding(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """One thing that keeps a function from being compiled as it should."""
+
+    kind: Annotated[str, Meta(extra={"choices": KINDS})]
+    function: str
+    reason: str
+    """In words that are the same in each run."""
+    count: int = 1
+    """Of what changes between calls, how often it does; else 1."""
+    path: str | None = None
+    """Relative to the folder of the check with ``/`` if it lies below, else absolute."""
+    line: int | None = None
+    column: int | None = None
+    title: str = ""
+    """For a person, with the values of this run."""
+    details: list[str] = []
+    hints: list[str] = []
+    link: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What is the same in another run, or after an edit; a function can have the same trouble at many lines."""
+        return self.kind, self.function, self.reason
+
+    @property
+    def where(self) -> str:
+        """The place, for a person: ``model.py:31``; empty if it has none."""
+        return "" if self.path is None else f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What is counted, of a program or of one function."""
+
+    breaks: int
+    """Graph breaks: one met in many compiles, from many callers or by many processes counts once."""
+    recompiles: int
+    graphs: int
+    compile_seconds: float
+
+
+@dataclass
+class Part:
+    """What is known of the whole program, or of one compiled function with all that it inlines."""
+
+    place: Place | None = None
+    findings: set[tuple[str, str, str, str | None, int | None]] = field(default_factory=set)
+    """The keys of its findings, with their places."""
+    counts: list[Counts] = field(default_factory=list)
+    """Of each process."""
+
+    def add(self, record: Record, only: CompiledFunction | None = None) -> list[Finding]:
+        """Take in what ``record`` tells of the program, or of one function, and return that."""
+        self.counts.append(record.counts() if only is None else counts_of(only.compiles))
+        found = [_finding(item) for item in what_to_do(record, only)]
+        self.findings |= {(*one.key, one.path, one.line) for one in found}
+        return found
+
+    @property
+    def totals(self) -> Totals:
+        """Return the counts, over all processes."""
+        return Totals(
+            sum(kind == Kind.BREAK.value for kind, *_ in self.findings),
+            sum(one.recompiles for one in self.counts),
+            sum(one.graphs for one in self.counts),
+            sum(one.seconds for one in self.counts),
+        )
+
+    def has(self, finding: Finding) -> bool:
+        """Whether there is something of the key of ``finding`` in it."""
+        return any(each[:3] == finding.key for each in self.findings)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What records tell."""
+
+    findings: list[Finding]
+    program: Part
+    functions: dict[str, Part]
+    """By the names of the compiled functions."""
+
+    def counts(self) -> Counter[tuple[str, str, str]]:
+        """Return how often there is what, by the keys of findings."""
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for finding in self.findings:
+            counts[finding.key] += finding.count
+        return counts
+
+    def functions_like(self, pattern: str) -> dict[str, Part]:
+        """Return those whose names match ``pattern``, as the shell matches names of files."""
+        return {name: part for name, part in self.functions.items() if fnmatchcase(name, pattern)}
+
+
+def findings_in(records: Iterable[Record], folder: Path | None) -> Found:
+    """Return what is wrong in the records of a program's processes; paths are told as seen from a ``folder``."""
+    findings: dict[tuple[object, ...], Finding] = {}
+    program, functions = Part(), dict[str, Part]()
+    for record in records:
+        for finding in [*program.add(record), *map(_skip, record.skipped)]:
+            # The processes of a program meet the same line each: that is one thing.
+            same = (*finding.key, finding.path, finding.line)
+            known = findings.setdefault(same, finding)
+            findings[same] = replace(known, count=max(known.count, finding.count))
+        for function in record.functions:
+            part = functions.setdefault(function.name, Part(place=function.place))
+            part.add(record, function)
+    ordered = sorted((_seen_from(folder, one) for one in findings.values()), key=_order)
+    return Found(ordered, program, functions)
+
+
+def _order(finding: Finding) -> tuple[int, str, int, str]:
+    return KINDS.index(finding.kind), finding.path or "", finding.line or 0, finding.reason
+
+
+def _finding(item: Item) -> Finding:
+    return Finding(
+        item.kind.value,
+        _RESUMED.sub("", item.function),
+        item.subject,
+        max(len(item.values) - 1, 1),
+        *_where(item.place),
+        title=f"Graph break: {item.subject}" if item.kind is Kind.BREAK else item.title,
+        details=item.facts,
+        hints=item.advice,
+        link=item.link,
+    )
+
+
+def _skip(frame: SkippedFrame) -> Finding:
+    title = f"{frame.name} is not compiled: {frame.reason}"
+    return Finding(SKIPPED, frame.name, frame.reason, 1, *_where(frame.place), title=title)
+
+
+def _where(place: Place | None) -> tuple[str | None, int | None, int | None]:
+    return (None, None, None) if place is None else (place.path, place.line, place.column)
+
+
+def _seen_from(folder: Path | None, finding: Finding) -> Finding:
+    return (
+        finding
+        if folder is None or finding.path is None
+        else replace(finding, path=path_seen_from(folder, finding.path))
+    )
+
+
+def path_seen_from(folder: Path, path: str) -> str:
+    """Return ``path`` relative to ``folder`` with ``/`` if it lies below, else as it is."""
+    try:
+        return Path(path).relative_to(folder).as_posix()
+    except ValueError:
+        return path

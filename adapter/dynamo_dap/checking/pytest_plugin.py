@@ -1,0 +1,165 @@
+"""The pytest plugin: what each test compiles, to be asserted or reported.
+
+``@pytest.mark.compiles(graphs=1, breaks=0)`` fails a test that compiles otherwise, the fixture ``compiles`` tells the
+test itself, and ``--torch-compile-report`` lists every test. Nothing is imported for tests that ask for none of it.
+Main thread of the test process; with pytest-xdist, of each worker, and the lists are put together by the one that
+prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from dynamo_dap.checking.compiles import Recording
+
+_OPTION = "--torch-compile-report"
+_MARKER = "compiles(graphs=None, breaks=None, recompiles=None): what the test has torch.compile make, exactly"
+_COUNTS = ("graphs", "breaks", "recompiles")
+_MADE = pytest.StashKey[dict[str, object]]()
+_ATTRIBUTE = "torch_compile"
+"""Of the report of a test: it goes with it from a worker to the one that prints."""
+_WIDTH = 8
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.getgroup("torch.compile").addoption(
+        _OPTION,
+        nargs="?",
+        const="",
+        default=None,
+        metavar="FILE",
+        help="list what torch.compile made in each test, and write it to FILE as JSON",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known; record this process for ``dynamo-dap check`` if that runs it."""
+    config.addinivalue_line("markers", _MARKER)
+    if config.getoption(_OPTION) is not None:
+        config.pluginmanager.register(_Report(config), "torch_compile_report")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        _record_for_check()
+
+
+def _record_for_check() -> None:
+    from dynamo_dap.protocol.contract import CHECK_VARIABLE
+
+    if CHECK_VARIABLE in os.environ:
+        from dynamo_dap.debuggee.bootstrap.recorded_run import begin_run
+        from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
+
+        begin_run()
+        when_dynamo_is_imported(_record_worker)
+
+
+def _record_worker() -> None:
+    from dynamo_dap.debuggee.bootstrap.recording import record_process
+
+    record_process(lambda text: print(text, end="", file=sys.stderr))  # noqa: T201 - a problem with the record
+
+
+@pytest.fixture
+def compiles() -> Iterator[Recording]:
+    """What torch.compile makes while the test runs: as ``dynamo_dap.record()``."""
+    from dynamo_dap.checking.compiles import record
+
+    _forget_compiled()
+    with record() as made:
+        yield made
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Record a test that is marked, and fail it if it compiles otherwise."""
+    marker = item.get_closest_marker("compiles")
+    is_reported = item.config.getoption(_OPTION) is not None
+    if marker is None and not is_reported:
+        return (yield)
+    from dynamo_dap.checking.compiles import as_properties, difference_from, record
+
+    wanted = {} if marker is None else _wanted(item, marker)
+    if marker is not None:
+        _forget_compiled()
+    with record() as made:
+        try:
+            result = yield
+        finally:
+            if is_reported:
+                item.stash[_MADE] = as_properties(made)
+    problem = difference_from(made, wanted)
+    if problem is not None:
+        pytest.fail(problem, pytrace=False)
+    return result
+
+
+def _wanted(item: pytest.Item, marker: pytest.Mark) -> dict[str, int]:
+    unknown = sorted(set(marker.kwargs) - set(_COUNTS))
+    if marker.args or unknown or not all(isinstance(count, int) for count in marker.kwargs.values()):
+        raise pytest.UsageError(f"{item.nodeid}: the marker is {_MARKER.partition(':')[0]}, with numbers")
+    return dict(marker.kwargs)
+
+
+def _forget_compiled() -> None:
+    """What another test has compiled is not compiled again: a test that counts begins without."""
+    compiler: Any = sys.modules.get("torch.compiler")
+    if compiler is not None:
+        compiler.reset()
+
+
+class _Report:
+    """Collects what each test made, and prints it at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._file = config.getoption(_OPTION)
+        self._is_worker = hasattr(config, "workerinput")
+        self._tests: dict[str, dict[str, Any]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take what came with the report of a test, which may have run in another process."""
+        made = getattr(report, _ATTRIBUTE, None)
+        if made is not None:
+            self._tests[report.nodeid] = made
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Give the report of a test what the test made."""
+        report = yield
+        if report.when == "call":
+            setattr(report, _ATTRIBUTE, item.stash.get(_MADE, None))
+        return report
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the tests that compiled something, and write the file."""
+        if self._is_worker:
+            return
+        terminalreporter.section("torch.compile")
+        terminalreporter.write_line("".join(f"{name:>{_WIDTH + 4}}" for name in (*_COUNTS, "seconds")) + "  test")
+        for name, made in self._tests.items():
+            if made["graphs"] or made["findings"]:
+                counts = "".join(f"{made[count]:>{_WIDTH + 4}}" for count in _COUNTS)
+                terminalreporter.write_line(f"{counts}{made['seconds']:>{_WIDTH + 4}.1f}  {name}")
+                for finding in made["findings"]:
+                    terminalreporter.write_line(f"{'':>{_WIDTH + 6}}{finding['where']}  {finding['title']}")
+        if self._file:
+            with _problems_told(terminalreporter, self._file):
+                import msgspec
+
+                text = msgspec.json.format(msgspec.json.encode({"tests": self._tests}), indent=2)
+                Path(self._file).write_bytes(text + b"\n")
+
+
+@contextlib.contextmanager
+def _problems_told(terminalreporter: Any, file: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        terminalreporter.write_line(f"dynamo-dap: cannot write {file}: {problem.strerror or problem}", red=True)

@@ -1,0 +1,203 @@
+"""What a check holds a program to: limits from the command line and from ``pyproject.toml``, and the baseline file.
+
+Main thread of the command, once at its beginning and once at its end.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from dynamo_dap.checking.findings import SKIPPED, Finding, Found, Part, Totals
+from dynamo_dap.records.advice import Kind
+from dynamo_dap.records.texts import counted
+
+_VERSION = 1
+
+
+class WrongSettings(Exception):
+    """Something that was given cannot be used; the text is for a person."""
+
+
+class Limits(Struct, rename="kebab", forbid_unknown_fields=True, frozen=True):
+    """How much there may be of something; None for any amount."""
+
+    max_breaks: int | None = None
+    max_recompiles: int | None = None
+    max_graphs: int | None = None
+    max_compile_seconds: float | None = None
+
+    def exceeded_by(self, totals: Totals) -> Iterator[tuple[str, frozenset[str]]]:
+        """Yield a sentence for each limit that ``totals`` are above, with the kinds of findings that are to blame."""
+        for found, limit, word, kinds in (
+            (totals.breaks, self.max_breaks, "graph break", {Kind.BREAK.value}),
+            (totals.recompiles, self.max_recompiles, "recompile", {Kind.CHANGE.value, Kind.LIMIT.value}),
+            (totals.graphs, self.max_graphs, "graph", {Kind.BREAK.value, Kind.CHANGE.value}),
+        ):
+            if limit is not None and found > limit:
+                yield f"{counted(found, word)}, and at most {limit} may be", frozenset(kinds)
+        seconds = self.max_compile_seconds
+        if seconds is not None and totals.compile_seconds > seconds:
+            yield f"{totals.compile_seconds:.1f} s of compiling, and at most {seconds:g} s may be", frozenset()
+
+
+class Settings(Limits, rename="kebab", forbid_unknown_fields=True, frozen=True):
+    """``[tool.dynamo-dap]`` of a ``pyproject.toml``, with the command line's options over it."""
+
+    no_skips: bool = False
+    """Whether a function that Dynamo does not trace is wrong."""
+    baseline: str | None = None
+    """The baseline file, as seen from the folder of ``pyproject.toml``, or of the check."""
+    functions: dict[str, Limits] = field(default_factory=dict)
+    """Limits for functions by patterns of their names: ``"Model.*"``."""
+
+    def complete(self) -> Settings:
+        """Without any limit or baseline, nothing is to break or to recompile."""
+        return msgspec.structs.replace(self, max_breaks=0, max_recompiles=0) if self == Settings() else self
+
+
+def settings_of_project(folder: Path) -> Settings:
+    """Return the settings of the nearest ``pyproject.toml`` above or in ``folder``; the defaults without one.
+
+    Raises:
+        WrongSettings: the file cannot be read, or holds something unknown.
+    """
+    file = next(
+        (each / "pyproject.toml" for each in (folder, *folder.parents) if (each / "pyproject.toml").exists()), None
+    )
+    if file is None:
+        return Settings()
+    try:
+        read = msgspec.toml.decode(file.read_bytes())
+    except (OSError, msgspec.DecodeError) as problem:
+        raise WrongSettings(f"cannot read {file}: {problem}") from None
+    given = read.get("tool", {}).get("dynamo-dap", {})
+    _refuse_unknown(given, Settings, f"[tool.dynamo-dap] of {file}")
+    for pattern, limits in given.get("functions", {}).items() if isinstance(given.get("functions"), dict) else ():
+        if isinstance(limits, dict):
+            _refuse_unknown(limits, Limits, f'[tool.dynamo-dap.functions."{pattern}"] of {file}')
+    try:
+        settings = msgspec.convert(given, Settings)
+    except msgspec.ValidationError as problem:
+        raise WrongSettings(f"[tool.dynamo-dap] of {file}: {problem}") from None
+    if settings.baseline is not None:
+        settings = msgspec.structs.replace(settings, baseline=str(file.parent / settings.baseline))
+    return settings
+
+
+def _refuse_unknown(given: object, known: type[Settings] | type[Limits], where: str) -> None:
+    names = [each.encode_name for each in msgspec.structs.fields(known)]
+    for name in given if isinstance(given, dict) else ():
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            meant = f"; is {near[0]} meant?" if near else f"; there are: {', '.join(names)}"
+            raise WrongSettings(f"{where} knows no {name}{meant}")
+
+
+# -- the baseline ------------------------------------------------------------------------------------------------------
+
+
+class Known(Struct, rename="camel", frozen=True, omit_defaults=True):
+    """A finding that is accepted."""
+
+    kind: str
+    function: str
+    reason: str
+    count: int = 1
+
+
+class Baseline(Struct, rename="camel", frozen=True):
+    """What was found when the baseline was written; committed with the program."""
+
+    version: int = _VERSION
+    findings: list[Known] = field(default_factory=list)
+
+
+def read_baseline(file: Path) -> Baseline:
+    """Return the baseline in ``file``; an empty one if there is no such file yet.
+
+    Raises:
+        WrongSettings: it cannot be read.
+    """
+    try:
+        baseline = msgspec.json.decode(file.read_bytes(), type=Baseline)
+    except FileNotFoundError:
+        return Baseline()
+    except (OSError, msgspec.DecodeError) as problem:
+        raise WrongSettings(f"cannot read the baseline {file}: {problem}") from None
+    if baseline.version > _VERSION:
+        raise WrongSettings(f"the baseline {file} was written by a newer dynamo-dap")
+    return baseline
+
+
+def write_baseline(file: Path, found: Found) -> None:
+    """Write what is accepted from now on, in an order that makes small differences between versions.
+
+    Raises:
+        WrongSettings: it cannot be written.
+    """
+    known = [Known(*key, count) for key, count in sorted(found.counts().items())]
+    try:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(Baseline(findings=known)), indent=2) + b"\n")
+    except OSError as problem:
+        raise WrongSettings(f"cannot write the baseline {file}: {problem.strerror or problem}") from None
+
+
+# -- the verdict -------------------------------------------------------------------------------------------------------
+
+
+class Verdict(Struct, frozen=True):
+    """What a check comes to."""
+
+    new: list[Finding]
+    """What is wrong and to be told: not in the baseline, or above a limit."""
+    problems: list[str]
+    """The limits that are exceeded, a sentence each."""
+    known: int
+    """How many findings the baseline accepts."""
+    gone: list[Known]
+    """What the baseline accepts and was not found."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there is nothing to tell."""
+        return not self.new and not self.problems
+
+
+def judge(found: Found, settings: Settings) -> Verdict:
+    """Compare what was found with what is allowed.
+
+    Raises:
+        WrongSettings: the baseline cannot be read.
+    """
+    parts: list[tuple[str, Limits, Part]] = [("", settings, found.program)]
+    for pattern, limits in settings.functions.items():
+        parts += [(f"{name}: ", limits, part) for name, part in found.functions_like(pattern).items()]
+    problems, blamed = [], set()
+    for prefix, limits, part in parts:
+        for sentence, kinds in limits.exceeded_by(part.totals):
+            problems.append(prefix + sentence)
+            blamed |= {one.key for one in found.findings if one.kind in kinds and part.has(one)}
+    accepted = {} if settings.baseline is None else _accepted(Path(settings.baseline))
+    counts = found.counts()
+    more = {key for key, count in counts.items() if count > accepted.get(key, 0)}
+    refused = {
+        Kind.FAILED.value,
+        *([SKIPPED] if settings.no_skips else []),
+        *([] if settings.baseline is None else _BASELINED),
+    }
+    new = [one for one in found.findings if one.key in blamed or (one.key in more and one.kind in refused)]
+    gone = [Known(*key, count) for key, count in accepted.items() if key not in counts]
+    return Verdict(new, problems, sum(key in accepted for key in counts), gone)
+
+
+def _accepted(file: Path) -> dict[tuple[str, str, str], int]:
+    return {(one.kind, one.function, one.reason): one.count for one in read_baseline(file).findings}
+
+
+_BASELINED = frozenset(kind.value for kind in Kind)
+"""What a baseline is about; functions that are skipped only if they may not be."""

@@ -1,0 +1,245 @@
+"""The options that tell torch what to do: applied when Dynamo is imported, changed while the program is stopped.
+
+Begun and changed on the agent's reader thread; applied on the thread that imports Dynamo, if it is not there yet. One
+per agent; what a session has set is taken back when the session ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
+from dynamo_dap.debuggee.torch_internals.arrival import is_dynamo_imported, when_all_of_dynamo_is_imported
+from dynamo_dap.debuggee.torch_internals.chosen_compiles import CHOSEN
+from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
+from dynamo_dap.debuggee.torch_internals.torch_settings import (
+    BadSetting,
+    begin_fresh_cache,
+    nearest,
+    set_config,
+    set_logs,
+    set_stance,
+)
+from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
+from dynamo_dap.protocol.options import (
+    CACHES,
+    COMPILING_OPTIONS,
+    DEFAULT_STANCE,
+    EAGER_ON_RECOMPILE,
+    FAIL_ON_RECOMPILE,
+    STANCES,
+    CompilingOptions,
+)
+from dynamo_dap.protocol.types import OutputEventBody, Source
+
+_AT_ONCE = "cache"
+"""The option for which torch need not be there: it reads environment variables."""
+
+
+class BadOption(Exception):
+    """An option cannot be as it was given; the text says why, for a person."""
+
+
+class TorchOptions:
+    """Those of the session."""
+
+    def __init__(self, send_event: Callable[[str, object], None], tell: Callable[[str, str], None]) -> None:
+        """``send_event`` sends DAP events to the client; ``tell`` prints a text in a category of output."""
+        self._send_event = send_event
+        self._tell = tell
+        self._options = CompilingOptions()
+        self._undo: dict[str, Callable[[], None]] = {}
+        """By the name of the option in force."""
+        self._is_waiting = self._has_arrived = False
+        self._lock = threading.RLock()
+
+    def begin(self, options: CompilingOptions) -> None:
+        """Take up the options of a session."""
+        self.close()
+        self._options = options
+        given = [name for name in COMPILING_OPTIONS if self._given(name)]
+        if _AT_ONCE in given:
+            self._apply_telling(_AT_ONCE)
+        if given and given != [_AT_ONCE]:
+            self._apply_when_imported()
+
+    def close(self) -> None:
+        """The session is over: torch does as the program says."""
+        with self._lock:
+            self._options = CompilingOptions()
+            for name in list(self._undo):
+                self._take_back(name)
+
+    def tell_unused(self) -> None:
+        """The program is about to end: say what was given, and has not had any effect."""
+        for problem in CHOSEN.unmatched():
+            self._tell_problem(problem)
+
+    def change(self, name: str, value: msgspec.Raw | None) -> str:
+        """Set an option as launch.json would, or (None) only look; return what it is now, as text.
+
+        Raises:
+            BadOption: there is no such option, or it cannot be so: then it is what it was.
+        """
+        if not name:
+            return "\n".join(self._text(known) for known in COMPILING_OPTIONS)
+        if name not in COMPILING_OPTIONS:
+            known = ", ".join(COMPILING_OPTIONS)
+            raise BadOption(
+                f'"{name}" is no option that can be changed here{nearest(name, COMPILING_OPTIONS)} ({known})'
+            )
+        if value is not None:
+            self._change(name, value)
+        return self._text(name)
+
+    def _change(self, name: str, value: msgspec.Raw) -> None:
+        before = self._options
+        self._options = _with(before, name, value)
+        with self._lock:
+            try:
+                self._apply(name)
+            except (BadOption, BadSetting, FeatureMissing) as problem:
+                self._options = before
+                self._apply_telling(name)
+                raise BadOption(str(problem)) from None
+
+    def _text(self, name: str) -> str:
+        value = self._given(name)
+        written = msgspec.json.encode(value).decode() if value else "as the program says"
+        waits = value and name not in self._undo
+        return f"{name}: {written}{' (when the program has imported Dynamo)' if waits else ''}"
+
+    # -- putting into force ----------------------------------------------------------------------------------------
+
+    def _given(self, name: str) -> Any:
+        """Return an option that was given; something empty if it was not."""
+        return getattr(self._options, COMPILING_OPTIONS[name])
+
+    def _apply_when_imported(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            when_all_of_dynamo_is_imported(self._arrived)
+
+    def _arrived(self) -> None:
+        # Within the import, at its end: Python does not call the module imported yet.
+        self._is_waiting, self._has_arrived = False, True
+        for name in COMPILING_OPTIONS:
+            if name not in self._undo and self._given(name):
+                self._apply_telling(name)
+
+    def _apply_telling(self, name: str) -> None:
+        try:
+            self._apply(name)
+        except (BadOption, BadSetting, FeatureMissing) as problem:
+            self._tell_problem(str(problem))
+        except Exception as error:  # noqa: BLE001  (this may run inside the program's own import of torch)
+            log_exception(f"applying the option {name}")
+            self._tell(f'dynamo-dap: the option "{name}": {type(error).__name__}: {error}\n', "important")
+
+    def _tell_problem(self, problem: str) -> None:
+        self._tell(f"dynamo-dap: {problem}\n", "important")
+
+    def _apply(self, name: str) -> None:
+        """Have an option in force as it is given now, if it can be yet."""
+        with self._lock:
+            self._take_back(name)
+            value = self._given(name)
+            if not value:
+                return
+            if name != _AT_ONCE and not (self._has_arrived or is_dynamo_imported()):
+                self._apply_when_imported()
+                return
+            self._undo[name] = _APPLY[name](self, value)
+
+    def _take_back(self, name: str) -> None:
+        undo = self._undo.pop(name, None)
+        if undo is not None:
+            undo()
+
+    # -- each option -----------------------------------------------------------------------------------------------
+
+    def _apply_compile_only(self, functions: list[str]) -> Callable[[], None]:
+        CHOSEN.compile_only(functions)
+        return lambda: CHOSEN.compile_only(())
+
+    def _apply_backend(self, backend: str) -> Callable[[], None]:
+        CHOSEN.compile_by(backend, None if is_dynamo_imported() else self._tell_problem)
+        return lambda: CHOSEN.compile_by(None)
+
+    def _apply_stance(self, stance: str) -> Callable[[], None]:
+        if stance not in (FAIL_ON_RECOMPILE, EAGER_ON_RECOMPILE):
+            return set_stance(stance)
+        CHOSEN.recompile(stance)
+        return lambda: CHOSEN.recompile(None)
+
+    def _apply_logs(self, settings: str) -> Callable[[], None]:
+        return set_logs(settings, self._log)
+
+    def _apply_config(self, config: dict[str, object]) -> Callable[[], None]:
+        done: list[Callable[[], None]] = []
+        problems = []
+        for key, value in config.items():
+            try:
+                done.append(set_config(key, value))
+            except BadSetting as problem:
+                problems.append(str(problem))
+
+        def undo() -> None:
+            while done:
+                done.pop()()
+
+        if problems:
+            undo()
+            others = ["nothing else of torchConfig was set"] if len(config) > len(problems) else []
+            raise BadOption("\n".join([*problems, *others]))
+        return undo
+
+    def _apply_cache(self, kind: str) -> Callable[[], None]:
+        return begin_fresh_cache()
+
+    def _log(self, text: str, places: list[Place]) -> None:
+        """Print a message of torch's logs, with a link to the user's line if it is about one, else to torch's."""
+        found = next((place for place in places if is_user_file(place.path) and os.path.isfile(place.path)), None)
+        at = found or next((one for one in places if is_torch_file(one.path) and not is_debugger_file(one.path)), None)
+        source = None if at is None else Source(name=Path(at.path).name, path=at.path)
+        line = None if at is None else at.line
+        body = OutputEventBody(output=f"{text}\n", category="console", source=source, line=line)
+        self._send_event("output", body)
+
+
+_APPLY: dict[str, Callable[[TorchOptions, Any], Callable[[], None]]] = {
+    "compileOnly": TorchOptions._apply_compile_only,
+    "stance": TorchOptions._apply_stance,
+    "backend": TorchOptions._apply_backend,
+    "torchLogs": TorchOptions._apply_logs,
+    "torchConfig": TorchOptions._apply_config,
+    "cache": TorchOptions._apply_cache,
+}
+
+
+def _with(options: CompilingOptions, name: str, value: msgspec.Raw) -> CompilingOptions:
+    """Return the options with one of them changed, as launch.json would say it; null is the program's own."""
+    given = msgspec.json.decode(msgspec.json.encode(options), type=dict[str, msgspec.Raw])
+    given.pop(name, None)
+    if bytes(value) != b"null":
+        given[name] = value
+    names = {encoded: given[encoded] for encoded in COMPILING_OPTIONS if encoded in given}
+    try:
+        changed = msgspec.json.decode(msgspec.json.encode(names), type=CompilingOptions)
+    except msgspec.ValidationError as error:
+        raise BadOption(f'"{name}": {str(error).partition(" - at ")[0].lower()}') from None
+    for attribute, choices, chosen in (
+        ("stance", STANCES, changed.stance or DEFAULT_STANCE),
+        ("cache", CACHES, changed.cache or next(iter(CACHES))),
+    ):
+        if chosen not in choices:
+            allowed = ", ".join(f'"{choice}"' for choice in choices)
+            raise BadOption(f'"{attribute}" is "{chosen}"; it must be one of {allowed}')
+    return changed

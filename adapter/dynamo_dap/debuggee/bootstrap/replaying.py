@@ -1,0 +1,45 @@
+"""Makes a saved call again: what ``dynamo-dap replay`` runs, alone or under the debugger.
+
+The main thread of a process of its own. It asks nobody: whoever starts it has asked the user, and noted that.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dynamo_dap.calls.folder import BadFolder, is_agreed, read_call
+from dynamo_dap.debuggee.recording.repeated_calls import RepeatedCall
+
+_MOST = 500
+"""Characters of a result that are shown."""
+
+
+def main(arguments: list[str]) -> int:
+    """Make the call that is saved in a folder, and print what it returns."""
+    folder = Path(arguments[0]).resolve()
+    try:
+        call = read_call(folder)
+        if not is_agreed(folder, call):
+            sys.stderr.write(f"dynamo-dap: nobody has agreed to run the code in {folder}: dynamo-dap replay {folder}\n")
+            return 2
+        result = RepeatedCall(folder, call, lambda text: _tell(f"dynamo-dap: {text}")).run()
+    except BadFolder as problem:
+        sys.stderr.write(f"dynamo-dap: {problem}\n")
+        return 2
+    _tell(f"{call.name} returned {_said(result)}")
+    return 0
+
+
+def _tell(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _said(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST else f"{text[:_MOST]}..."
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

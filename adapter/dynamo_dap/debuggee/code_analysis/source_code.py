@@ -1,0 +1,95 @@
+"""Finds functions and classes in the text of a source file, and the names that code reads. Runs none of it.
+
+Pure functions; any thread, any process.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import dis
+import types
+from collections.abc import Iterator
+
+_ANNOTATIONS = __future__.annotations.compiler_flag
+
+
+def codes_in(text: str, path: str) -> list[types.CodeType]:
+    """Return the code of every function in a file, in the order of the text; it will say that it is from ``path``.
+
+    Raises:
+        SyntaxError: it is no Python.
+    """
+    return list(_below(compile(text, path, "exec", dont_inherit=True)))
+
+
+def _below(code: types.CodeType) -> Iterator[types.CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant
+            yield from _below(constant)
+
+
+def alike(codes: list[types.CodeType], name: str, line: int) -> list[types.CodeType]:
+    """Return those of a name that begin at a line: there are several when lambdas share it."""
+    return [each for each in codes if each.co_name == name and each.co_firstlineno == line]
+
+
+def read_names(code: types.CodeType) -> set[str]:
+    """Return the globals that code and the functions in it read."""
+    names = {
+        str(each.argval) for each in dis.get_instructions(code) if each.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME"))
+    }
+    for inner in _below(code):
+        names |= read_names(inner)
+    return names
+
+
+def imported_names(code: types.CodeType) -> set[str]:
+    """Return the modules that code and the functions in it import, as the statements name them."""
+    found = {str(each.argval) for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME"}
+    return found.union(*(imported_names(inner) for inner in _below(code)))
+
+
+def all_names(code: types.CodeType) -> set[str]:
+    """Return every name that code and the functions in it use: globals, attributes, methods."""
+    return set(code.co_names).union(*(all_names(inner) for inner in _below(code)))
+
+
+def class_statement(text: str, qualified_name: str, lines: set[int]) -> ast.ClassDef | None:
+    """Return the statement that makes a class, of several of one name that which has one of ``lines`` in it."""
+    parts = [part for part in qualified_name.split(".") if part != "<locals>"]
+    found = list(_statements(ast.parse(text), parts))
+    inside = [each for each in found if any(each.lineno <= line <= (each.end_lineno or 0) for line in lines)]
+    candidates = inside or found
+    return candidates[-1] if candidates else None
+
+
+def _statements(tree: ast.AST, parts: list[str]) -> Iterator[ast.ClassDef]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == parts[0]:
+            if len(parts) > 1:
+                yield from _statements(node, parts[1:])
+            elif isinstance(node, ast.ClassDef):
+                yield node
+        elif not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _statements(node, parts)
+
+
+def compiled_class(statement: ast.ClassDef, path: str) -> types.CodeType:
+    """Return code that makes the class; annotations stay texts, so that what only they name is not needed."""
+    module = ast.Module([statement], [])
+    code: types.CodeType = compile(module, path, "exec", flags=_ANNOTATIONS, dont_inherit=True)
+    return code
+
+
+def names_of_statement(code: types.CodeType) -> set[str]:
+    """Return the globals that a statement of a class reads itself, its methods not counted."""
+    names = {
+        str(each.argval) for each in dis.get_instructions(code) if each.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME"))
+    }
+    for constant in code.co_consts:
+        # The body of a class is no function.
+        if isinstance(constant, types.CodeType) and not constant.co_flags & 0x2:
+            names |= names_of_statement(constant)
+    return names

@@ -1,0 +1,336 @@
+"""The profiler: notes how long each part of each compile takes, and writes the profile when the program ends.
+
+Told on the threads that compile; each has a tree of its own, so that nothing is locked. It notes a time whenever
+something begins or ends, and adds up; the order of events is kept as well, up to a bound. What the profiler itself
+costs is measured at the end: by noting many events in a tree that is thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import CodeType
+
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.recording import facts
+from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_internals.compile_timing import TIMING, measured_costs
+from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
+from dynamo_dap.profile.model import (
+    COMPILE,
+    FUNCTION,
+    IMPORT,
+    OWN,
+    PHASE,
+    PROGRAM,
+    VERSION,
+    CacheAnswer,
+    Frame,
+    GuardTime,
+    Node,
+    Profile,
+    Restart,
+    Track,
+)
+
+_EVENTS = (CompileObserver.compile_began, CompileObserver.compile_ended, CompileObserver.attempt_restarted)
+_ORDERED = 500_000
+"""Events of a thread whose order is kept."""
+_ROUNDS = 2_000
+"""Events that are noted to measure what one costs."""
+_REASON = 500
+_OWN_WORK = Frame("dynamo-dap: its record", OWN)
+
+
+class _Tree:
+    """What runs on one thread, as it happens. Only that thread changes it."""
+
+    def __init__(self, name: str, clock: Callable[[], int], began: int, *, is_main: bool) -> None:
+        self._clock = clock
+        self.name = name
+        self.is_main = is_main
+        self.began = began
+        self.frames: list[Frame] = [Frame(name, PROGRAM)]
+        self._frame_numbers: dict[Frame, int] = {self.frames[0]: 0}
+        self.nodes = [Node(0, -1, calls=1)]
+        self._children: dict[tuple[int, int, int], int] = {}
+        self.stack = [0]
+        self._lines = [0]
+        self.times, self.running = [began], [0]
+        self.is_cut = False
+        self.entered = self.line_notices = self.instructions = 0
+        """How often something was noted: what that costs is measured at the end."""
+        self.last = began
+
+    def _spend(self) -> int:
+        now = self._clock()
+        spent, self.last = now - self.last, now
+        node, line = self.nodes[self.stack[-1]], self._lines[-1]
+        node.own += spent
+        if line:
+            node.lines[line] = node.lines.get(line, 0) + spent
+        return now
+
+    def enter(self, frame: Frame, line: int = 0, *, is_call: bool = True) -> None:
+        """Something begins; a function at ``line``."""
+        now = self._spend()
+        self.entered += 1
+        number = self._frame_numbers.get(frame)
+        if number is None:
+            number = self._frame_numbers[frame] = len(self.frames)
+            self.frames.append(frame)
+        key = (self.stack[-1], number, self._lines[-1])
+        node = self._children.get(key)
+        if node is None:
+            node = self._children[key] = len(self.nodes)
+            self.nodes.append(Node(number, key[0], key[2]))
+        self.nodes[node].calls += is_call
+        self.stack.append(node)
+        self._lines.append(line)
+        self._note(now)
+
+    def leave(self, depth: int) -> None:
+        """What is above ``depth`` is over."""
+        if len(self.stack) > depth >= 1:
+            now = self._spend()
+            del self.stack[depth:], self._lines[depth:]
+            self._note(now)
+
+    def leave_named(self, name: str) -> None:
+        """The innermost phase of a name is over; nothing for one that did not begin here."""
+        for depth in range(len(self.stack) - 1, 0, -1):
+            frame = self.frames[self.nodes[self.stack[depth]].frame]
+            if frame.name == name and frame.kind == PHASE:
+                self.leave(depth)
+                return
+
+    def at_line(self, line: int) -> None:
+        """The function that is traced has come to a line."""
+        self.line_notices += 1
+        if line != self._lines[-1]:
+            self._spend()
+            self._lines[-1] = line
+
+    def at_instruction(self) -> None:
+        """It has come to an instruction."""
+        self.nodes[self.stack[-1]].instructions += 1
+        self.instructions += 1
+
+    def _note(self, now: int) -> None:
+        if len(self.times) < _ORDERED:
+            self.times.append(now)
+            self.running.append(self.stack[-1])
+        elif not self.is_cut:
+            self.is_cut = True
+            self.times.append(now)
+            self.running.append(0)
+
+    def close(self) -> None:
+        """Whatever still runs ends now. Other threads have clocks of their own: there it ended before."""
+        if self.is_main:
+            self.leave(1)
+            self._spend()
+
+
+class Profiler(CompileObserver):
+    """Listens to the hooks from when Dynamo is imported on. One per process."""
+
+    def __init__(self, began: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        """``began``: when the process was started, as ``time.time()`` says it; ``clock`` gives seconds."""
+        self._clock: Callable[[], int] = lambda: int(clock() * 1e9)
+        self._profile: Profile | None = None
+        self._began = self._clock() - max(0, int((time.time() - began) * 1e9))
+        self._process = os.getpid()
+        self._trees: list[_Tree] = []
+        self._local = threading.local()
+        self._main = self._new_tree("program", self._began, is_main=True)
+        self._depths: dict[FrameCompile, int] = {}
+        self._frames: dict[int, tuple[CodeType, Frame]] = {}
+        """Of functions, by the id of their code, which is kept alive."""
+        self._caches: list[CacheAnswer] = []
+        self._guards: list[GuardTime] = []
+        self._restarts: list[Restart] = []
+        self._hits = 0
+        self._misses = 0
+        self._own_nanoseconds = 0
+        self._is_armed = False
+        """Whether Dynamo was imported. If it was not, it must not be asked for anything: that would import it."""
+
+    # -- beginning and end: the main thread ------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Note from now on what Dynamo and the backends do."""
+        self._is_armed = True
+        HOOKS.on_problem = log_exception
+        HOOKS.around = self._around
+        TIMING.on_problem = log_exception
+        HOOKS.want(self, _EVENTS)
+        TIMING.install(self)
+
+    def import_of(self, name: str, is_done: bool) -> None:
+        """An import of a part of torch begins, or is done."""
+        tree = self._tree()
+        if is_done:
+            # What is imported may import the other part.
+            depths = [at for at, node in enumerate(tree.stack) if tree.frames[tree.nodes[node].frame].name == name]
+            tree.leave(depths[-1] if depths else len(tree.stack))
+        else:
+            tree.enter(Frame(name, IMPORT))
+
+    def finish(self) -> Profile | None:
+        """Note nothing more, and return what was noted; None in a process that was forked from the profiled one."""
+        if os.getpid() != self._process:
+            return None
+        if self._profile is None:
+            if self._is_armed:
+                HOOKS.want(self, ())
+                HOOKS.around = None
+                TIMING.remove()
+            self._profile = self._made()
+        return self._profile
+
+    def _made(self) -> Profile:
+        frames: dict[Frame, int] = {}
+        tracks = [_track(tree, frames, self._began) for tree in self._trees]
+        return Profile(
+            VERSION,
+            list(sys.argv),
+            list(frames),
+            tracks,
+            self._caches,
+            self._guards,
+            self._restarts,
+            self._hits,
+            self._misses,
+            cost=self._cost() if self._is_armed else 0,
+            notices=sum(tree.entered + tree.line_notices + tree.instructions for tree in self._trees),
+            is_cut=any(tree.is_cut for tree in self._trees),
+            problems=TIMING.problems if self._is_armed else [],
+        )
+
+    def _cost(self) -> int:
+        costs = measured_costs(Profiler(time.time()), _ROUNDS)
+        seconds = costs.lookup * (self._hits + self._misses) + sum(
+            costs.phase * tree.entered + costs.line * tree.line_notices + costs.instruction * tree.instructions
+            for tree in self._trees
+        )
+        return int(seconds * 1e9) + self._own_nanoseconds
+
+    # -- what is told: threads that compile ------------------------------------------------------------------------
+
+    def _new_tree(self, name: str, began: int, *, is_main: bool) -> _Tree:
+        tree = _Tree(name, self._clock, began, is_main=is_main)
+        self._local.tree = tree
+        self._trees.append(tree)
+        return tree
+
+    def _tree(self) -> _Tree:
+        tree: _Tree | None = getattr(self._local, "tree", None)
+        if tree is None:
+            name = threading.current_thread().name
+            tree = self._new_tree(f"thread {name}", self._clock(), is_main=False)
+        return tree
+
+    def _around(self, observer: CompileObserver) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if observer is self else self._own_work()
+
+    @contextlib.contextmanager
+    def _own_work(self) -> Iterator[None]:
+        """Note what the debugger does besides as its own time."""
+        tree, began = self._tree(), self._clock()
+        depth = len(tree.stack)
+        tree.enter(_OWN_WORK)
+        try:
+            yield
+        finally:
+            tree.leave(depth)
+            self._own_nanoseconds += self._clock() - began
+
+    def phase_began(self, name: str) -> None:
+        """See ``TimingListener``."""
+        self._tree().enter(Frame(name, PHASE))
+
+    def phase_ended(self, name: str) -> None:
+        """See ``TimingListener``."""
+        self._tree().leave_named(name)
+
+    def function_began(self, code: CodeType, line: int | None, *, is_resumed: bool) -> None:
+        """See ``TimingListener``."""
+        _, frame = self._frames.get(id(code)) or self._frames.setdefault(id(code), (code, _frame_of(code)))
+        self._tree().enter(frame, line if line and line > 0 else frame.line, is_call=not is_resumed)
+
+    def function_ended(self) -> None:
+        """See ``TimingListener``."""
+        tree = self._tree()
+        for depth in range(len(tree.stack) - 1, 0, -1):
+            if tree.frames[tree.nodes[tree.stack[depth]].frame].kind == FUNCTION:
+                tree.leave(depth)
+                return
+
+    def line_began(self, line: int) -> None:
+        """See ``TimingListener``."""
+        self._tree().at_line(line)
+
+    def instruction_began(self) -> None:
+        """See ``TimingListener``."""
+        self._tree().at_instruction()
+
+    def cache_answered(self, cache: str, state: str, reason: str | None) -> None:
+        """See ``TimingListener``."""
+        text = None if reason is None else facts.text_of(reason.strip(), _REASON)
+        self._caches.append(CacheAnswer(cache, state, text, _name_of_compile(HOOKS.current)))
+
+    def guards_evaluated(self, *, is_hit: bool) -> None:
+        """See ``TimingListener``."""
+        if is_hit:
+            self._hits += 1
+        else:
+            self._misses += 1
+
+    def guards_timed(self, code: CodeType, count: int, measure: Callable[[], float]) -> None:
+        """See ``TimingListener``."""
+        with self._own_work():
+            self._guards.append(GuardTime(_name_of_compile(HOOKS.current) or code.co_name, count, measure()))
+
+    def compile_began(self, compiling: FrameCompile) -> None:
+        """See ``CompileObserver``."""
+        tree = self._tree()
+        self._depths[compiling] = len(tree.stack)
+        original = user_function_of(compiling.code)
+        tree.enter(Frame(_name_of_compile(compiling), COMPILE, original.co_filename, original.co_firstlineno))
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """See ``CompileObserver``."""
+        depth = self._depths.pop(compiling, None)
+        if depth is not None:
+            self._tree().leave(depth)
+
+    def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
+        """See ``CompileObserver``."""
+        self._restarts.append(Restart(_name_of_compile(compiling), facts.text_of(reason.strip(), _REASON)))
+
+
+def _frame_of(code: CodeType) -> Frame:
+    original = user_function_of(code)
+    return Frame(user_function_name(original), FUNCTION, original.co_filename, original.co_firstlineno)
+
+
+def _name_of_compile(compiling: FrameCompile | None) -> str:
+    if compiling is None:
+        return ""
+    return f"compile {user_function_name(compiling.code)} [{compiling.compile_id}]"
+
+
+def _track(tree: _Tree, frames: dict[Frame, int], began: int) -> Track:
+    """``frames`` are those of all tracks, each with its number; ``began`` is the beginning of the process."""
+    tree.close()
+    numbers = [frames.setdefault(frame, len(frames)) for frame in tree.frames]
+    for node in tree.nodes:
+        node.frame = numbers[node.frame]
+    times = [time - began for time in tree.times]
+    return Track(tree.name, tree.is_main, tree.began - began, tree.last - began, tree.nodes, times, tree.running)

@@ -1,0 +1,96 @@
+"""Attempts that Dynamo gave up, to begin the analysis of the frame again: what is left of them is kept to be looked at.
+
+Torch clears an attempt's objects as it is given up. For one that was logged this is put off, until nobody can go back
+to it any more. One that ended at a graph break is the trace of what comes before the break: the attempt that follows
+traces the same, and is turned into code there. Tracing thread; lives until ``close``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import global_state, preserved_global_state
+from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.real_values import note_versions
+from dynamo_dap.debuggee.torch_internals.retracing import clear, retraced_call
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+
+_OUTPUT = "torch._dynamo.output_graph:OutputGraph.cleanup"
+_RESTART = "torch._dynamo.exc:RestartAnalysis"
+_BREAK = "torch._dynamo.exc:SpeculationRestartAnalysis"
+_TRACING = "torch._guards:tracing"
+
+ABANDONED = Feature("going back to attempts that Dynamo gave up", _OUTPUT, _RESTART, _BREAK, _TRACING)
+
+
+class AbandonedAttempt:
+    """An attempt that may be given up."""
+
+    def __init__(self, frame: TracedFrame) -> None:
+        """``frame`` is one of the attempt's functions."""
+        output: Any = frame.attempt
+        self._output = output
+        self._root: Any = None
+        self._arguments: Any = None
+        self._state: Sequence[Callable[[], None]] = ()
+        """Put the random states back that its code began with, once that has run."""
+        self.reason = ""
+        """Why it was given up, as torch says."""
+        self.is_given_up = self.ended_at_break = False
+        if ABANDONED.problem is None and retraced_call() is None and getattr(self._output, "root_tx", None) is not None:
+            self._root = self._output.root_tx
+            self._arguments = self._root.f_locals
+            self._output.cleanup = self._cleanup
+
+    def _cleanup(self) -> None:
+        """Run where torch would clear the attempt: as its interpreter is left."""
+        problem = sys.exc_info()[1]
+        if not isinstance(problem, ABANDONED.resolve(_RESTART)):
+            self._output.__dict__.pop("cleanup", None)
+            self._output.cleanup()
+            return
+        self.is_given_up = True
+        self.reason = str(getattr(problem, "restart_reason", None) or type(problem).__name__)
+        self.ended_at_break = isinstance(problem, ABANDONED.resolve(_BREAK))
+        for tracer in self._output.tracers:
+            # Torch empties the graphs once the exception has been caught.
+            tracer.graph._clear_nodes = _nothing
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look at the attempt in place of the one that runs."""
+        self._root.f_locals = self._arguments
+        with preserved_global_state(), ABANDONED.resolve(_TRACING)(self._output.tracing_context):
+            for put_back in self._state:
+                put_back()
+            yield
+
+    def outlive_compile(self) -> None:
+        """The compile is over and the program runs on: hold nothing that it could notice, and note what it changes."""
+        context = self._output.tracing_context
+        context.tensor_to_context.clear()
+        clear_weakrefs = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
+        if clear_weakrefs is not None:
+            clear_weakrefs(context.fake_mode)
+        note_versions(self._output.root_tracer.graph)
+        self._state = global_state()
+
+    def close(self) -> None:
+        """Forget it."""
+        if not self.is_given_up:
+            self._output.__dict__.pop("cleanup", None)
+            return
+        self.is_given_up = False
+        for tracer in self._output.tracers:
+            tracer.graph.__dict__.pop("_clear_nodes", None)
+            tracer.graph._clear_nodes()
+        clear(self._output)
+        self._root.f_locals = {}
+        self._root = self._arguments = None
+
+
+def _nothing() -> None:
+    """Do nothing."""

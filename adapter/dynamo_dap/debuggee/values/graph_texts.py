@@ -1,0 +1,201 @@
+"""Writes FX graphs as Python: a node as a line, a graph as a function, its inputs as the user would write them.
+
+``self.fc.weight`` stands where Dynamo has ``l_self_modules_fc_parameters_weight_``. Made on the tracing thread, or on
+any thread for a graph that is finished.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.graph import (
+    example_of,
+    is_node,
+    nodes_of,
+    operands_of,
+    source_of_input,
+    target_name,
+    user_place,
+)
+from dynamo_dap.debuggee.torch_internals.sources import user_expression
+from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic, size_text
+from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of, is_tensor
+from dynamo_dap.debuggee.values.model import bounded_text
+from dynamo_dap.protocol.texts import roots_of, short_paths
+
+_OPERATORS = {
+    "operator.add": "+",
+    "operator.sub": "-",
+    "operator.mul": "*",
+    "operator.truediv": "/",
+    "operator.floordiv": "//",
+    "operator.mod": "%",
+    "operator.pow": "**",
+    "operator.matmul": "@",
+    "operator.and_": "&",
+    "operator.or_": "|",
+    "operator.xor": "^",
+    "operator.lshift": "<<",
+    "operator.rshift": ">>",
+    "operator.eq": "==",
+    "operator.ne": "!=",
+    "operator.lt": "<",
+    "operator.le": "<=",
+    "operator.gt": ">",
+    "operator.ge": ">=",
+    "operator.iadd": "+=",
+    "operator.isub": "-=",
+    "operator.imul": "*=",
+    "operator.itruediv": "/=",
+}
+_EXPRESSION = re.compile(r"[A-Za-z_]\w*(?:[.\[(].*)?")
+
+
+def names_of_inputs(graph: Any) -> dict[Any, str]:
+    """Return what the user would write for each input that has such a name, by placeholder.
+
+    None that is also the name of an operation of the graph: ``x = x + 1`` could be either.
+    """
+    nodes = nodes_of(graph)
+    taken = {str(node.name) for node in nodes}
+    found: dict[Any, str] = {}
+    for node in nodes:
+        # A size is known by its symbol, which the shapes have as well.
+        if node.op == "placeholder" and not is_symbolic(example_of(node)):
+            name = user_expression(source_of_input(node))
+            if name and name not in taken and _EXPRESSION.fullmatch(name):
+                found[node] = name
+                taken.add(name)
+    return found
+
+
+class GraphTexts:
+    """How the nodes of one graph are written."""
+
+    def __init__(self, graph: Any, names: Mapping[Any, str] | None = None) -> None:
+        """``names`` are those that inputs are shown by, where they are other than Dynamo tells."""
+        self.names = names_of_inputs(graph) if names is None else names
+
+    def name(self, node: Any) -> str:
+        """Return what the node is called: an input as the user wrote it."""
+        return self.names.get(node) or str(node.name)
+
+    def node(self, node: Any) -> str:
+        """Return the node as a line of Python: ``add = x + 1``."""
+        return bounded_text(f"{self.name(node)} = {self.call(node)}")
+
+    def call(self, node: Any) -> str:
+        """Return what the node computes, as an expression."""
+        arguments, keywords = operands_of(node)
+        if node.op == "placeholder":
+            return "graph input"
+        if node.op == "get_attr":
+            return f"self.{node.target}"
+        if node.op == "output":
+            return f"return {self.operand(arguments[0] if arguments else None)}"
+        target = target_name(node)
+        symbol = _OPERATORS.get(target)
+        if symbol is not None and len(arguments) == 2 and not keywords:
+            return f"{self.operand(arguments[0])} {symbol} {self.operand(arguments[1])}"
+        if target == "operator.getitem" and len(arguments) == 2:
+            return f"{self.operand(arguments[0])}[{self._index(arguments[1])}]"
+        texts = [self.operand(argument) for argument in arguments]
+        if node.op == "call_method" and texts:
+            target, texts = f"{texts[0]}.{target}", texts[1:]
+        elif node.op == "call_module":
+            target = f"self.{target}"
+        texts += [f"{name}={self.operand(value)}" for name, value in keywords.items()]
+        return f"{target}({', '.join(texts)})"
+
+    def _index(self, index: Any) -> str:
+        if isinstance(index, tuple) and index:
+            return ", ".join(self._index(part) for part in index)
+        if isinstance(index, slice):
+            start, stop, step = (
+                "" if part is None else self.operand(part) for part in (index.start, index.stop, index.step)
+            )
+            return f"{start}:{stop}:{step}" if step else f"{start}:{stop}"
+        return self.operand(index)
+
+    def operand(self, operand: Any) -> str:
+        """Return an operand of a node: another node by name, a constant by value."""
+        if is_node(operand):
+            return self.name(operand)
+        if isinstance(operand, list):
+            return f"[{', '.join(self.operand(item) for item in operand)}]"
+        if isinstance(operand, tuple):
+            inside = ", ".join(self.operand(item) for item in operand)
+            return f"({inside},)" if len(operand) == 1 else f"({inside})"
+        if isinstance(operand, dict):
+            return f"{{{', '.join(f'{key!r}: {self.operand(value)}' for key, value in operand.items())}}}"
+        if isinstance(operand, slice):
+            return f"slice({self.operand(operand.start)}, {self.operand(operand.stop)}, {self.operand(operand.step)})"
+        return bounded_text(str(operand) if type(operand).__module__.startswith("torch") else repr(operand), 80)
+
+
+def result_text(node: Any) -> str:
+    """Return what the node gives: ``f32[3, 4] cpu``; empty when it is not known."""
+    return example_text(example_of(node))
+
+
+def example_text(example: Any) -> str:
+    """Return an example value by its metadata."""
+    if example is None:
+        return ""
+    if is_symbolic(example):
+        return size_text(example)
+    if is_tensor(example):
+        return facts_of(example, "").text.strip()
+    if isinstance(example, list | tuple):
+        return f"({', '.join(example_text(item) for item in example)})"
+    return bounded_text(repr(example), 80)
+
+
+def graph_text(graph: Any, name: str, texts: GraphTexts | None = None) -> str:
+    """Return a graph as readable Python: one line a node, under the user's line it came from."""
+    return "\n".join(line for line, _ in graph_lines(graph, name, texts or GraphTexts(graph))) + "\n"
+
+
+def graph_lines(graph: Any, name: str, texts: GraphTexts) -> Iterator[tuple[str, Any]]:
+    """Yield the lines of ``graph_text``, each with the node that it is of, if it is of one."""
+    nodes = nodes_of(graph)
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    yield f"def {name}({', '.join(roots_of(texts.name(node) for node in inputs))}):", None
+    yield from ((f"    # {_input_text(node, texts)}", node) for node in inputs)
+    operations = [node for node in nodes if node.op != "placeholder"]
+    yield from _operation_lines(operations, texts)
+    if not operations:
+        yield "    ...  # no operation yet", None
+
+
+def _operation_lines(operations: Iterable[Any], texts: GraphTexts) -> Iterator[tuple[str, Any]]:
+    found = [(node, user_place(node)) for node in operations]
+    names = short_paths(at[0].path for _, at in found if at is not None)
+    last: tuple[str, int] | None = None
+    for node, at in found:
+        here = None if at is None else (at[0].path, at[0].line)
+        if at is not None and here != last:
+            path, line = at[0].path, at[0].line
+            code = linecache.getline(path, line).strip()
+            yield "", None
+            yield f"    # {names[path]}:{line} in {at[1]}: {code}", None
+        last = here
+        yield _node_line(node, texts), node
+
+
+def _input_text(node: Any, texts: GraphTexts) -> str:
+    """Return ``self.fc.weight: f32[4, 4] cpu, in torch's texts l_self_modules_fc_parameters_weight_``."""
+    shown = texts.name(node)
+    text = f"{shown}: {result_text(node)}".rstrip(" :")
+    return text if shown == node.name else f"{text}, in torch's texts {node.name}"
+
+
+def _node_line(node: Any, texts: GraphTexts) -> str:
+    if node.op == "output":
+        return f"    {texts.call(node)}"
+    result = result_text(node)
+    line = f"    {node.name} = {texts.call(node)}"
+    return f"{line}  # {result}" if result else line

@@ -1,0 +1,115 @@
+"""``dynamo-dap explore``: runs a program, and shows each compile from the user's lines to its kernels.
+
+The stages are kept beside the records of the working directory: without a program the newest are shown again. Main
+thread of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from dynamo_dap.explore.file import SUFFIX, UnreadableStages, files_of_run, read_run, stages_in
+from dynamo_dap.explore.html_page import html_page
+from dynamo_dap.explore.model import STAGES, Document, Explored, in_order
+from dynamo_dap.explore.text import print_counterparts, print_overview, print_stage
+from dynamo_dap.records.folders import new_name, records_folder
+from dynamo_dap.records.program import add_program, given_program, run_program
+
+_WIDTH = 120
+
+
+class _NothingToShow(Exception):
+    """There is nothing that was asked for; the text says what there is."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run a program and show its stages; return its exit status, 1 where there is nothing to show."""
+    options = _parser().parse_args(arguments)
+    status = 0
+    try:
+        file = _newest() if options.program is None and options.module is None else None
+        if file is None:
+            file = records_folder(Path.cwd()) / f"{new_name()}{SUFFIX}"
+            status = _run(options, file)
+        _show(options, _chosen(options, file))
+    except (_NothingToShow, UnreadableStages) as problem:
+        print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
+        return status or 1
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap explore",
+        description="Run a program and show what becomes of its lines: Dynamo's graph, AOTAutograd's, Inductor's "
+        "operations, output code and kernels. Without a program: what was explored last in this directory. The program "
+        "compiles afresh: caches of compiled graphs are left alone.",
+        epilog="Stages: " + ", ".join(STAGES) + ". The end of a name is enough: kernels.",
+    )
+    parser.add_argument("--function", metavar="NAME", help="only compiles of functions with this in their name")
+    parser.add_argument("--stage", metavar="NAME", help="print this stage; where passes ran, what they changed")
+    parser.add_argument("--line", metavar="[FILE:]LINE", help="print what became of a line of yours, stage by stage")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page, which is one file, with linked panes")
+    add_program(parser)
+    return parser
+
+
+def _newest() -> Path:
+    found = stages_in(records_folder(Path.cwd()))
+    if not found:
+        raise _NothingToShow("no program has been explored in this directory: give one")
+    return found[-1]
+
+
+def _run(options: argparse.Namespace, file: Path) -> int:
+    description = msgspec.structs.replace(given_program(_parser(), options), explore=str(file), with_children=True)
+    return run_program(options.python, description, prints_for_others=True)
+
+
+def _chosen(options: argparse.Namespace, file: Path) -> list[Explored]:
+    if not files_of_run(file):
+        raise _NothingToShow("the program compiled nothing")
+    compiles = read_run(file)
+    found = [each for each in compiles if options.function is None or options.function in each.name]
+    if not found:
+        names = ", ".join(dict.fromkeys(each.name for each in compiles))
+        raise _NothingToShow(f"no compile of '{options.function}'; there are: {names or 'none'}")
+    if options.stage is None:
+        return found
+    chosen = [msgspec.structs.replace(each, documents=_stages(each, options.stage)) for each in found]
+    if not any(each.documents for each in chosen):
+        names = ", ".join(dict.fromkeys(document.id for each in found for document in in_order(each.documents)))
+        raise _NothingToShow(f"no stage '{options.stage}'; there are: {names}")
+    return chosen
+
+
+def _stages(compiled: Explored, name: str) -> list[Document]:
+    exact = [each for each in compiled.documents if each.id == name]
+    return exact or [each for each in compiled.documents if each.id.endswith(f"-{name}")]
+
+
+def _show(options: argparse.Namespace, compiles: Sequence[Explored]) -> None:
+    if options.html is not None:
+        options.html.write_text(html_page(compiles), encoding="utf-8", errors="replace")
+        print(options.html)  # noqa: T201 - the user of a terminal reads it
+        return
+    if options.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(list(compiles)), indent=2).decode() + "\n")
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    for each in compiles:
+        if options.line is not None:
+            print_counterparts(each, options.line, console)
+        elif options.stage is not None:
+            print_stage(each, console)
+        else:
+            print_overview(each, console)

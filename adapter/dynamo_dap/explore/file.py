@@ -1,0 +1,124 @@
+"""Files of explored stages: a line of JSON for each document, written when it is made; the first line is the format's.
+
+They lie beside the records of the same working directory, and as many are kept. A file may come from anywhere:
+characters that a terminal would obey are replaced, and a line that cannot be read is left out. Written in the debugged
+program, read in the command's process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.explore.model import VERSION, Document, Explored, in_order
+from dynamo_dap.records.texts import without_controls
+
+SUFFIX = ".stages"
+KEPT = 20
+BOUND = 128 * 1024 * 1024
+"""Bytes that are written to one file, and read."""
+
+
+class UnreadableStages(Exception):
+    """A file of stages cannot be read; the text is for a person."""
+
+
+class _Begun(msgspec.Struct, rename="camel"):
+    stages: int
+    """The version of the format."""
+    program: list[str]
+    cwd: str
+
+
+class _Made(msgspec.Struct, rename="camel"):
+    compiled: Explored
+    """Without its documents."""
+    document: Document
+
+
+class StagesWriter:
+    """Writes one file, on whichever threads compile."""
+
+    def __init__(self, path: Path, program: list[str]) -> None:
+        """Raises ``OSError`` when the file cannot be made."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Only its owner may read what a program computes.
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        self._lock = threading.Lock()
+        self._size = 0
+        self._append(_Begun(VERSION, program, str(Path.cwd())))
+
+    def write(self, compiled: Explored, documents: list[Document]) -> None:
+        """Append documents."""
+        with self._lock:
+            for document in documents:
+                self._append(_Made(compiled, document))
+
+    def _append(self, made: msgspec.Struct) -> None:
+        line = msgspec.json.encode(made) + b"\n"
+        if self._size + len(line) <= BOUND:
+            self._size += len(line)
+            os.write(self._descriptor, line)
+
+
+def stages_in(folder: Path) -> list[Path]:
+    """Return for each program that was explored the file of its first process, which may have none; oldest first."""
+    files = folder.glob(f"*{SUFFIX}") if folder.is_dir() else ()
+    return sorted({file.with_name(file.name.partition(".")[0] + SUFFIX) for file in files})
+
+
+def files_of_run(first: Path) -> list[Path]:
+    """Return the files of all processes of a program: those that it started have their ids in the names."""
+    others = sorted(first.parent.glob(f"{first.name.removesuffix(SUFFIX)}.*{SUFFIX}"))
+    return [*([first] if first.exists() else []), *others]
+
+
+def remove_old_stages(folder: Path) -> None:
+    """Remove what is beyond the number that is kept. What cannot be removed stays."""
+    for file in [file for first in stages_in(folder)[:-KEPT] for file in files_of_run(first)]:
+        with contextlib.suppress(OSError):
+            file.unlink()
+
+
+def read_run(first: Path) -> list[Explored]:
+    """Return the compiles of all processes of a program; the ids of those that it started tell the process.
+
+    Raises:
+        UnreadableStages: see ``read_stages``.
+    """
+    compiles: list[Explored] = []
+    for file in files_of_run(first):
+        process = "" if file == first else f" of process {file.name.removesuffix(SUFFIX).rpartition('.')[2]}"
+        compiles += [msgspec.structs.replace(one, id=one.id + process) for one in read_stages(file)]
+    return compiles
+
+
+def read_stages(path: Path) -> list[Explored]:
+    """Return the compiles that were explored.
+
+    Raises:
+        UnreadableStages: it is no such file, or one of a newer version of the format.
+    """
+    try:
+        with path.open("rb") as file:
+            lines = file.read(BOUND).split(b"\n")
+        begun = msgspec.json.decode(without_controls(lines[0]), type=_Begun)
+    except OSError as error:
+        raise UnreadableStages(f"cannot read {path}: {error.strerror or error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise UnreadableStages(f"{path} is no file of explored stages") from None
+    if begun.stages > VERSION:
+        raise UnreadableStages(f"{path} has version {begun.stages} of the format, this dynamo-dap knows {VERSION}")
+    compiles: dict[str, tuple[Explored, dict[str, Document]]] = {}
+    for line in filter(None, lines[1:]):
+        try:
+            made = msgspec.json.decode(without_controls(line), type=_Made)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        _, documents = compiles.setdefault(made.compiled.id, (made.compiled, {}))
+        documents[made.document.id] = made.document
+    return [Explored(one.id, one.name, one.place, in_order(documents.values())) for one, documents in compiles.values()]

@@ -1,0 +1,406 @@
+"""``dynamo-dap profile``: runs a program, prints where compile time went, and writes files that show it in time.
+
+The program runs in a process of its own, without any stop, and is recorded as well. Main thread of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dynamo_dap.profile.files import BEGUN, CPU_PROFILE, HTML, OWN, SPEEDSCOPE, read_profile, write_profile
+from dynamo_dap.profile.flame_page import flame_page
+from dynamo_dap.profile.model import (
+    OURS,
+    CacheAnswer,
+    FunctionTime,
+    GuardTime,
+    Profile,
+    Restart,
+    compile_times,
+    function_times,
+    phase_times,
+    stage_times,
+)
+from dynamo_dap.records.program import add_program, given_program, run_program
+from dynamo_dap.records.texts import counted
+
+_WIDTH = 110
+_FIRST = 66
+_FUNCTIONS = 15
+_LINES = 5
+_PASSES = 10
+_END = "the interpreter's end"
+_ANSWERS = {"hit": "hit", "miss": "missed", "bypass": "bypassed", "disabled": "off"}
+_SHARE = 0.02
+"""Lines of a function are told that take at least this part of it."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run a program and print its profile; return its exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    program = given_program(parser, options)
+    with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
+        stem = Path(folder) / "profile"
+        description = msgspec.structs.replace(program, profile=str(stem), began=time.time(), with_children=True)
+        began = time.perf_counter()
+        status = run_program(options.python, description, prints_for_others=True)
+        wall = time.perf_counter() - began
+        written = stem.with_name(stem.name + OWN)
+        if not written.exists():
+            return _fail("the program wrote no profile: it did not end in an orderly way", status)
+        profile = read_profile(written)
+        others = _others(stem)
+    if options.json:
+        sys.stdout.write(msgspec.json.encode(_as_json(profile, wall, others)).decode() + "\n")
+    else:
+        print_profile(profile, wall, _console())
+        _print_others(others, _console())
+    name = options.module or Path(options.program).stem
+    stem = options.output or Path(name)
+    try:
+        paths = write_profile(profile, stem)
+        for process, other in others.items():
+            if other is not None:
+                write_profile(other, stem.with_name(f"{stem.name}.{process}"))
+        if options.html:
+            page = stem.with_name(stem.name + HTML)
+            page.write_text(flame_page(profile), encoding="utf-8")
+            paths.insert(2, page)
+    except OSError as error:
+        return _fail(f"cannot write the profile: {error}", status)
+    if not options.json:
+        _console().print("\n".join(f"[dim]{_opened_by(path)}[/dim] {escape(str(path))}" for path in paths[:-1]))
+    return status
+
+
+def _others(stem: Path) -> dict[int, Profile | None]:
+    """Return the profiles of the processes that the program started, by their ids; None of those that wrote none."""
+    others: dict[int, Profile | None] = {}
+    for begun in sorted(stem.parent.glob(f"{stem.name}.*{BEGUN}")):
+        written = begun.with_name(begun.name.removesuffix(BEGUN) + OWN)
+        process = int(begun.name.removesuffix(BEGUN).rpartition(".")[2])
+        others[process] = read_profile(written) if written.exists() else None
+    return others
+
+
+def _print_others(others: dict[int, Profile | None], console: Console) -> None:
+    if not others:
+        return
+    table = _table("Processes that it started, in files with their numbers", "program", "process", "compiles", "time")
+    for process, other in others.items():
+        if other is None:
+            table.add_row("[yellow]killed, or it goes on: it wrote no profile[/yellow]", str(process))
+            continue
+        compiles = compile_times(other)
+        spent = sum(spent for _, spent in compiles)
+        program = " ".join([_short(other.program[0]), *other.program[1:]])
+        table.add_row(escape(program), str(process), str(len(compiles)), _seconds(spent))
+    console.print(table)
+    console.print()
+
+
+def _fail(text: str, status: int) -> int:
+    sys.stderr.write(f"dynamo-dap: {text}\n")
+    return status or 1
+
+
+def _opened_by(path: Path) -> str:
+    openers = {
+        CPU_PROFILE: "for VS Code and Chrome: ",
+        SPEEDSCOPE: "for speedscope:         ",
+        HTML: "a flame chart:          ",
+    }
+    return next(text for suffix, text in openers.items() if path.name.endswith(suffix))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap profile",
+        description="Run a program and tell where the time of its compiles goes: by stage, function and line, pass. "
+        "PROGRAM.cpuprofile is for VS Code and Chrome, PROGRAM.speedscope.json for speedscope; PROGRAM.profile.json "
+        "has everything. The exit status is the program's.",
+    )
+    parser.add_argument("--output", type=Path, metavar="STEM", help="write STEM.cpuprofile and the others")
+    parser.add_argument("--html", action="store_true", help="write STEM.profile.html, a page with a flame chart, too")
+    parser.add_argument("--json", action="store_true", help="print the sums as one object")
+    add_program(parser)
+    return parser
+
+
+def _console() -> Console:
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    return console
+
+
+def print_profile(profile: Profile, wall: float, console: Console) -> None:
+    """Print the sums of a profile; ``wall`` is how many seconds the process took, seen from outside."""
+    _print_stages(profile, wall, console)
+    _print_compiles(profile, console)
+    _print_functions(function_times(profile), console)
+    _print_passes(profile, console)
+    _print_caches(profile, console)
+    _print_guards(profile, console)
+    for problem in profile.problems:
+        console.print(f"[yellow]{escape(problem)}[/yellow]")
+    if profile.is_cut:
+        console.print("[yellow]There were too many events: the files show the order of the first of them.[/yellow]")
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column(columns[0], max_width=_FIRST, overflow="ellipsis", no_wrap=True)
+    for name in columns[1:]:
+        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+    return table
+
+
+def _seconds(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e9:.3f} s"
+
+
+def _print_stages(profile: Profile, wall: float, console: Console) -> None:
+    main = stage_times(profile, profile.main)
+    others: dict[str, int] = {}
+    for track in profile.tracks:
+        for stage, spent in stage_times(profile, track).items() if not track.is_main else ():
+            others[stage] = others.get(stage, 0) + spent
+    names = ["stage", "main thread", "of it", *(["other threads"] if others else [])]
+    table = _table("Where the time goes", *names)
+    whole = sum(main.values())
+    # From the profiler's last look on: Python takes down what the program has built.
+    main[_END] = max(0, int(wall * 1e9) - whole)
+    for stage, spent in sorted(main.items(), key=lambda item: -item[1]):
+        beside = [_seconds(others.pop(stage)) if stage in others else ""] if len(names) > 3 else []
+        table.add_row(stage, _seconds(spent), f"{spent / 1e9 / wall:.1%}", *beside)
+    for stage, spent in others.items():
+        table.add_row(stage, "", "", _seconds(spent))
+    console.print(table)
+    cost = profile.cost / 1e9
+    record = main.get(OURS, 0) / 1e9
+    console.print(
+        f"[dim]The process took {wall:.3f} s; {cost:.3f} s of it ({cost / wall:.1%}) the profiler itself took, for "
+        f"{counted(profile.notices, 'notice')} and, {record:.3f} s of these, for its record and to time guards.[/dim]\n"
+    )
+
+
+def _print_compiles(profile: Profile, console: Console) -> None:
+    found = compile_times(profile)
+    if not found:
+        console.print("Nothing was compiled.\n")
+        return
+    restarts: dict[str, list[str]] = {}
+    for one in profile.restarts:
+        restarts.setdefault(one.compile_name, []).append(one.reason)
+    table = _table("Compiles", "", "time", "restarts")
+    for name, spent in found:
+        again = restarts.get(name, [])
+        table.add_row(escape(name), _seconds(spent), str(len(again)) if again else "")
+        for reason in again:
+            table.add_row(f"[dim]  begun again: {escape(reason.splitlines()[0])}[/dim]")
+    console.print(table)
+    console.print()
+
+
+def _print_functions(functions: Sequence[FunctionTime], console: Console) -> None:
+    if not functions:
+        return
+    table = _table("Traced by Dynamo", "function and line", "traced", "instructions", "itself", "with calls")
+    for function in functions[:_FUNCTIONS]:
+        frame = function.frame
+        place = escape(f"{frame.name}  {_short(frame.path)}:{frame.line}")
+        table.add_row(
+            f"[bold]{place}[/bold]",
+            f"{function.calls} x",
+            str(function.instructions),
+            _seconds(function.own),
+            _seconds(function.total),
+        )
+        expensive = sorted(function.lines.items(), key=lambda item: -item[1][1])[:_LINES]
+        for line, (own, total) in sorted(expensive):
+            if total >= _SHARE * function.total:
+                table.add_row(f"[dim]  line {line}[/dim]", "", "", _seconds(own), _seconds(total))
+    console.print(table)
+    if len(functions) > _FUNCTIONS:
+        console.print(f"[dim]and {len(functions) - _FUNCTIONS} more: --json tells all[/dim]")
+    console.print()
+
+
+def _short(path: str) -> str:
+    """Return a path as it is told from here; of a file elsewhere its folder and its name."""
+    relative = os.path.relpath(path) if Path(path).is_absolute() else path
+    return "/".join(Path(path).parts[-2:]) if relative.startswith("..") else relative
+
+
+def _print_passes(profile: Profile, console: Console) -> None:
+    phases = phase_times(profile)
+    passes = sorted(
+        ((name, *known) for name, known in phases.items() if name.startswith("pass.")), key=lambda one: -one[2]
+    )
+    others = sorted(
+        ((name, *known) for name, known in phases.items() if not name.startswith("pass.")), key=lambda one: -one[2]
+    )
+    for title, rows in (("torch's phases, each with what is in it", others), ("Passes over graphs", passes)):
+        if rows:
+            table = _table(title, "", "calls", "time")
+            for name, calls, spent in rows if title.startswith("torch") else rows[:_PASSES]:
+                table.add_row(escape(name), str(calls), _seconds(spent))
+            console.print(table)
+            if rows is passes and len(rows) > _PASSES:
+                console.print(f"[dim]and {len(rows) - _PASSES} more: --json tells all[/dim]")
+            console.print()
+
+
+def _print_caches(profile: Profile, console: Console) -> None:
+    for name in dict.fromkeys(one.cache for one in profile.caches):
+        answers = [one for one in profile.caches if one.cache == name]
+        states = [one.state for one in answers]
+        counts = ", ".join(f"{states.count(state)} {_ANSWERS[state]}" for state in dict.fromkeys(states))
+        console.print(f"[bold]{name}[/bold]: {counts}")
+        for reason in dict.fromkeys(one.reason for one in answers if one.state == "bypass" and one.reason):
+            console.print(f"  bypassed: {escape(reason.splitlines()[0])}")
+
+
+def _print_guards(profile: Profile, console: Console) -> None:
+    if not profile.guards and not profile.hits:
+        return
+    lookups = f"{counted(profile.hits, 'call')} found compiled code, {profile.misses} did not"
+    console.print(f"[bold]Guards[/bold]: {lookups}")
+    for one in profile.guards:
+        each = f"{one.microseconds:.1f} µs a call for {counted(one.count, 'guard')}"
+        console.print(f"  {escape(one.compile_name)}: {each}")
+    console.print()
+
+
+class JsonCompile(msgspec.Struct):
+    """A compile."""
+
+    name: str
+    seconds: float
+
+
+class JsonLine(msgspec.Struct):
+    """Seconds in a line itself, and with what it calls."""
+
+    itself: float
+    total: float
+
+
+class JsonFunction(msgspec.Struct):
+    """What tracing a function took, in all compiles."""
+
+    name: str
+    path: str
+    line: int
+    traced: int
+    """How often."""
+    instructions: int
+    itself: float
+    """Seconds, without the functions that it calls."""
+    total: float
+    lines: dict[str, JsonLine]
+    """By number."""
+
+
+class JsonPhase(msgspec.Struct):
+    """One of torch's phases, with what is in it."""
+
+    calls: int
+    seconds: float
+
+
+class JsonGuards(msgspec.Struct):
+    """What guards cost."""
+
+    hits: int
+    """Calls that found compiled code."""
+    misses: int
+    times: list[GuardTime]
+
+
+class JsonProfiler(msgspec.Struct):
+    """What the profiler itself took."""
+
+    seconds: float
+    notices: int
+
+
+class JsonProcess(msgspec.Struct):
+    """A process that the program started. Its own profile is in files that have its id in their names."""
+
+    id: int
+    program: str | None
+    """None for one that wrote no profile: it was killed, or goes on."""
+    compiles: list[JsonCompile]
+
+
+class JsonProfile(msgspec.Struct):
+    """What ``--json`` prints. Times are in seconds."""
+
+    seconds: float
+    """Of the whole run."""
+    stages: dict[str, float]
+    """On the main thread: their sum is its whole time."""
+    profiler: JsonProfiler
+    compiles: list[JsonCompile]
+    restarts: list[Restart]
+    """Analyses that began again, and why."""
+    functions: list[JsonFunction]
+    """That Dynamo traced, the most expensive first."""
+    phases: dict[str, JsonPhase]
+    caches: list[CacheAnswer]
+    guards: JsonGuards
+    problems: list[str]
+    """What this torch does not tell."""
+    processes: list[JsonProcess]
+    """Those that the program started."""
+
+
+def _as_json(profile: Profile, wall: float, others: dict[int, Profile | None]) -> JsonProfile:
+    return JsonProfile(
+        seconds=wall,
+        stages={stage: spent / 1e9 for stage, spent in stage_times(profile, profile.main).items()},
+        profiler=JsonProfiler(profile.cost / 1e9, profile.notices),
+        compiles=_compiles(profile),
+        restarts=profile.restarts,
+        functions=[
+            JsonFunction(
+                one.frame.name,
+                one.frame.path,
+                one.frame.line,
+                one.calls,
+                one.instructions,
+                one.own / 1e9,
+                one.total / 1e9,
+                {str(line): JsonLine(own / 1e9, total / 1e9) for line, (own, total) in sorted(one.lines.items())},
+            )
+            for one in function_times(profile)
+        ],
+        phases={name: JsonPhase(calls, spent / 1e9) for name, (calls, spent) in phase_times(profile).items()},
+        caches=profile.caches,
+        guards=JsonGuards(profile.hits, profile.misses, profile.guards),
+        problems=profile.problems,
+        processes=[
+            JsonProcess(process, None, [])
+            if one is None
+            else JsonProcess(process, " ".join(one.program), _compiles(one))
+            for process, one in others.items()
+        ],
+    )
+
+
+def _compiles(profile: Profile) -> list[JsonCompile]:
+    return [JsonCompile(name, spent / 1e9) for name, spent in compile_times(profile)]

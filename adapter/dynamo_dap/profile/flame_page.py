@@ -1,0 +1,102 @@
+"""A profile as one page with a flame chart, for a browser and for VS Code.
+
+Nothing is loaded from elsewhere and nothing but our own script may run, whatever the program's names are. Pure, except
+that it reads the files in ``page/``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html import escape
+from importlib import resources
+from typing import Any
+
+from dynamo_dap.profile.files import changes
+from dynamo_dap.profile.model import OTHERS, Profile, Track, frame_times, stage_times, stages_of
+from dynamo_dap.records.texts import counted
+
+_CALLS = 40_000
+"""Calls of one thread that are drawn: the longest."""
+_COLORS = ("#7cb7ff", "#c297ff", "#4ac26b", "#ffb77c", "#ff9bce", "#d4a72c", "#6cd2d6", "#ff8182", "#9fd8a0", "#b4a8d8")
+_PALE = "#afb8c1"
+_HOW = (
+    "Click a box to see what it is, double-click it to look into it. Ctrl or Alt with the wheel zooms, Shift with the "
+    "wheel moves."
+)
+
+
+def flame_page(profile: Profile) -> str:
+    """Return the page."""
+    data, left_out = _data(profile)
+    script = _file("flame.js")
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_hash(script)}'"
+    title = escape(" ".join(profile.program))
+    note = f"<p class=note>{counted(left_out, 'call')}, the shortest, are not drawn.</p>" if left_out else ""
+    # In JSON a "<" can be written so, and then ends no element.
+    content = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{title}: compile time</title><style>{_file('flame.css')}</style></head><body>"
+        f"<h1>Where the time of <code>{title}</code> went</h1><div id=stages></div><ul id=legend></ul>"
+        "<div id=bar><select id=threads aria-label='Thread'></select><button id=whole>Whole</button>"
+        f"<button id=in>Zoom in</button></div><div id=ruler></div><div id=chart></div>"
+        f"<div id=told><span class=note>{_HOW}</span></div>{note}"
+        f"<script type='application/json' id=data>{content}</script><script>{script}</script></body></html>"
+    )
+
+
+def _file(name: str) -> str:
+    return resources.files("dynamo_dap.profile").joinpath("page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _data(profile: Profile) -> tuple[dict[str, Any], int]:
+    """Return what the script draws, in microseconds, and how many calls are left out."""
+    stages = stage_times(profile, profile.main)
+    calls, own, total = frame_times(profile)
+    stage_of: dict[int, str] = {}
+    for track in profile.tracks:
+        for node, stage in zip(track.nodes, stages_of(profile, track), strict=True):
+            stage_of.setdefault(node.frame, stage)
+    names = [stage for stage in dict.fromkeys([*stages, *stage_of.values()]) if stage != OTHERS]
+    colors = {OTHERS: _PALE, **{stage: _COLORS[at % len(_COLORS)] for at, stage in enumerate(names)}}
+    left_out = 0
+    tracks = []
+    for track in sorted(profile.tracks, key=lambda one: not one.is_main):
+        drawn = _calls(track)
+        longest = sorted(drawn, key=lambda call: -call[2])[:_CALLS]
+        left_out += len(drawn) - len(longest)
+        times = {"begin": track.began // 1000, "end": max(track.ended // 1000, track.began // 1000 + 1)}
+        tracks.append({"name": track.name, **times, "calls": sorted(longest, key=lambda call: (call[1], call[3]))})
+    frames = [
+        {
+            "name": frame.name,
+            "stage": stage_of.get(number, OTHERS),
+            "calls": calls[number],
+            "own": own[number] // 1000,
+            "total": total[number] // 1000,
+            **({"path": frame.path, "line": frame.line} if frame.path else {}),
+        }
+        for number, frame in enumerate(profile.frames)
+    ]
+    ordered = sorted(((stage, spent // 1000) for stage, spent in stages.items()), key=lambda one: -one[1])
+    return {"frames": frames, "tracks": tracks, "stages": ordered, "colors": colors}, left_out
+
+
+def _calls(track: Track) -> list[tuple[int, int, int, int]]:
+    """Return frame, beginning, duration and depth of every call."""
+    stack: list[tuple[int, int]] = []
+    found = []
+    for is_opened, node, at in changes(track):
+        if is_opened:
+            stack.append((node, at))
+        else:
+            _, begun = stack.pop()
+            found.append((track.nodes[node].frame, begun // 1000, (at - begun) // 1000, len(stack)))
+    return found

@@ -1,0 +1,462 @@
+"""What a user may do about what a record tells, the most costly first. Pure, but for reading the user's lines.
+
+Torch tells one failed guard and one graph break at a time; here the values of one thing are put together over all the
+calls, and the same break over all the functions that it cuts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import PurePath
+
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
+
+_SIZE = re.compile(
+    r"tensor '(?P<name>.+)' size mismatch at index (?P<index>\d+)\. expected (?P<then>\d+), actual (?P<now>\d+)"
+)
+_MISMATCH = re.compile(
+    r"tensor '(?P<name>.+)' (?P<what>[\w ]+) mismatch\b.*?expected (?P<then>.+?), actual (?P<now>.+)"
+)
+_GRADIENT = re.compile(r"tensor '(?P<name>.+)' requires_grad mismatch")
+_NO_TENSOR = re.compile(r"expected type of '(?P<name>.+)' to be a tensor type")
+_EQUAL = re.compile(r"(?P<name>.+?) (?:==|is) (?P<then>.+)")
+_CACHE = re.compile(r"^(?P<root>.*?(?:cache|past_key|\bkv\b)\w*(?:'\])?)|\.(?:keys|values)\b", re.IGNORECASE)
+_SIZE_OF = re.compile(r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\]")
+_INTERMEDIATE = re.compile(r"___stack\d+")
+_VALUES = 8
+
+_PAGES = "https://docs.pytorch.org/docs/main/user_guide/torch_compiler/"
+RECOMPILATION = f"{_PAGES}compile/programming_model.recompilation.html"
+DYNAMIC = f"{_PAGES}compile/programming_model.recompilation.html#is-dynamic-shapes-enabled"
+MODULES = f"{_PAGES}torch.compiler_nn_module.html"
+CONSTANTS = f"{_PAGES}compile/programming_model.recompilation.html#wrapping-constants-with-tensors"
+LIMIT = f"{_PAGES}compile/programming_model.recompilation.html#changing-the-cache-size-limit"
+
+
+class Kind(Enum):
+    """What an item is about; in the order of their weight."""
+
+    FAILED = "failed"
+    LIMIT = "limit"
+    BREAK = "graph break"
+    CHANGE = "recompile"
+    SPECIALIZED = "specialized"
+
+
+@dataclass
+class Item:
+    """One thing to do something about."""
+
+    kind: Kind
+    title: str
+    facts: list[str] = field(default_factory=list)
+    """What happened, a line each."""
+    advice: list[str] = field(default_factory=list)
+    link: str | None = None
+    place: Place | None = None
+    """Where it happened."""
+    callers: list[Place] = field(default_factory=list)
+    """The user's lines that called."""
+    compiles: list[str] = field(default_factory=list)
+    """Ids of those that it happened in, or that it caused."""
+    seconds: float = 0.0
+    """What the compiles took that it caused."""
+    function: str = ""
+    """Where it happened; of a break the innermost one, which may have been inlined."""
+    subject: str = ""
+    """Why, in words that are the same in each run: torch's reason, or what of the function changed between calls."""
+    values: list[str] = field(default_factory=list)
+    """Its values."""
+    depth: int = 0
+    """How many calls lie above the function."""
+
+
+def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Item]:
+    """Return everything that a user may act on, of one function or of all: failures first, then what costs most."""
+    functions = record.functions if only is None else [only]
+    items = [*_failures(functions), *_limits(functions), *_breaks(functions), *_specialized(functions)]
+    items += _merged([item for function in functions for item in changes_of(function)])
+    order = list(Kind)
+    return sorted(items, key=lambda one: (order.index(one.kind), -one.seconds, -len(one.compiles)))
+
+
+def caller_of(function: CompiledFunction, compiled: Compile) -> Place | None:
+    """Return the user's line that called; of the rest of a function after a break that of its beginning."""
+    return compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
+
+
+def at(place: Place) -> str:
+    """Return a place in short: ``model.py:31``."""
+    return f"{PurePath(place.path).name}:{place.line}"
+
+
+def _called(places: Iterable[Place | None]) -> list[Place]:
+    return list(dict.fromkeys(place for place in places if place is not None))
+
+
+# -- failures and limits -------------------------------------------------------------------------------------------
+
+
+def _compiles(functions: Iterable[CompiledFunction]) -> Iterator[tuple[CompiledFunction, Compile]]:
+    return ((function, compiled) for function in functions for compiled in function.compiles)
+
+
+def _failures(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
+    for function, compiled in _compiles(functions):
+        if compiled.state == "failed" and not compiled.breaks:
+            title = f"{compiled.name} could not be compiled"
+            problem = (compiled.problem or "torch does not say why").strip()
+            place, callers = compiled.problem_place or function.place, _called([caller_of(function, compiled)])
+            yield Item(
+                Kind.FAILED,
+                title,
+                [problem],
+                place=place,
+                callers=callers,
+                compiles=[compiled.id],
+                seconds=compiled.seconds or 0.0,
+                function=function.name,
+                subject=problem.splitlines()[0],
+            )
+
+
+def _limits(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
+    for function in functions:
+        reached = next((one for one in function.compiles if one.limit), None)
+        if reached is not None:
+            title = f"{function.name} was compiled too often ({reached.limit}): it runs eagerly from then on"
+            subjects = [one.title for one in changes_of(function)]
+            facts = [f"because: {'; '.join(subjects)}"] if subjects else []
+            advice = [
+                "do something about what changes, see below",
+                f"where each variant is wanted: torch._dynamo.config.{(reached.limit or '').split()[0]} = 16",
+            ]
+            yield Item(
+                Kind.LIMIT,
+                title,
+                facts,
+                advice,
+                LIMIT,
+                function.place,
+                compiles=[reached.id],
+                function=function.name,
+                subject=reached.limit or "",
+            )
+
+
+# -- graph breaks --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Break:
+    """The same break in all the compiles that it cuts."""
+
+    found: GraphBreak
+    cut: list[tuple[CompiledFunction, Compile]] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+
+
+def _breaks(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
+    found: dict[tuple[object, ...], _Break] = {}
+    for function, compiled in _compiles(functions):
+        for graph_break in compiled.breaks:
+            key = graph_break.reason, graph_break.explanation, graph_break.place
+            known = found.setdefault(key, _Break(graph_break))
+            known.cut.append((function, compiled))
+            known.places += [] if graph_break.place is None else [graph_break.place]
+    yield from map(_broken, _with_callers(list(found.values())))
+
+
+def _with_callers(breaks: list[_Break]) -> list[_Break]:
+    """A break inside a call cuts the caller at the call, and then the called function, which is compiled by itself."""
+    left = []
+    for graph_break in breaks:
+        inner = next((other for other in breaks if other is not graph_break and _is_inside(other, graph_break)), None)
+        if inner is None:
+            left.append(graph_break)
+        else:
+            inner.cut += graph_break.cut
+            inner.places += graph_break.places
+    return left
+
+
+def _is_inside(inner: _Break, outer: _Break) -> bool:
+    """Whether ``inner`` is the same break as ``outer``, seen from where it happens rather than from a call."""
+    same = inner.found.reason == outer.found.reason and inner.found.explanation == outer.found.explanation
+    place = outer.found.place
+    through = {
+        (line.place.path, line.place.line)
+        for function, compiled in inner.cut
+        for line in (*compiled.stack, *inner.found.stack[:-1])
+        # The rest of a function is called from its own line that broke, which is another break.
+        if line.function != function.name
+    }
+    return same and place is not None and (place.path, place.line) in through
+
+
+def _broken(known: _Break) -> Item:
+    one = known.found
+    where = f" at {at(one.place)}" if one.place is not None else ""
+    names = list(dict.fromkeys(compiled.name for _, compiled in known.cut))
+    facts = [one.explanation.replace("\n", " ")] if one.explanation else []
+    facts.append(f"cuts {_list(names)}")
+    others = [at(place) for place in dict.fromkeys(known.places) if place != one.place]
+    facts += [f"seen from its callers at {_list(others)}"] if others else []
+    way = [f"{at(line.place)} in {line.function}" for line in one.stack[:-1]]
+    facts += [f"called through {', '.join(way)}"] if way else []
+    facts += [f"then {one.effect}"] if one.effect else []
+    callers = _called(caller_of(function, compiled) for function, compiled in known.cut)
+    ids = list(dict.fromkeys(compiled.id for _, compiled in known.cut))
+    title = f"Graph break{where}: {one.reason}"
+    link = one.link if one.link is not None and one.link.startswith("https://") else None
+    hints = list(one.hints)
+    return Item(
+        Kind.BREAK, title, facts, hints, link, one.place, callers, ids, function=_innermost(known), subject=one.reason
+    )
+
+
+def _innermost(known: _Break) -> str:
+    """Return the function that the line of a break is in, by its whole name where that is recorded."""
+    place, stack = known.found.place, known.found.stack
+    for function, compiled in known.cut:
+        if place is not None:
+            for traced in compiled.traced:
+                if traced.place.path == place.path and place.line in traced.lines:
+                    return traced.name
+        if len(stack) <= 1:
+            return function.name
+    return stack[-1].function
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _VALUES} more" if len(names) > _VALUES else ""
+    return ", ".join(names[:_VALUES]) + more
+
+
+# -- sizes that were to vary ---------------------------------------------------------------------------------------
+
+
+def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
+    """Return the sizes that were symbols, as they were marked or had varied, until the code asked for a constant."""
+    found: dict[tuple[str, Place | None], Item] = {}
+    for function, compiled in _compiles(functions):
+        for one in compiled.specializations:
+            name, _, value = one.expression.rpartition(" == ")
+            size = _SIZE_OF.fullmatch(name)
+            name = name if size is None else f"size {size['index']} of {size['name']}"
+            advice = [
+                "each other value is compiled again: to have one compile for all, let the line not ask for a constant",
+                "where only this value comes: do not mark it as dynamic",
+            ]
+            item = Item(
+                Kind.SPECIALIZED,
+                f"In {compiled.name} {name} was to vary, but this line holds for {value} only",
+                advice=advice,
+                link=DYNAMIC,
+                place=one.place,
+                function=function.name,
+                subject=name,
+            )
+            item = found.setdefault((one.expression, one.place), item)
+            item.compiles.append(compiled.id)
+            item.callers = _called([*item.callers, caller_of(function, compiled)])
+    yield from found.values()
+
+
+# -- what changed from call to call --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Change:
+    """One thing, or what belongs to one cache, that was another than it had been compiled for."""
+
+    subjects: dict[str, list[str]] = field(default_factory=dict)
+    """``size 2 of cache``, ``dtype of x``: its values, in the order of the calls."""
+    advice: str = ""
+    link: str = RECOMPILATION
+    compiles: dict[str, float] = field(default_factory=dict)
+    places: list[Place | None] = field(default_factory=list)
+    callers: list[Place | None] = field(default_factory=list)
+
+
+def _merged(items: list[Item]) -> list[Item]:
+    """A size that changes is seen by every function that it is given to: with the same numbers it is one thing."""
+    merged: dict[object, list[Item]] = {}
+    for number, item in enumerate(items):
+        is_size = len(item.values) > 1 and all(value.isdigit() and int(value) > 1 for value in item.values)
+        merged.setdefault(tuple(item.values) if is_size else number, []).append(item)
+    return [_one_of(same) if len(same) > 1 else same[0] for same in merged.values()]
+
+
+def _one_of(items: list[Item]) -> Item:
+    outermost = min(items, key=lambda one: one.depth)
+    by_subject: dict[str, list[str]] = {}
+    for one in items:
+        by_subject.setdefault(one.subject, []).append(one.function)
+    return replace(
+        outermost,
+        title=f"A size changed from call to call: {', '.join(outermost.values)}",
+        facts=[f"{subject} in {_list(functions)}" for subject, functions in by_subject.items()],
+        callers=_called(place for one in [outermost, *items] for place in one.callers),
+        compiles=list(dict.fromkeys(identifier for one in items for identifier in one.compiles)),
+        seconds=sum(item.seconds for item in items),
+    )
+
+
+def changes_of(function: CompiledFunction) -> list[Item]:
+    """Return what changed between the calls of a function, in the order of the compiles that it caused."""
+    found: dict[str, _Change] = {}
+    for compiled in function.compiles:
+        # The newest compile comes first: what it was compiled for is what the call before had.
+        for failure in reversed(compiled.failures):
+            read = _read(failure)
+            change = found.setdefault(read.root, _Change())
+            values = change.subjects.setdefault(read.subject, [])
+            values += [one for one in (read.then, read.now) if one is not None and one not in values]
+            change.advice, change.link = _advice(read, values), read.link
+            change.compiles[compiled.id] = compiled.seconds or 0.0
+            change.places.append(failure.place)
+            change.callers.append(caller_of(function, compiled))
+    return [_changed(function, root, change) for root, change in found.items()]
+
+
+def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
+    told = [_with_values(subject, values) for subject, values in change.subjects.items()]
+    title, facts = (told[0], []) if len(told) == 1 else (root, told)
+    place = next((one for one in change.places if one is not None), None)
+    return Item(
+        Kind.CHANGE,
+        f"Changed from call to call of {function.name}: {title}",
+        facts,
+        [change.advice],
+        change.link,
+        place,
+        _called(change.callers),
+        list(change.compiles),
+        sum(change.compiles.values()),
+        function.name,
+        next(iter(change.subjects)),
+        [] if facts else next(iter(change.subjects.values())),
+        min(len(one.stack) for one in function.compiles),
+    )
+
+
+def _with_values(subject: str, values: list[str]) -> str:
+    more = ", …" if len(values) > _VALUES else ""
+    return f"{subject}: {', '.join(values[:_VALUES])}{more}" if values else subject
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a failed guard is about."""
+
+    name: str
+    """The expression that is guarded."""
+    subject: str
+    then: str | None
+    now: str | None
+    advice: str
+    link: str = RECOMPILATION
+
+    @property
+    def root(self) -> str:
+        """What belongs together: a cache has keys, values and lengths, all of which change at once."""
+        cache = _CACHE.search(self.name)
+        if cache is not None:
+            return f"the cache {cache['root'] or self.name.rpartition('.')[0]}"
+        return self.subject
+
+
+def _advice(read: _Read, values: list[str]) -> str:
+    """Return the advice, for all the values that there were."""
+    if _INTERMEDIATE.search(read.name):
+        return "it was computed before a graph break: mend that break, or torch.compile(..., dynamic=True)"
+    if read.root != read.subject:
+        return (
+            "a cache that grows is another in each call: use a static one, of one length for all calls (transformers: "
+            "generate(..., past_key_values=StaticCache(config, max_cache_len=N))), or torch.compile(..., dynamic=True)"
+        )
+    sizes = [int(value) for value in values if value.isdigit()]
+    if read.subject.startswith("size ") and min(sizes, default=2) < 2:
+        others = len([size for size in sizes if size > 1])
+        alone = "sizes 0 and 1 are always compiled separately: expect one compile for them, or pad them away"
+        return f"{alone}; for the others: {read.advice}" if others > 1 else alone
+    return read.advice
+
+
+def _read(failure: GuardFailure) -> _Read:
+    expression = failure.expression
+    then, now = failure.value_then, failure.value_now
+    size = _SIZE.match(expression)
+    if size is not None:
+        subject = f"size {size['index']} of {_shown(size['name'])}"
+        advice = _about_size(size["name"], size["index"])
+        return _Read(size["name"], subject, size["then"], size["now"], advice, DYNAMIC)
+    gradient = _GRADIENT.match(expression)
+    if gradient is not None:
+        advice = "it takes a gradient in some calls only: expect a compile for each, or detach() it always"
+        required = "requires_grad=1" in expression
+        subject = f"requires_grad of {_shown(gradient['name'])}"
+        return _Read(gradient["name"], subject, str(required), str(not required), advice)
+    mismatch = _MISMATCH.match(expression)
+    if mismatch is not None:
+        advice = f"each {mismatch['what']} is compiled separately: call it with one, or expect a compile for each"
+        subject = f"{mismatch['what']} of {_shown(mismatch['name'])}"
+        return _Read(mismatch["name"], subject, mismatch["then"], mismatch["now"], advice)
+    absent = _NO_TENSOR.match(expression)
+    if absent is not None:
+        advice = "it is a tensor in some calls and none in others: give it a value before the first call"
+        return _Read(absent["name"], _shown(absent["name"]), "a tensor", now or "None", advice)
+    return _read_value(failure, then, now)
+
+
+def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Read:
+    expression = failure.expression
+    if "___check_obj_id" in expression or "___check_type_id" in expression:
+        subject = (failure.text or expression).partition(" is ")[0]
+        advice = (
+            "it is another object in each call: make it once, outside of the function (a lambda, a partial, a module)"
+        )
+        return _Read(subject, subject, then, now, advice)
+    if expression.startswith(("len(", "not len(")):
+        subject, _, length = expression.removeprefix("not ").partition(" == ")
+        advice = "each length is compiled separately: stack what it holds into one tensor, or keep the length fixed"
+        if subject == "len(kwargs)":
+            advice = "the calls give other keyword arguments: each set is compiled separately, give all of them always"
+        return _Read(subject, subject, then or length or None, now, advice)
+    if "grad_mode" in expression.lower():
+        advice = "it is called with and without gradients: each is compiled separately, once"
+        return _Read("grad mode", "grad mode", then, now, advice)
+    equal = _EQUAL.match(expression)
+    if equal is not None:
+        name, value = equal["name"], then or equal["then"]
+        is_number = re.fullmatch(r"-?\d+(?:\.\d*)?(?:e-?\d+)?", value) is not None
+        page = MODULES if name.startswith("self.") else CONSTANTS if is_number else RECOMPILATION
+        return _Read(name, _shown(name), value, now, _about_value(name, value), page)
+    subject = failure.text or expression
+    return _Read(subject, subject, then, now, "see what Dynamo guards on, and keep it the same in each call")
+
+
+def _shown(name: str) -> str:
+    return _INTERMEDIATE.sub(lambda match: f"intermediate value {match[0].removeprefix('___stack')}", name)
+
+
+def _about_size(name: str, index: str) -> str:
+    if re.split(r"[.\[]", name, maxsplit=1)[0] == name:
+        mark = f"torch._dynamo.maybe_mark_dynamic({name}, {index})"
+        return f"{mark} before the first call, or torch.compile(..., dynamic=True)"
+    return "mark the size as dynamic (torch._dynamo.maybe_mark_dynamic) before the first call, or pad it to one length"
+
+
+def _about_value(name: str, value: str) -> str:
+    if re.fullmatch(r"-?\d+", value):
+        if name.startswith("self."):
+            return "Dynamo makes a constant of a module's number: keep it in a tensor, or count outside of the module"
+        return "Dynamo makes a constant of the first number: torch.compile(..., dynamic=True), or give it as a tensor"
+    if re.fullmatch(r"-?\d+\.\d*(?:e-?\d+)?", value):
+        return "Dynamo makes a constant of the first number: give it as a tensor"
+    return "each value is compiled separately: expect one compile for each, or take the choice out of the function"

@@ -1,0 +1,403 @@
+"""The events of compiles, of which a record file is a list, and the ``Record`` that they are put together in.
+
+Each event knows what it changes in a record, and what of it is left out of a file that becomes too large. Written by
+the debugged program, on whichever thread compiles. There is one ``Record`` per debugged program, or per file that is
+read; it has one lock. Snapshots are encoded under the lock, since the structs keep changing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import ClassVar, TypeVar
+
+import msgspec
+
+from dynamo_dap.records.model import (
+    Attempt,
+    Compile,
+    CompiledFunction,
+    Counts,
+    Graph,
+    GraphBreak,
+    Guard,
+    GuardFailure,
+    Place,
+    ProfiledFunction,
+    SkippedFrame,
+    Specialization,
+    StackLine,
+    Symbol,
+    TracedFunction,
+    TracedValue,
+    counts_of,
+)
+
+VERSION = 1
+"""Of the format. Readers refuse a newer one; fields may be added without a new version."""
+
+
+class _Event(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="event"):
+    """Base of the events; the tag is the class's name in camelCase."""
+
+    is_shown: ClassVar[bool] = True
+    """Whether it changes what views show. Some come right before another event that does."""
+
+    def merge_into(self, record: Record) -> None:
+        """Change what is known by what this tells."""
+        raise NotImplementedError
+
+    def without_details(self) -> Event:
+        """Return what of it is kept in a file that has become large."""
+        event: Event = self  # type: ignore[assignment]
+        return event
+
+
+class _OfCompile(_Event):
+    """Base of the events about one compile."""
+
+    id: str
+
+    def merge_into(self, record: Record) -> None:
+        """Change the compile; nothing for an unknown one."""
+        compiled = record.find(self.id)
+        if compiled is not None:
+            self.merge(compiled)
+
+    def merge(self, compiled: Compile) -> None:
+        """Take over every field: those of the compile have the same names."""
+        for name in self.__struct_fields__:
+            setattr(compiled, name, getattr(self, name))
+
+
+class Started(_Event, tag="started"):
+    """The program began to be recorded. The first line of a file."""
+
+    version: int
+    time: float
+    """Seconds since the epoch."""
+    process: int
+    program: list[str]
+    """``sys.argv`` at that time."""
+    cwd: str
+    python: str
+    torch: str | None = None
+    trace: str | None = None
+    """The folder of torch's own trace (``TORCH_TRACE``), if one is taken."""
+    module: str | None = None
+    """What ``python -m`` was given, if the program was begun so; ``program`` begins with its file all the same."""
+
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.started = self
+
+
+class CompileBegan(_Event, tag="compileBegan"):
+    """Dynamo begins to compile a frame."""
+
+    id: str
+    name: str
+    function: str
+    """The user's function that the frame is, or the rest of."""
+    place: Place
+    function_place: Place
+    time: float
+    backend: str | None = None
+    caller: Place | None = None
+    """The user's line that called the function."""
+    stack: list[StackLine] = []
+    """Who called, torch left out, outermost first."""
+
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.begin(self)
+
+
+class SourceRead(_Event, tag="sourceRead"):
+    """A file of the user's, as it was when the program ran: tells lines that have changed since."""
+
+    path: str
+    digests: str
+    """``zlib.crc32`` of each line, in UTF-8 without trailing whitespace, as 8 hexadecimal digits; empty when the file
+    had changed before it was read."""
+    is_library: bool = False
+    """Whether it is an installed package's, not the user's."""
+
+    is_shown: ClassVar[bool] = False
+
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        if self.is_library:
+            record.libraries.add(self.path)
+        record.sources[self.path] = [self.digests[at : at + 8] for at in range(0, len(self.digests), 8)]
+
+
+class Recompiled(_OfCompile, tag="recompiled"):
+    """None of the earlier compiles served: told before the new trace."""
+
+    failures: list[GuardFailure]
+
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.failures = self.failures
+        compiled.recompiled = [failure.reason for failure in self.failures]
+
+
+class AttemptRestarted(_OfCompile, tag="attemptRestarted"):
+    """The analysis starts again from the top."""
+
+    number: int
+    reason: str
+
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.attempts[-1].restarted = self.reason
+        compiled.attempts.append(Attempt(self.number + 1))
+        # Of the attempt that was given up.
+        compiled.graphs.clear()
+        compiled.specializations.clear()
+
+
+class BreakFound(_OfCompile, tag="breakFound"):
+    """A graph break."""
+
+    graph_break: GraphBreak
+
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.breaks.append(self.graph_break)
+
+
+class SizeSpecialized(_OfCompile, tag="sizeSpecialized"):
+    """A symbolic size became a constant."""
+
+    specialization: Specialization
+
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.specializations.append(self.specialization)
+
+
+class LimitReached(_OfCompile, tag="limitReached"):
+    """There were too many compiles of the function: it runs eagerly."""
+
+    limit: str
+
+
+class GraphMade(_OfCompile, tag="graphMade"):
+    """A graph is given to the backend."""
+
+    graph: Graph
+
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.graphs.append(self.graph)
+
+    def without_details(self) -> Event:
+        """See ``_Event``."""
+        return GraphMade(self.id, msgspec.structs.replace(self.graph, nodes=[]))
+
+
+class GuardsMade(_OfCompile, tag="guardsMade"):
+    """The guards of a compile are complete."""
+
+    count: int
+    guards: list[Guard]
+    symbols: list[Symbol] = []
+
+    is_shown: ClassVar[bool] = False
+
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.guard_count, compiled.guards, compiled.symbols = self.count, self.guards, self.symbols
+
+    def without_details(self) -> Event:
+        """See ``_Event``."""
+        return GuardsMade(self.id, self.count, [])
+
+
+class Traced(_OfCompile, tag="traced"):
+    """What the last attempt of a compile went through."""
+
+    functions: list[TracedFunction]
+    values: list[TracedValue]
+
+    is_shown: ClassVar[bool] = False
+
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.traced, compiled.values = self.functions, self.values
+
+    def without_details(self) -> Event:
+        """See ``_Event``."""
+        return Traced(self.id, self.functions, [])
+
+
+class CompileEnded(_OfCompile, tag="compileEnded"):
+    """A compile is over."""
+
+    state: str
+    seconds: float
+    problem: str | None = None
+    problem_place: Place | None = None
+    """Where the user's code was that it failed at."""
+    resumes: list[Place] = []
+    phases: dict[str, float] = {}
+    artifacts: list[str] = []
+    kernels: list[str] = []
+    caches: dict[str, int] = {}
+    generated: str | None = None
+
+    def without_details(self) -> Event:
+        """See ``_Event``."""
+        return msgspec.structs.replace(self, generated=None)
+
+
+class FilesWritten(_Event, tag="filesWritten"):
+    """The backend wrote code outside of compiles: that of a backward pass, when it first ran."""
+
+    files: list[str]
+    kernels: list[str] = []
+
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.files += self.files
+        record.kernels += self.kernels
+
+
+class FrameSkipped(_Event, tag="frameSkipped"):
+    """Dynamo decided not to trace a function of the user's."""
+
+    frame: SkippedFrame
+
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.skipped.append(self.frame)
+
+
+class Profiled(_Event, tag="profiled"):
+    """How long tracing took, by function: told at the end of a run with a profile."""
+
+    functions: list[ProfiledFunction]
+
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.profiled = self.functions
+
+
+class Truncated(_Event, tag="truncated"):
+    """The bound of the file is reached: details (nodes, guards) are left out from here on."""
+
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.is_truncated = True
+
+
+class Ended(_Event, tag="ended"):
+    """The program ended in an orderly way. A file without this is of a program that crashed, or still runs."""
+
+    time: float
+
+    def merge_into(self, record: Record) -> None:
+        """See ``_Event``."""
+        record.ended = self
+
+
+Event = (
+    Started
+    | CompileBegan
+    | SourceRead
+    | Recompiled
+    | AttemptRestarted
+    | BreakFound
+    | SizeSpecialized
+    | LimitReached
+    | GraphMade
+    | GuardsMade
+    | Traced
+    | CompileEnded
+    | FilesWritten
+    | FrameSkipped
+    | Profiled
+    | Truncated
+    | Ended
+)
+
+R = TypeVar("R")
+
+
+class Record:
+    """Everything that is known of the compiles of one program."""
+
+    def __init__(self) -> None:
+        self.started: Started | None = None
+        self.ended: Ended | None = None
+        self.is_truncated = False
+        self.version = 0
+        """Counts what was taken in: what is made from a record is good for one version."""
+        self.unreadable_lines = 0
+        """Lines of a record file that were left out."""
+        self.functions: list[CompiledFunction] = []
+        """In the order of their first compile."""
+        self.skipped: list[SkippedFrame] = []
+        self.profiled: list[ProfiledFunction] = []
+        """What tracing each function took; of a run without a profile there are none."""
+        self.files: list[str] = []
+        """What the backend wrote outside of compiles, for backward passes."""
+        self.kernels: list[str] = []
+        """In these files."""
+        self.sources: dict[str, list[str]] = {}
+        """Digests of the lines of files, by path. See ``SourceRead``."""
+        self.libraries: set[str] = set()
+        """Those of these files that are not the user's."""
+        self._lock = threading.Lock()
+        self._by_place: dict[tuple[str, Place], CompiledFunction] = {}
+        self._by_id: dict[str, Compile] = {}
+
+    def apply(self, event: Event) -> None:
+        """Take an event in. One about an unknown compile is left out."""
+        with self._lock:
+            self.version += 1
+            event.merge_into(self)
+
+    def begin(self, event: CompileBegan) -> None:
+        """Add a compile, to its function or to a new one. Inside ``apply``."""
+        key = (event.function, event.function_place)
+        function = self._by_place.get(key)
+        if function is None:
+            function = self._by_place[key] = CompiledFunction(event.function, event.function_place)
+            self.functions.append(function)
+        compiled = Compile(
+            event.id,
+            event.name,
+            place=event.place,
+            backend=event.backend,
+            caller=event.caller,
+            stack=event.stack,
+            began=event.time,
+        )
+        function.compiles.append(compiled)
+        self._by_id[event.id] = compiled
+
+    def has(self, compile_id: str) -> bool:
+        """Whether there is a compile of that id."""
+        return compile_id in self._by_id
+
+    def read(self, reader: Callable[[Record], R]) -> R:
+        """Return ``reader(self)``, while nothing changes."""
+        with self._lock:
+            return reader(self)
+
+    def find(self, compile_id: str) -> Compile | None:
+        """Return a compile by its id. Inside ``read``."""
+        return self._by_id.get(compile_id)
+
+    def compiles(self) -> Iterator[tuple[CompiledFunction, Compile]]:
+        """Yield every compile with its function. Inside ``read``, or when nothing changes any more."""
+        for function in self.functions:
+            for compiled in function.compiles:
+                yield function, compiled
+
+    def counts(self) -> Counts:
+        """Count over everything. Inside ``read``, or when nothing changes any more."""
+        return counts_of([compiled for _, compiled in self.compiles()])

@@ -1,0 +1,213 @@
+"""Record files: one event per line, as JSON, written as it happens, so that a crash loses at most the last one.
+
+The first line is ``Started``, with the version of the format. Each line is one ``write`` to a file that is opened for
+appending; empty fields are left out. A record may come from anywhere: a line that cannot be read is skipped, and
+control characters are replaced. Beyond ``DETAILS_BOUND`` bytes nodes and guards are left out, beyond ``BOUND`` nothing
+more is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from dynamo_dap.records.events import VERSION, Event, Record, SourceRead, Started, Truncated
+from dynamo_dap.records.texts import may_have_controls, without_controls
+
+DETAILS_BOUND = 32 * 1024 * 1024
+BOUND = 48 * 1024 * 1024
+_LONGEST = 64 * 1024 * 1024
+"""Bytes of a file that are read: a record of ours is smaller."""
+_FIRST_LINE = 1024 * 1024
+
+
+class UnreadableRecord(Exception):
+    """A record file cannot be read; the text is for a person."""
+
+
+class RecordWriter:
+    """Writes one file, on whichever threads have something to tell. The file is made with the first event."""
+
+    def __init__(self, path: Path, *, details_bound: int = DETAILS_BOUND, bound: int = BOUND) -> None:
+        """Raises ``OSError`` when the file cannot be made."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Only its owner may read what a program computes.
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._details_bound = details_bound
+        self._bound = bound
+        self._encoder = msgspec.json.Encoder()
+        self._lock = threading.Lock()
+        self._size = 0
+        self._is_truncated = False
+
+    def write(self, event: Event) -> None:
+        """Append an event."""
+        with self._lock:
+            if self._size > self._details_bound:
+                if not self._is_truncated:
+                    self._is_truncated = True
+                    self._append(Truncated())
+                event = event.without_details()
+            if self._size <= self._bound:
+                self._append(event)
+
+    def _append(self, event: Event) -> None:
+        line = self._encoder.encode(event) + b"\n"
+        self._size += len(line)
+        os.write(self._descriptor, line)
+
+
+class RecordReader:
+    """Reads a record as it is written. One thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.record = Record()
+        self._decoder = msgspec.json.Decoder(Event)
+        self._offset = 0
+        self._lines = 0
+
+    def read(self) -> bool:
+        """Read what is new; whether there was something. A last line that is not whole yet is left for later.
+
+        Raises:
+            UnreadableRecord: it is no record, or one of a newer version of the format.
+        """
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read(max(0, _LONGEST - self._offset))
+        except OSError as error:
+            raise UnreadableRecord(f"cannot read {self.path}: {error.strerror or error}") from None
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        is_suspicious = may_have_controls(whole)
+        with _without_collections():
+            for line in whole.split(b"\n")[:-1]:
+                self._lines += 1
+                self._take(without_controls(line) if is_suspicious else line)
+        return bool(whole)
+
+    def _take(self, line: bytes) -> None:
+        if self._lines == 1:
+            self.record.apply(_first(self.path, line))
+        elif line:
+            try:
+                event = self._decoder.decode(line)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                self.record.unreadable_lines += 1
+            else:
+                self.record.apply(event)
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """A million new objects, none of them garbage, are looked through again and again: half of the time of reading."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def read_record(path: Path) -> Record:
+    """Return what a record file tells. A last line that was cut off is left out.
+
+    Raises:
+        UnreadableRecord: it is no record, or one of a newer version of the format.
+    """
+    reader = RecordReader(path)
+    if not reader.read():
+        raise UnreadableRecord(f"{path} is not a record of dynamo-dap")
+    return reader.record
+
+
+def program_of(path: Path) -> Started:
+    """Return what a record file tells of its program.
+
+    Raises:
+        UnreadableRecord: it is no record, or one of a newer version of the format.
+    """
+    try:
+        with path.open("rb") as file:
+            return _first(path, file.readline(_FIRST_LINE))
+    except OSError as error:
+        raise UnreadableRecord(f"cannot read {path}: {error.strerror or error}") from None
+
+
+class RecordScan:
+    """What there is to know of a record before it is worth reading, found without decoding it. One thread.
+
+    A record may be of many megabytes: it is looked at from its end, as far as is needed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._has_finished = False
+        self._sources: list[str] = []
+        self._offset = 0
+        """How far it was searched for sources."""
+        self._size = -1
+        """How long it was when no finished compile was in it."""
+
+    def has_finished(self) -> bool:
+        """Whether it tells of a compile that came to its end. A record that cannot be read does not."""
+        if not self._has_finished:
+            with contextlib.suppress(OSError), self.path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                if size != self._size:
+                    self._has_finished, self._size = _has_finished(file, size), size
+        return self._has_finished
+
+    def sources(self) -> list[str]:
+        """Return the files that the user's compiled functions are in, as far as it tells now."""
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            file.seek(self._offset)
+            text = file.read(max(0, _LONGEST - self._offset))
+            whole = text[: text.rfind(b"\n") + 1]
+            self._offset += len(whole)
+            at = whole.find(_SOURCE)
+            while at >= 0:
+                end = whole.find(b"\n", at)
+                with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                    self._sources.append(msgspec.json.decode(without_controls(whole[at:end]), type=SourceRead).path)
+                at = whole.find(_SOURCE, end)
+        return self._sources
+
+
+def _has_finished(file: BinaryIO, size: int) -> bool:
+    end = min(size, _LONGEST)
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        file.seek(start)
+        # What begins in this block may end in the next.
+        if _ENDED in file.read(end - start + len(_ENDED)):
+            return True
+        end = start
+    return False
+
+
+_BLOCK = 1024 * 1024
+_ENDED = b'{"event":"compileEnded",'
+_SOURCE = b'{"event":"sourceRead",'
+
+
+def _first(path: Path, line: bytes) -> Started:
+    try:
+        started = msgspec.json.decode(without_controls(line), type=Started)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise UnreadableRecord(f"{path} is not a record of dynamo-dap") from None
+    if started.version > VERSION:
+        raise UnreadableRecord(
+            f"{path} has version {started.version} of the format, this dynamo-dap knows {VERSION}: upgrade it"
+        )
+    return started

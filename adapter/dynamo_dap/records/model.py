@@ -1,0 +1,295 @@
+"""What is known of each compile. The same data goes to views (custom DAP requests), into record files and reports.
+
+Plain values, without references to the debugged program. Names on the wire are in camelCase; unknown fields are left
+out. Any thread. A record can have a million of the small structs, so Python's garbage collector does not track them
+(``gc=False``): they cannot form cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+TRACING = "tracing"
+"""The state of a compile that has not come to an end."""
+STATES = (TRACING, "compiled", "skipped", "failed")
+
+
+class Place(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A place in the user's code; ``line`` and ``column`` are 1-based."""
+
+    path: str
+    line: int
+    column: int | None = None
+
+
+class StackLine(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A frame of the user's stack."""
+
+    place: Place
+    function: str
+
+
+class ProfiledFunction(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """What tracing a function took, in all compiles together: from a run with a profile."""
+
+    name: str
+    place: Place
+    traced: int
+    """How often, restarts included."""
+    instructions: int
+    seconds: float
+    """With the functions that it calls."""
+
+
+class Attempt(Struct, rename="camel", omit_defaults=True):
+    """One pass of Dynamo's analysis over a function."""
+
+    number: int
+    """1 for the first."""
+    restarted: str | None = None
+    """Why the analysis started again after this attempt; None for the last."""
+
+
+class Node(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A node of a graph."""
+
+    name: str
+    operation: str
+    """FX's: ``placeholder``, ``call_function`` ..."""
+    target: str
+    value: str | None = None
+    """What it computes, by its metadata: ``f32[3, 4]``."""
+    place: Place | None = None
+    expression: str | None = None
+    """What it computes, as Python: ``x + 1``."""
+    user_name: str | None = None
+    """An input as the user wrote it, ``self.fc.weight``: expressions have this in place of ``name``."""
+
+
+class Graph(Struct, rename="camel", omit_defaults=True):
+    """A graph that was given to the backend."""
+
+    index: int
+    name: str
+    node_count: int
+    operation_count: int
+    """Nodes that call a function: what ``torch._dynamo.explain`` counts as ops."""
+    nodes: list[Node] = []
+    """The nodes, cut off at a bound: then fewer than ``node_count``."""
+
+
+class GraphBreak(Struct, rename="camel", omit_defaults=True):
+    """Something that Dynamo could not trace."""
+
+    reason: str
+    """Torch's name of the kind of break: ``Data-dependent branching``; the first line of its message without one."""
+    place: Place | None = None
+    explanation: str | None = None
+    hints: list[str] = []
+    context: str | None = None
+    """What torch calls the developer debug context."""
+    id: str | None = None
+    """The graph-break id of torch's registry: ``GB0059``."""
+    link: str | None = None
+    """Torch's page about it."""
+    effect: str | None = None
+    """What becomes of the function: where it resumes, or that the frame is skipped."""
+    stack: list[StackLine] = []
+    """The user's stack inside the compiled function, outermost first."""
+    message: str | None = None
+    """Torch's whole text."""
+
+
+class Guard(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A condition under which the compiled code is valid."""
+
+    expression: str
+    type: str
+    """The method of ``GuardBuilder``: ``TENSOR_MATCH`` ..."""
+    place: Place | None = None
+    """The user's line that caused it."""
+    source: str | None = None
+    """What is guarded, as the user wrote it: ``self.weight``."""
+    text: str | None = None
+    """The condition as a person says it; None where torch's words are that."""
+
+
+class Symbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A size or number that compiled code takes as it comes."""
+
+    name: str
+    """``s77``"""
+    source: str
+    """The inputs that it stands for, as the user wrote them: ``x.size()[0]``."""
+    value: str | None = None
+    """In the call that was compiled."""
+    range: str | None = None
+    """What it may be: ``2 … ∞``."""
+
+
+class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A guard of an earlier compile that failed, so that a call was compiled again."""
+
+    compile_id: str
+    expression: str
+    """The guard that failed, in torch's words."""
+    reason: str
+    """The whole sentence that torch logs."""
+    place: Place | None = None
+    """The user's line that had installed the guard."""
+    value_then: str | None = None
+    value_now: str | None = None
+    text: str | None = None
+    """What is another than it was, as a person says it; None where torch's words are that."""
+
+
+class TracedValue(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """What a name stood for at a line, while a function was traced."""
+
+    name: str
+    text: str
+    """``f32[s0, 4]``, ``s0 + 1``, ``[f32[3], 2]``, ``'mean'``"""
+    place: Place
+    """Of the assignment, the column counted in bytes; a parameter's is the line of the function."""
+    source: str | None = None
+    """Where it came from, as the user wrote it: ``self.weight``; None for what the function computed."""
+    has_tensor: bool = False
+    """Whether it is a tensor or a symbolic number, or holds one."""
+    is_parameter: bool = False
+
+
+class TracedFunction(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A function of the user's that a trace went through: the compiled one, or one that was inlined."""
+
+    name: str
+    place: Place
+    lines: list[int]
+    """Every line with code."""
+    traced: list[int]
+    """Those that Dynamo traced in this compile."""
+
+
+class Compile(Struct, rename="camel", omit_defaults=True):
+    """One compile of one frame."""
+
+    id: str
+    """Dynamo's compile id, ``0/1``; with ``#2`` appended when the program had it before ``torch.compiler.reset()``."""
+    name: str
+    """The frame: ``fn``, ``fn (resumed at line 8)``."""
+    state: Annotated[str, Meta(extra={"choices": STATES})] = TRACING
+    place: Place | None = None
+    seconds: float | None = None
+    """What it took, without the time that a debugger held it."""
+    recompiled: list[str] = []
+    """Why earlier compiles could not be used, one sentence each."""
+    failures: list[GuardFailure] = []
+    attempts: list[Attempt] = field(default_factory=lambda: [Attempt(1)])
+    graphs: list[Graph] = []
+    breaks: list[GraphBreak] = []
+    guard_count: int = 0
+    guards: list[Guard] = []
+    symbols: list[Symbol] = []
+    """The sizes and numbers that it takes as they come."""
+    problem: str | None = None
+    """Why it was skipped, or failed."""
+    problem_place: Place | None = None
+    """Where the user's code was that it failed at."""
+    resumes: list[Place] = []
+    """Where the functions go on that run what follows a graph break."""
+    backend: str | None = None
+    phases: dict[str, float] = {}
+    """Seconds of torch's phases: ``dynamo``, ``aot_autograd``, ``inductor`` ...; torch counts a debugger's stops in."""
+    specializations: list[Specialization] = []
+    artifacts: list[str] = []
+    """Files that the backend wrote: Inductor's output code."""
+    kernels: list[str] = []
+    """In these files: the fused kernels, and those of libraries that are called."""
+    caches: dict[str, int] = {}
+    """How often caches of compiled graphs were hit, missed and bypassed: ``FX graph cache hit``."""
+    generated: str | None = None
+    """The bytecode that Dynamo generated, disassembled; cut off at a bound."""
+    limit: str | None = None
+    """The limit that was exceeded: ``recompile_limit``. The function runs eagerly then."""
+    caller: Place | None = None
+    """The user's line that called the function."""
+    stack: list[StackLine] = []
+    """Who called, torch left out, outermost first."""
+    values: list[TracedValue] = []
+    traced: list[TracedFunction] = []
+    began: float | None = None
+    """Seconds since the epoch."""
+
+
+class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A symbolic size that became a constant."""
+
+    expression: str
+    """``L['x'].size()[0] == 4``"""
+    place: Place | None = None
+
+
+class SkippedFrame(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A function of the user's that Dynamo decided not to trace."""
+
+    name: str
+    reason: str
+    place: Place | None = None
+
+
+class CompiledFunction(Struct, rename="camel", omit_defaults=True):
+    """A function of the user's, with every compile of it and of its rest after graph breaks."""
+
+    name: str
+    place: Place | None = None
+    compiles: list[Compile] = []
+
+
+# -- counts, as ``torch._dynamo.explain`` has them -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What there is."""
+
+    compiles: int
+    graphs: int
+    operations: int
+    breaks: int
+    breaks_with_graph: int
+    """Those that ended a graph: what ``torch._dynamo.explain`` has as ``break_reasons``."""
+    recompiles: int
+    guards: int
+    seconds: float
+
+
+def counts_of(compiles: Sequence[Compile]) -> Counts:
+    """Count over some compiles."""
+    return Counts(
+        compiles=len(compiles),
+        graphs=sum(len(one.graphs) for one in compiles),
+        operations=sum(graph.operation_count for one in compiles for graph in one.graphs),
+        breaks=sum(len(one.breaks) for one in compiles),
+        breaks_with_graph=sum(len(one.breaks) for one in compiles if one.graphs),
+        recompiles=sum(bool(one.failures) for one in compiles),
+        guards=sum(one.guard_count for one in compiles),
+        seconds=sum(one.seconds or 0.0 for one in compiles),
+    )
+
+
+def shares_of(compiled: Compile) -> dict[str, float]:
+    """Return what each stage of a compile took by itself, in seconds; torch counts a stage into the one around it."""
+    phases = compiled.phases
+    whole = phases.get("whole frame", 0.0)
+    stages = [phases.get(name, 0.0) for name in ("backend", "inductor", "inductor code")]
+    shares = [whole - stages[0], stages[0] - stages[1], stages[1] - stages[2], stages[2]]
+    found = {name: max(share, 0.0) for name, share in zip(STAGES, shares, strict=True)}
+    return {name: share for name, share in found.items() if share >= _SHORTEST}
+
+
+STAGES = ("Dynamo", "AOTAutograd", "Inductor", "kernels")
+"""Tracing; differentiating and decomposing; scheduling and fusing; writing and compiling kernels."""
+_SHORTEST = 0.005

@@ -1,0 +1,50 @@
+"""The program that a subcommand of the command line runs without a debugger: how it is given, described and started.
+
+Main thread of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+
+import msgspec
+
+from dynamo_dap.protocol.contract import ENTRY, LAUNCH_VARIABLE, LaunchDescription
+
+
+def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") -> None:
+    """Add what every such subcommand ends with: the interpreter, the program or a module, the program's arguments."""
+    parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
+    parser.add_argument("-m", dest="module", help="run a module instead of a file")
+    parser.add_argument("program", nargs="?", help=what)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+
+
+def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) -> LaunchDescription:
+    """Return the program that was given; without one the command ends with its usage."""
+    if options.module is not None:
+        # With -m, what stands in the program's place is the first argument of the module.
+        first = [] if options.program is None else [options.program]
+        return LaunchDescription(module=options.module, args=[*first, *options.arguments])
+    if options.program is None:
+        parser.error("give a program, or -m and a module")
+    return LaunchDescription(program=options.program, args=options.arguments)
+
+
+def launching(python: str, description: LaunchDescription) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs a program as it is described, and the variables it needs."""
+    return [python, ENTRY], {LAUNCH_VARIABLE: msgspec.json.encode(description).decode()}
+
+
+def run_program(python: str, description: LaunchDescription, *, prints_for_others: bool) -> int:
+    """Run a program to its end, with this terminal, and return its exit status.
+
+    With ``prints_for_others`` the standard output of this command is for another program, and what the program prints
+    goes to standard error, where it can still be read.
+    """
+    command, variables = launching(python, description)
+    output = sys.stderr.fileno() if prints_for_others else None
+    return subprocess.run(command, env={**os.environ, **variables}, stdout=output, check=False).returncode

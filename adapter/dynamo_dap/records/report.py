@@ -1,0 +1,205 @@
+"""``dynamo-dap report``: the newest record of the working directory: as a summary, as JSON, as a page, or as tlparse's.
+
+Main thread of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from dynamo_dap.records.events import Ended, Record, Started
+from dynamo_dap.records.file import RecordScan, UnreadableRecord, read_record
+from dynamo_dap.records.folders import records_folder, records_in, records_of_others
+from dynamo_dap.records.html_report import html_report
+from dynamo_dap.records.model import Compile, CompiledFunction, Counts, SkippedFrame
+from dynamo_dap.records.text_report import print_report
+
+_TLPARSE_SECONDS = 120
+_WIDTH = 120
+_OTHERS = 8
+"""Records of processes that a program started that are listed."""
+
+
+def main(arguments: list[str]) -> int:
+    """Print a report; return the exit status: 1 when there is nothing to report."""
+    options = _parser().parse_args(arguments)
+    try:
+        file = chosen_record(options.record)
+        record = read_record(file)
+        if options.html:
+            return _shown(write_page(record, file), show=not options.no_browser)
+        if options.tlparse:
+            return _shown(_tlparse(record, file), show=not options.no_browser)
+    except UnreadableRecord as problem:
+        print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
+        return 1
+    if options.json:
+        sys.stdout.write(as_json(record).decode() + "\n")
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        if not console.is_terminal:
+            console.width = _WIDTH
+        print_report(record, console)
+        _tell_of_others(file, console)
+    return 0
+
+
+def _tell_of_others(file: Path, console: Console) -> None:
+    others = records_of_others(file)
+    if others:
+        console.print(f"\n{len(others)} of the processes that it started compiled something as well:")
+    for other in others[:_OTHERS]:
+        console.print(f"  dynamo-dap report {other}", markup=False)
+    if len(others) > _OTHERS:
+        console.print(f"  and {len(others) - _OTHERS} more there", markup=False)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="dynamo-dap report", description="What torch.compile did in a program's run.")
+    parser.add_argument("record", nargs="?", type=Path, help="a record file; default: the newest of this directory")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--json", action="store_true", help="print everything that is recorded as JSON")
+    kind.add_argument(
+        "--html", action="store_true", help="open the report as a page, which is one file with everything in it"
+    )
+    kind.add_argument("--tlparse", action="store_true", help="open tlparse's report of the trace that was taken")
+    parser.add_argument(
+        "--no-browser", action="store_true", help="with --html or --tlparse: only print where the report is"
+    )
+    return parser
+
+
+def chosen_record(given: Path | None, directory: Path | None = None) -> Path:
+    """Return the record that was given, or the newest of a directory in which a compile was finished.
+
+    ``directory`` is the working directory without one.
+
+    Raises:
+        UnreadableRecord: there is none.
+    """
+    if given is not None:
+        return given
+    folder = records_folder(directory or Path.cwd())
+    found = records_in(folder)
+    if not found:
+        raise UnreadableRecord(f"no program has been recorded in this directory (looked in {folder})")
+    finished = next((path for path in reversed(found) if RecordScan(path).has_finished()), None)
+    if finished is not None and finished != found[-1]:
+        print(f"dynamo-dap: no compile was finished in {found[-1].name}; this is the run before", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
+    return finished or found[-1]
+
+
+class JsonRecord(msgspec.Struct):
+    """What ``--json`` prints: everything that is recorded."""
+
+    started: Started | None
+    ended: Ended | None
+    truncated: bool
+    """Whether the record reached its size limit."""
+    counts: Counts
+    functions: list[CompiledFunction]
+    skipped: list[SkippedFrame]
+
+
+def as_json(record: Record) -> bytes:
+    """Return everything, as ``JsonRecord``."""
+    body = JsonRecord(
+        record.started, record.ended, record.is_truncated, record.counts(), record.functions, record.skipped
+    )
+    return msgspec.json.format(msgspec.json.encode(body), indent=2)
+
+
+def _trace_of(record: Record, file: Path) -> Path | None:
+    """Return the folder of torch's own trace.
+
+    Raises:
+        UnreadableRecord: it is not beside the record: a record that came from elsewhere may name any folder.
+    """
+    if record.started is None or record.started.trace is None:
+        return None
+    trace = Path(record.started.trace)
+    if not Path(os.path.realpath(trace)).is_relative_to(os.path.realpath(file.parent)):
+        raise UnreadableRecord(f"the record's trace is outside of its folder: look at it with: tlparse {trace}")
+    return trace
+
+
+def write_page(record: Record, file: Path) -> Path:
+    """Write the report as a page beside the record, and return its path.
+
+    Raises:
+        UnreadableRecord: it cannot be written.
+    """
+    page = file.with_suffix(".html")
+    try:
+        trace: Path | None = _tlparse(record, file)
+    except UnreadableRecord:
+        # There is none, or no tlparse: our own page does not need it.
+        trace = None
+    text = html_report(record, _links_to(trace), lambda compiled: _page_of(compiled, trace))
+    try:
+        page.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UnreadableRecord(f"cannot write {page}: {error.strerror or error}") from None
+    return page
+
+
+def _links_to(trace: Path | None) -> dict[str, str]:
+    """Return what tlparse made, by its title: torch's own pages, and what a viewer of traces opens."""
+    if trace is None:
+        return {}
+    links = {"Torch's own trace, by tlparse": trace.as_uri()}
+    events = trace.with_name("chromium_events.json")
+    return {**links, "Chromium trace, for ui.perfetto.dev": events.as_uri()} if events.exists() else links
+
+
+def _page_of(compiled: Compile, trace: Path | None) -> str | None:
+    """Return tlparse's page of a compile: that of its last attempt."""
+    if trace is None or not _COMPILE_ID.fullmatch(compiled.id):
+        return None
+    pages = trace.parent.glob(f"-_{compiled.id.replace('/', '_')}_*/compilation_metrics_*.html")
+    last = max(pages, key=lambda page: int(page.parent.name.rpartition("_")[2]), default=None)
+    return None if last is None else last.as_uri()
+
+
+_COMPILE_ID = re.compile(r"\d+/\d+")
+
+
+def _shown(page: Path, *, show: bool) -> int:
+    print(page)  # noqa: T201 - the user of a terminal reads it
+    if show:
+        webbrowser.open(page.absolute().as_uri())
+    return 0
+
+
+def _tlparse(record: Record, file: Path) -> Path:
+    """Return the page that tlparse makes of torch's own trace.
+
+    Raises:
+        UnreadableRecord: no trace was taken, or tlparse is not there, or failed.
+    """
+    trace = _trace_of(record, file)
+    if trace is None or not trace.is_dir() or not any(trace.iterdir()):
+        raise UnreadableRecord('no trace was taken: launch with "trace": true, or use dynamo-dap run --trace')
+    tlparse = shutil.which("tlparse", path=str(Path(sys.executable).parent)) or shutil.which("tlparse")
+    if tlparse is None:
+        raise UnreadableRecord("tlparse is not installed; run: pip install tlparse")
+    logs = sorted(trace.glob("*.log"), key=lambda path: path.stat().st_size)
+    if not logs:
+        raise UnreadableRecord(f"there is no log in {trace}")
+    output = trace / "tlparse"
+    command = [tlparse, str(logs[-1]), "-o", str(output), "--overwrite", "--no-browser"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TLPARSE_SECONDS, check=False)
+    page = output / "index.html"
+    if done.returncode != 0 or not page.exists():
+        raise UnreadableRecord(f"tlparse failed: {(done.stderr or done.stdout).strip()[-1000:]}")
+    return page

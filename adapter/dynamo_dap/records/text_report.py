@@ -1,0 +1,185 @@
+"""The report as text: what there is, what to do about it, and each compile. Pure, but for reading the user's lines.
+
+Printed by ``dynamo-dap report``, and shown by the editor for one function or the whole program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dynamo_dap.records.advice import Item, Kind, at, caller_of, what_to_do
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Place, counts_of, shares_of
+from dynamo_dap.records.texts import counted, recorded_line
+
+_COMPILES = 15
+_ITEMS = 12
+_ADVICE = 4
+_COLORS = {
+    Kind.FAILED: "red",
+    Kind.LIMIT: "red",
+    Kind.BREAK: "yellow",
+    Kind.CHANGE: "cyan",
+    Kind.SPECIALIZED: "magenta",
+}
+
+
+def print_report(record: Record, console: Console, only: CompiledFunction | None = None) -> None:
+    """Print what is known of a program, or of one of its functions."""
+    functions = record.functions if only is None else [only]
+    _print_head(record, console, record.counts() if only is None else counts_of(only.compiles))
+    if functions:
+        console.print(_table_of_functions(functions))
+    items = what_to_do(record, only)
+    console.print("[bold]What to do[/bold]" + ("" if items else ": nothing, no graph breaks and no recompiles"))
+    shown = items if only is not None else items[:_ITEMS]
+    for number, item in enumerate(shown, 1):
+        _print_item(record, item, number, console)
+    if len(items) > len(shown):
+        console.print(f" {len(items) - len(shown)} more, of less weight: dynamo-dap report --html has them all")
+    if any(item.place is not None for item in items):
+        console.print(" To try the known fixes for a line: dynamo-dap fix FILE:LINE")
+    _print_compiles(functions, console, everything=only is not None)
+    _print_files(record, functions, console, is_program=only is None)
+    for skipped in record.skipped if only is None else ():
+        where = "" if skipped.place is None else f" at {skipped.place.path}:{skipped.place.line}"
+        console.print(f"[yellow]Skipped[/yellow] {escape(f'{skipped.name}{where}: {skipped.reason}')}")
+
+
+def _print_head(record: Record, console: Console, counts: Counts) -> None:
+    started = record.started
+    program = " ".join(started.program) if started else "?"
+    console.print(f"[bold]{escape(program)}[/bold]" + ("" if record.ended else "  (still running, or it crashed)"))
+    if record.unreadable_lines:
+        console.print(f"[red]{record.unreadable_lines} lines of the record cannot be read and are left out[/red]")
+    console.print(f"Graph count: {counts.graphs}")
+    console.print(f"Graph break count: {counts.breaks} ({counts.breaks_with_graph} after operations of a graph)")
+    console.print(f"Op count: {counts.operations}")
+    console.print(f"Recompiles: {counts.recompiles}")
+    console.print(f"Guards: {counts.guards}")
+    console.print(f"Compile time: {counts.seconds:.2f} s in {counts.compiles} compiles")
+    if record.is_truncated:
+        console.print("The record reached its size limit: details of later compiles are left out")
+
+
+def _table_of_functions(functions: list[CompiledFunction]) -> Table:
+    table = Table("function")
+    for name in ("compiles", "graphs", "ops", "breaks", "again", "guards", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for function in functions:
+        one = counts_of(function.compiles)
+        numbers = (one.compiles, one.graphs, one.operations, one.breaks, one.recompiles, one.guards)
+        place = "?" if function.place is None else at(function.place)
+        table.add_row(escape(f"{function.name} ({place})"), *map(str, numbers), f"{one.seconds:.2f} s")
+    return table
+
+
+# -- what to do ----------------------------------------------------------------------------------------------------
+
+
+def _print_item(record: Record, item: Item, number: int, console: Console) -> None:
+    cost = [counted(len(item.compiles), "compile"), f"{item.seconds:.1f} s"] if item.kind is Kind.CHANGE else []
+    cost = cost or ([counted(len(item.compiles), "compile")] if len(item.compiles) > 1 else [])
+    told = f" ({', '.join(cost)})" if cost else ""
+    color = _COLORS[item.kind]
+    console.print(f" {number}. [{color}]{escape(item.title)}[/{color}]{escape(told)}")
+    where = (
+        []
+        if item.place is None
+        else [f"{'guarded' if item.kind is Kind.CHANGE else 'at'} {_place(record, item.place)}"]
+    )
+    callers = [f"called {_place(record, place)}" for place in item.callers]
+    for line in [*where, *item.facts, *callers]:
+        console.print(_indented(line))
+    for line in item.advice[:_ADVICE]:
+        console.print("    [green]Do:[/green] " + _indented(line).lstrip())
+    if item.link is not None:
+        console.print(f"    See: {escape(item.link)}")
+
+
+def _place(record: Record, place: Place) -> str:
+    """Return a place that a terminal opens, and the line, if it is still as it was."""
+    line = recorded_line(record.sources, place)
+    return f"{place.path}:{place.line}" + (f"  {line}" if line else "")
+
+
+def _indented(text: str) -> str:
+    return "    " + escape(text).replace("\n", "\n    ")
+
+
+# -- compiles ------------------------------------------------------------------------------------------------------
+
+
+def _print_compiles(functions: list[CompiledFunction], console: Console, *, everything: bool) -> None:
+    compiles = [(function, one) for function in functions for one in function.compiles]
+    shown = compiles if everything else sorted(compiles, key=lambda one: -(one[1].seconds or 0.0))[:_COMPILES]
+    if compiles:
+        console.print("[bold]Compiles[/bold]" + ("" if everything else ", the longest first"))
+    for function, compiled in shown:
+        _print_compile(function, compiled, console)
+    if len(compiles) > len(shown):
+        known = {id(one) for _, one in shown}
+        rest = sum(one.seconds or 0.0 for _, one in compiles if id(one) not in known)
+        console.print(f" {len(compiles) - len(shown)} more, {rest:.2f} s")
+
+
+def _print_compile(function: CompiledFunction, compiled: Compile, console: Console) -> None:
+    console.print(f" [bold]{escape(f'{compiled.name} [{compiled.id}]')}[/bold] {escape(', '.join(_facts(compiled)))}")
+    caller = caller_of(function, compiled)
+    if caller is not None:
+        console.print(_indented(f"called at {caller.path}:{caller.line}"))
+    for failure in compiled.failures:
+        where = f" at {failure.place.path}:{failure.place.line}" if failure.place is not None else ""
+        line = f"a guard of [{failure.compile_id}] failed: {failure.text or failure.expression}{where}"
+        console.print(f"    [cyan]Recompile[/cyan]: {escape(line)}")
+    for found in compiled.breaks:
+        where = f" at {found.place.path}:{found.place.line}" if found.place is not None else ""
+        identifier = f" [{found.id}]" if found.id else ""
+        console.print(f"    [yellow]Graph break[/yellow]{escape(f'{where}: {found.reason}{identifier}')}")
+    for size in compiled.specializations:
+        where = f" at {size.place.path}:{size.place.line}" if size.place is not None else ""
+        console.print(f"    [magenta]Specialized[/magenta] {escape(f'{size.expression}{where}')}")
+    if compiled.state in ("skipped", "failed"):
+        console.print(f"    [red]{compiled.state.capitalize()}[/red] {escape(compiled.problem or '')}".rstrip())
+
+
+def _facts(compiled: Compile) -> Iterator[str]:
+    if compiled.seconds is not None:
+        shares = ", ".join(f"{name} {seconds:.2f}" for name, seconds in shares_of(compiled).items())
+        yield f"{compiled.seconds:.2f} s" + (f" ({shares})" if shares else "")
+    elif compiled.state == TRACING:
+        yield "not finished"
+    operations = sum(graph.operation_count for graph in compiled.graphs)
+    yield f"{operations} ops" if compiled.graphs else "no graph"
+    if compiled.guard_count:
+        yield f"{compiled.guard_count} guards"
+    if compiled.symbols:
+        yield f"any {', '.join(symbol.source for symbol in compiled.symbols[:_ADVICE])}"
+    yield from (cache for cache in compiled.caches if not cache.endswith(" miss"))
+
+
+def _print_files(record: Record, functions: list[CompiledFunction], console: Console, *, is_program: bool) -> None:
+    files = [
+        (f"{one.name} [{one.id}]", path, one.kernels)
+        for function in functions
+        for one in function.compiles
+        for path in one.artifacts
+    ]
+    files += [("backward passes", path, record.kernels) for path in record.files] if is_program else []
+    if files:
+        console.print("[bold]Files that the backend wrote[/bold]")
+    told: set[int] = set()
+    for name, path, kernels in files:
+        console.print(f" {escape(f'{name}: {path}')}")
+        if kernels and id(kernels) not in told:
+            told.add(id(kernels))
+            console.print(_indented(_list_of_kernels(kernels)))
+
+
+def _list_of_kernels(kernels: list[str]) -> str:
+    more = f" and {len(kernels) - _COMPILES} more" if len(kernels) > _COMPILES else ""
+    return f"{counted(len(kernels), 'kernel')}: {', '.join(kernels[:_COMPILES])}{more}"

@@ -1,0 +1,265 @@
+"""``dynamo-dap bisect``: which stage of a compile is wrong, down to the pass, the decomposition or the lowering.
+
+The program runs again and again, each time in a process of its own with a time limit: uncompiled, then with one stage
+of the compile more. In the first stage that is wrong, what torch's ``CompilerBisector`` can leave out is left out, and
+halved. Main thread of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.protocol.contract import BisectedBody, BisectedThing, BisectionRun, LaunchDescription
+from dynamo_dap.records.program import add_program, given_program, launching
+
+_STAGES = {
+    "eager": "Dynamo's own trace",
+    "aot_eager": "AOTAutograd",
+    "aot_eager_decomp_partition": "decompositions and the partitioner",
+    "inductor": "Inductor",
+}
+_DECOMPOSITIONS, _LOWERINGS = "decomposition", "lowerings"
+_KINDS = {
+    _DECOMPOSITIONS: "the decomposition of",
+    "pre_grad_passes": "the pre-grad pass",
+    "joint_graph_passes": "the joint graph pass",
+    "post_grad_passes": "the post-grad pass",
+    _LOWERINGS: "the lowering of",
+}
+_PARTS = {
+    "aot_eager_decomp_partition": (_DECOMPOSITIONS,),
+    "inductor": ("pre_grad_passes", "joint_graph_passes", "post_grad_passes", _LOWERINGS),
+}
+_SETTINGS = {
+    "aot_eager_decomp_partition": {"cse": False},
+    "inductor": {
+        "fallback_random": True,
+        "emulate_precision_casts": True,
+        "layout_optimization": False,
+        "comprehensive_padding": False,
+    },
+}
+_UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
+_FRESH = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+"""A compile that a cache serves goes through no stage. What the C++ compiler made is kept: it follows from the code."""
+_EXIT, _OUTPUT = "exit", "output"
+WRONG, NO_ANSWER = 1, 2
+"""Exit status when a stage was found, and when there is nothing to find out."""
+
+
+@dataclass
+class _Ended:
+    """A run that is over."""
+
+    problem: str | None
+    output: bytes
+    told: BisectedBody
+
+    @property
+    def is_good(self) -> bool:
+        return self.problem is None
+
+
+@dataclass
+class Verdict:
+    """What was found."""
+
+    stage: str
+    problem: str
+    """What went wrong in it."""
+    part: str | None = None
+    number: int | None = None
+    """Which of those of its part, counted from 1."""
+    thing: BisectedThing | None = None
+    settings: dict[str, bool] = field(default_factory=dict)
+    """A setting that helps."""
+
+
+def main(arguments: list[str]) -> int:
+    """Bisect a program and print what was found; return 1 when a stage is wrong, 2 when the program itself is."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    program = given_program(parser, options)
+    with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
+        bisection = _Bisection(options, program, Path(folder), tell=lambda text: _say(text + "\n"))
+        try:
+            found = bisection.verdict()
+        except _NothingToFind as reason:
+            _say(f"dynamo-dap: {reason}\n")
+            return NO_ANSWER
+    if options.json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        sys.stdout.write("Every stage is right.\n" if found is None else verdict_text(found))
+    return 0 if found is None else WRONG
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap bisect",
+        description="Run a program uncompiled and with one stage of the compile more each time, and tell which stage, "
+        "which pass, decomposition or lowering in it, and which of your lines goes wrong. The backend that the program "
+        "asks for is replaced. The exit status is 1 when a stage is wrong, 2 when the program itself is.",
+    )
+    parser.add_argument(
+        "--check",
+        default=_EXIT,
+        metavar="CHECK",
+        help='how a run is told to be right: "exit" (its exit status is 0), "output" (it prints what it prints '
+        "uncompiled), or an expression that is true in the program's module at its end; default: exit",
+    )
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="for one run; default: 300")
+    parser.add_argument("--json", action="store_true", help="print one object, or null when every stage is right")
+    add_program(parser)
+    return parser
+
+
+class _NothingToFind(Exception):
+    """There is nothing to bisect; the text says why."""
+
+
+class _Bisection:
+    """The runs of one program."""
+
+    def __init__(
+        self, options: argparse.Namespace, program: LaunchDescription, folder: Path, tell: Callable[[str], None]
+    ) -> None:
+        self._options = options
+        self._program = program
+        self._result = folder / "result.json"
+        self._tell = tell
+        self._expected: bytes | None = None
+
+    def verdict(self) -> Verdict | None:
+        """Find what is wrong; None when nothing is."""
+        plain = self._run("uncompiled", _UNCOMPILED)
+        if plain.problem is not None:
+            raise _NothingToFind(f"the program is wrong without torch.compile, too: {plain.problem}")
+        self._expected = plain.output
+        for stage, meaning in _STAGES.items():
+            ended = self._run(f"{stage} ({meaning})", self._stage(stage))
+            if ended.problem is not None:
+                return self._looked_into(stage, ended.problem)
+        return None
+
+    @staticmethod
+    def _stage(stage: str, part: str | None = None, last: int | None = None) -> dict[str, str]:
+        """Torch's own variables: ``last`` is the number of the last thing of ``part`` that is not left out."""
+        variables = {**_FRESH, "TORCH_BISECT_BACKEND": stage}
+        if part is not None:
+            variables |= {"TORCH_BISECT_SUBSYSTEM": part, "TORCH_BISECT_MAX": str(last)}
+        return variables
+
+    def _looked_into(self, stage: str, problem: str) -> Verdict:
+        for part in _PARTS.get(stage, ()):
+            if self._run(f"{stage} without {part.replace('_', ' ')}", self._stage(stage, part, -1)).is_good:
+                return self._halved(stage, part, problem)
+        for name, value in _SETTINGS.get(stage, {}).items():
+            # A part that does not exist: torch reads settings only while a part is bisected.
+            variables = {**self._stage(stage), "TORCH_BISECT_SUBSYSTEM": "settings"}
+            if self._run(f"{stage} with {name} = {value}", variables, {name: value}).is_good:
+                return Verdict(stage, problem, settings={name: value})
+        return Verdict(stage, problem)
+
+    def _halved(self, stage: str, part: str, problem: str) -> Verdict:
+        whole = self._run(f"{stage} with all {part.replace('_', ' ')}", self._stage(stage, part, sys.maxsize))
+        # With those up to ``good`` it is right, with those up to ``bad`` it is wrong.
+        good, bad, thing = -1, whole.told.count - 1, None
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            text = f"{stage} with {middle + 1} of {whole.told.count} {part.replace('_', ' ')}"
+            ended = self._run(text, self._stage(stage, part, middle), number=middle)
+            if ended.is_good:
+                good = middle
+            else:
+                bad, thing = middle, ended.told.thing
+        if thing is None:
+            thing = self._run(f"{stage}: which one", self._stage(stage, part, bad), number=bad).told.thing
+        return Verdict(stage, problem, part, bad + 1, thing)
+
+    def _run(
+        self,
+        what: str,
+        variables: Mapping[str, str],
+        settings: Mapping[str, bool] | None = None,
+        number: int | None = None,
+    ) -> _Ended:
+        options = self._options
+        check = None if options.check in (_EXIT, _OUTPUT) else options.check
+        self._result.unlink(missing_ok=True)
+        run = BisectionRun(str(self._result), check, number, dict(settings or {}))
+        command, described = launching(options.python, msgspec.structs.replace(self._program, bisection=run))
+        done = _run_limited(command, {**os.environ, **variables, **described}, options.timeout)
+        if done is None:
+            ended = _Ended(f"not done after {options.timeout:g} s", b"", BisectedBody())
+        else:
+            body = self._result.read_bytes() if self._result.exists() else b"{}"
+            told = msgspec.json.decode(body, type=BisectedBody)
+            if told.problem is not None:
+                raise _NothingToFind(told.problem)
+            ended = _Ended(self._problem(done, told), done.stdout, told)
+        self._tell(f"{what}: {'right' if ended.problem is None else ended.problem}")
+        return ended
+
+    def _problem(self, done: subprocess.CompletedProcess[bytes], told: BisectedBody) -> str | None:
+        if done.returncode != 0:
+            last = done.stderr.decode(errors="replace").strip().splitlines()
+            errors = [line for line in last if "Error" in line or "Exception" in line] or last
+            return f"exit status {done.returncode}{': ' + errors[-1] if errors else ''}"
+        if told.check is False:
+            return f"not {self._options.check}"
+        if self._options.check == _OUTPUT and self._expected not in (None, done.stdout):
+            return "it prints something else"
+        return None
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _run_limited(
+    command: list[str], environment: Mapping[str, str], seconds: float
+) -> subprocess.CompletedProcess[bytes] | None:
+    """Run a command and return how it ended; None when it had to be ended, with the processes that it started."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except BaseException as problem:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(problem, subprocess.TimeoutExpired):
+                return None
+            raise
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def verdict_text(found: Verdict) -> str:
+    """Return what was found, for a person."""
+    lines = [f"Wrong: {found.stage} ({_STAGES[found.stage]}): {found.problem}"]
+    thing = found.thing
+    if found.part is not None:
+        name = thing.name if thing is not None else "?"
+        lines.append(f"  in {_KINDS[found.part]} {name}, number {found.number} of its kind")
+    if thing is not None and (thing.gone or thing.made):
+        lines.append(f"  it made {', '.join(thing.made) or 'nothing'} of {', '.join(thing.gone) or 'nothing'}")
+    if thing is not None:
+        lines += [f"  at {place.path}:{place.line} in {place.function}" for place in thing.places]
+    lines += [f"  it is right with {name} = {value}" for name, value in found.settings.items()]
+    if found.part is None and not found.settings and found.stage in _PARTS:
+        lines.append("  none of its passes, decompositions or lowerings alone")
+    return "\n".join(lines) + "\n"

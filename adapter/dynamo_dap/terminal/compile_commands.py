@@ -1,0 +1,69 @@
+"""Commands at the prompt about what is compiled: cache entries, lines that differ, torch's options, saved calls.
+
+As ``commands``, whose table they are in once this is imported.
+"""
+
+from __future__ import annotations
+
+from dynamo_dap.calls.folder import told
+from dynamo_dap.protocol.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
+from dynamo_dap.protocol.contract import COMPARISON, ENTRIES, FORGET, RECORD_CALL, SET_OPTION, ComparisonBody
+from dynamo_dap.protocol.messages import decode
+from dynamo_dap.protocol.options import SetOptionArguments, SetOptionBody
+from dynamo_dap.protocol.saved_calls import RecordCallArguments, RecordCallBody
+from dynamo_dap.terminal.breakpoints import UsageError
+from dynamo_dap.terminal.commands import command
+from dynamo_dap.terminal.comparing import print_comparison
+from dynamo_dap.terminal.debugger import Debugger
+
+
+@command("compare")
+def compare(debugger: Debugger, argument: str) -> None:  # noqa: ARG001  (every command has one)
+    """Show each line of the newest call that differs when compiled (exception filter 'mismatch')."""
+    body = decode(debugger.client.request(COMPARISON), ComparisonBody, f"body of '{COMPARISON}'")
+    print_comparison(body, debugger.screen.console)
+
+
+@command("entries", "[FUNCTION]")
+def show_entries(debugger: Debugger, argument: str) -> None:
+    """Show torch's cache entries of a function, or of all: guards, generated code, graphs, where it resumes."""
+    debugger.screen.code(_entries(debugger, argument or None).text.rstrip())
+
+
+@command("forget", "FUNCTION [COMPILE-ID]")
+def forget_entries(debugger: Debugger, argument: str) -> None:
+    """Have torch forget a cache entry (0/1), or all that was compiled of a function and of what resumes it."""
+    name, _, compile_id = argument.partition(" ")
+    if not name:
+        raise UsageError("give a function, and perhaps the id of an entry: forget fn 0/1")
+    wanted = compile_id.strip() or None
+    functions = _entries(debugger, name).functions
+    found = next((one for one in functions if wanted in (None, *(each.compile_id for each in one.entries))), None)
+    if found is None:
+        known = ", ".join(entry.compile_id for one in functions for entry in one.entries) or "none"
+        raise UsageError(f"{name!r} has no such cache entry; there are: {known}")
+    answer = debugger.client.request(FORGET, ForgetArguments(found.id, wanted))
+    count = decode(answer, ForgetBody, f"body of '{FORGET}'").count
+    debugger.screen.note(f"{count} forgotten: what needs them is compiled again")
+
+
+def _entries(debugger: Debugger, function: str | None) -> EntriesBody:
+    return decode(debugger.client.request(ENTRIES, EntriesArguments(function)), EntriesBody, f"body of '{ENTRIES}'")
+
+
+@command("record-call", "[--no-data] [FOLDER]")
+def record_call(debugger: Debugger, argument: str) -> None:
+    """Save the call that this thread is in as a folder, for: dynamo-dap replay FOLDER."""
+    words = argument.split(maxsplit=1)
+    has_data = words[:1] != ["--no-data"]
+    folder = (words if has_data else words[1:]) and argument.removeprefix("--no-data").strip()
+    arguments = RecordCallArguments(debugger.stopped_thread(), folder or None, has_data)
+    answer = debugger.client.request(RECORD_CALL, arguments)
+    debugger.screen.say(told(decode(answer, RecordCallBody, f"body of '{RECORD_CALL}'")).rstrip())
+
+
+@command("set", "[OPTION [VALUE]]")
+def set_option(debugger: Debugger, argument: str) -> None:
+    """Tell torch what to do from now on (stance, backend, compileOnly, torchLogs, torchConfig, cache), or show it."""
+    answer = debugger.client.request(SET_OPTION, SetOptionArguments(argument))
+    debugger.screen.say(decode(answer, SetOptionBody, f"body of '{SET_OPTION}'").result)

@@ -1,0 +1,48 @@
+"""``dynamo-dap entries``: runs a program, and prints what torch has in its cache for each function at the end.
+
+Main thread of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.protocol.cache_entries import EntriesBody
+from dynamo_dap.records.program import add_program, given_program, run_program
+
+_NOTHING = "Nothing has cache entries.\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Run a program and print the entries; return its exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    program = given_program(parser, options)
+    with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
+        file = Path(folder) / "entries.json"
+        description = msgspec.structs.replace(program, entries=str(file), function=options.function)
+        status = run_program(options.python, description, prints_for_others=True)
+        text = file.read_bytes() if file.exists() else None
+    if text is None and status < 0:
+        sys.stderr.write("dynamo-dap: the program died before its cache could be read\n")
+        return 128 - status
+    body = EntriesBody([], _NOTHING) if text is None else msgspec.json.decode(text, type=EntriesBody)
+    sys.stdout.write(msgspec.json.encode(body.functions).decode() + "\n" if options.json else body.text)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap entries",
+        description="Run a program, and print at its end what torch.compile has in its cache for each function: "
+        "guards, generated code, graphs, where it resumes, what is kept alive. The exit status is the program's.",
+    )
+    parser.add_argument("--function", metavar="NAME", help="only functions of this name: fn, Model.forward")
+    parser.add_argument("--json", action="store_true", help="print one list of objects")
+    add_program(parser)
+    return parser

@@ -1,0 +1,249 @@
+"""``dynamo-dap minify``: torch's minifier, run and watched until there is a small program that fails alike.
+
+The program runs until a compile fails, and torch writes its graph down; then torch makes the graph smaller, in one
+process, since most failures leave it alive (torch's own way is a process for each attempt, and used where they do not).
+Main thread of the command; a thread reads what the process prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.records.program import add_program, given_program
+
+_FOLDER = "minified"
+_RESULT = "minified.py"
+_STAGES = {
+    "aot": "what AOTAutograd gave to Inductor",
+    "dynamo": "what Dynamo gave to the backend",
+}
+"""By torch's own name of where a graph is taken: what is made smaller."""
+_FAILURE, _ACCURACY = "2", "4"
+_NODES = re.compile(r"SUCCESS: Went from (\d+) to (\d+) nodes|Started off with (\d+) nodes")
+_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b(: .*)?$")
+"""How the last line of a traceback begins."""
+_MOST = 300
+"""Characters of an error that are shown."""
+NOT_FOUND, CANCELLED = 2, 130
+"""Exit status when there is nothing to make smaller, and when the user has interrupted it."""
+
+
+class _Timeout(Exception):
+    """The time is over."""
+
+
+def main(arguments: list[str]) -> int:
+    """Minify what fails in a program; print where the result is."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    program = given_program(parser, options)
+    target = [program.program or ""] if program.module is None else ["-m", program.module]
+    command = [options.python, *target, *program.args]
+    folder = _new_folder(Path(program.program or str(program.module)).stem)
+    minifying = _Minifying(options, folder)
+    status = 0
+    try:
+        minifying.run(command)
+    except _Timeout:
+        _say(f"the time is over ({options.timeout:g} s)")
+    except KeyboardInterrupt:
+        _say("cancelled")
+        status = CANCELLED
+    result = minifying.result()
+    if result is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        _say(minifying.problem or "there is no result yet")
+        return status or NOT_FOUND
+    _print(options, result, minifying)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap minify",
+        description="Run a program whose compile fails (or, with --accuracy, computes something else) until it does, "
+        "and have torch's minifier make the graph smaller for as long as that fails alike. The result is a program in "
+        "a folder below 'minified'. Ctrl-C ends it, with the smallest so far.",
+    )
+    parser.add_argument("--accuracy", action="store_true", help="look for wrong results, not for errors")
+    parser.add_argument(
+        "--stage", choices=tuple(_STAGES), help="where the graph is taken: after AOTAutograd or after Dynamo; "
+        "default: after AOTAutograd, and if nothing fails there after Dynamo"
+    )  # fmt: skip
+    parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS", help="for all of it; default: 1800")
+    parser.add_argument("--json", action="store_true", help="print one object")
+    add_program(parser)
+    return parser
+
+
+class JsonMinified(msgspec.Struct):
+    """What ``--json`` prints."""
+
+    path: str
+    """The program that was made."""
+    stage: str
+    nodes: int
+    """How many its graph has."""
+    before: int
+    """How many it had."""
+    error: str
+    """How it fails."""
+
+
+class _Minifying:
+    """One program's."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self._options = options
+        self._folder = folder
+        self._end = time.monotonic() + options.timeout
+        self.problem: str | None = None
+        """Why there is nothing to make smaller."""
+        self.stage = ""
+        self.nodes: tuple[int, int] = (0, 0)
+        """How many nodes the graph had, and has."""
+        self.error = ""
+        """How the result fails."""
+
+    def run(self, command: list[str]) -> None:
+        """Run the program, the minifier and the result."""
+        for stage in [self._options.stage] if self._options.stage else _STAGES:
+            self.stage = stage
+            _say(f"running the program, to take {_STAGES[stage]} when it fails")
+            error = self._process(command, Path.cwd())[1]
+            launcher = self._launcher()
+            if launcher is not None:
+                break
+        else:
+            what = "computes something else" if self._options.accuracy else "fails"
+            self.problem = f"no compile of the program {what}{', but it ends by ' + error if error else ''}"
+            return
+        minifier = [self._options.python, str(launcher), "minify"]
+        status, error = self._process([*minifier, "--no-isolate"], self._folder)
+        if status < 0:
+            _say(f"an attempt has killed the process (signal {-status}): each gets one of its own now")
+            error = self._process(minifier, self._folder)[1]
+        result = self.result()
+        if result is None:
+            self.problem = f"torch's minifier has written nothing: {error or 'no error is known'}"
+        else:
+            _say("running the result")
+            self.error = self._process([self._options.python, str(result)], self._folder)[1]
+
+    def _launcher(self) -> Path | None:
+        return next(iter(sorted(self._folder.rglob("minifier_launcher.py"), reverse=True)), None)
+
+    def result(self) -> Path | None:
+        """Return the smallest program that there is; None for none."""
+        written, result = self._folder / "repro.py", self._folder / _RESULT
+        if written.is_file():
+            written.replace(result)
+        return result if result.is_file() else None
+
+    def _note(self, line: str) -> None:
+        found = _NODES.search(line)
+        if found is None:
+            return
+        first = int(found[3] or self.nodes[0] or found[1])
+        self.nodes = first, int(found[3] or found[2])
+        _say(f"{self.nodes[1]} of {first} nodes")
+
+    def _process(self, command: list[str], directory: Path) -> tuple[int, str]:
+        """Run a process to its end; return its status, and the last error that it printed."""
+        variables = {
+            "TORCHDYNAMO_REPRO_AFTER": self.stage,
+            "TORCHDYNAMO_REPRO_LEVEL": _ACCURACY if self._options.accuracy else _FAILURE,
+            "TORCH_COMPILE_DEBUG_DIR": str(self._folder),
+            "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+            "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+        }
+        errors = [""]
+
+        def note(line: str) -> None:
+            self._note(line)
+            if _ERROR.match(line):
+                errors.append(line.rstrip()[:_MOST])
+
+        status = _watched(command, {**os.environ, **variables}, directory, note, self._end)
+        return status, errors[-1]
+
+
+def _watched(
+    command: list[str], environment: Mapping[str, str], directory: Path, note: Callable[[str], None], end: float
+) -> int:
+    """Run a command and return its status; each line that it prints is given to ``note`` as it comes.
+
+    Raises:
+        _Timeout: it was ended at ``end``, with the processes that it started; so it is when the user interrupts.
+    """
+    lines: queue.Queue[str | None] = queue.Queue()
+    with subprocess.Popen(
+        command,
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        reader = threading.Thread(target=_read, args=(process, lines), daemon=True)
+        reader.start()
+        try:
+            while (line := lines.get(timeout=max(end - time.monotonic(), 0))) is not None:
+                note(line)
+            return process.wait(timeout=max(end - time.monotonic(), 0))
+        except (queue.Empty, subprocess.TimeoutExpired):
+            raise _Timeout from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            reader.join(timeout=5)
+
+
+def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    assert process.stdout is not None, "it is a pipe"
+    for line in process.stdout:
+        lines.put(line)
+    lines.put(None)
+
+
+def _new_folder(name: str) -> Path:
+    number = 1
+    while (folder := Path.cwd() / _FOLDER / f"{name}-{number}").exists():
+        number += 1
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _print(options: argparse.Namespace, result: Path, minifying: _Minifying) -> None:
+    before, after = minifying.nodes
+    if options.json:
+        told = JsonMinified(str(result), minifying.stage, after, before, minifying.error)
+        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+        return
+    sys.stdout.write(
+        f"{result}: {after} of {before} nodes of {_STAGES[minifying.stage]}\n"
+        f"  it fails with: {minifying.error or 'not run'}\n"
+        f"Debug it with: dynamo-dap debug {result}\n"
+    )

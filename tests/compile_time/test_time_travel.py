@@ -1,0 +1,233 @@
+"""A trace is gone through forwards, backwards and forwards again: each position looks as when it was first visited.
+
+Every statement of every fixture and of ``programs``, in the traces that Dynamo makes, in those of cached calls, and in
+later calls, for which that trace is kept; and nothing of it reaches the program. In this process, with the real
+engines.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from dynamo_dap.debuggee.agent.stepping import StepKind
+from dynamo_dap.debuggee.torch_internals import trace_log
+from tests.compile_time import programs
+from tests.compile_time.observation import observe
+from tests.compile_time.programs import PROGRAMS, encoder_layer, functions
+from tests.compile_time.test_cached_calls import parts
+from tests.compile_time.travelling import (
+    FIXTURES,
+    Lines,
+    Move,
+    Position,
+    Program,
+    State,
+    different,
+    fixture,
+    lines_of,
+    position_of,
+    repeated,
+    state_of,
+    travelled,
+)
+from tests.run_time.in_process import SeenStop
+
+pytestmark = pytest.mark.timeout(600)
+
+ELSEWHERE = {
+    "comptime_breakpoint": "stops by itself",
+    "eager_breakpoint": "stops by itself",
+    "generated_crash": "kills its process",
+    "generated_failure": "fails",
+    "generated_loop": "runs until it is stopped",
+    "generated_marker": "stops by itself",
+    "generated_threads": "threads, of which each run has another order",
+    "inductor_programs": "starts processes of its own",
+    "library": "no program",
+    "listening": "waits for a client",
+    "observed": "runs another program",
+    "plain": "compiles nothing",
+    "settings": "functions of one statement",
+    "threads": "threads, of which each run has another order",
+    "uses_library": "needs a library that is installed",
+    "waits_for_input": "waits for input",
+}
+"""Fixtures that cannot be run here, and why."""
+RUN = sorted(path.stem for path in FIXTURES.glob("*.py") if path.stem not in ELSEWHERE)
+
+IN_BODIES = ("0.Graph.graph around it (1).output", "created at")
+"""Of the body of a higher-order operator: its output is written anew, and its arguments are made before they are read.
+What is shown of them are the later ones."""
+
+
+_STEP_IN = Move(StepKind.IN)
+
+
+class BackAndForth:
+    """At the end of each trace: back to its beginning, stop by stop, and forward again."""
+
+    def __init__(self, recorded: list[Position | None], forward: Move | None) -> None:
+        """``recorded`` are all stops of a run that only goes ``forward``."""
+        self._recorded = recorded
+        self._forward = forward
+        self._at = -1
+        self._visited: dict[Position, State] = {}
+        self._moves: Iterator[Move | None] | None = None
+        self.compared = 0
+        self.differences: list[str] = []
+
+    def __call__(self, stop: SeenStop) -> Move | None:
+        """The script."""
+        if self._moves is not None:
+            self._compare(stop)
+            self._here = position_of(stop)
+            for move in self._moves:
+                return move
+            self._moves = None
+            return self._forward
+        self._at += 1
+        position = position_of(stop)
+        assert position == self._recorded[self._at], "it goes forward as if it had never gone back"
+        if position is None:
+            return None
+        if not self._visited or position.trace != next(iter(self._visited)).trace:
+            self._visited.clear()
+        self._visited[position] = state_of(stop)
+        following = self._recorded[self._at + 1] if self._at + 1 < len(self._recorded) else None
+        is_last = following is None or following.trace != position.trace or following.number <= position.number
+        if not is_last or len(self._visited) == 1:
+            return self._forward
+        self._moves = self._there_and_back()
+        return next(self._moves)
+
+    def _there_and_back(self) -> Iterator[Move | None]:
+        first, *_, last = visited = list(self._visited)
+        found = {last}
+        while not found >= {first}:
+            yield Move(StepKind.BACK_TO_BREAKPOINT)
+            found.add(self._here)
+        found = {first}
+        while last not in found:
+            yield self._forward
+            found.add(self._here)
+        assert found == set(visited), "forward again, it comes to the same places"
+        self._visited.clear()
+
+    def _compare(self, stop: SeenStop) -> None:
+        position = position_of(stop)
+        assert position is not None
+        assert position in self._visited, position
+        self.compared += 1
+        for name, (expected, found) in different(self._visited[position], state_of(stop)).items():
+            where = f"{stop.stop.description}, line {stop.frame.position.line}"
+            self.differences.append(f"{where}: {name} was {expected}, is {found}")
+
+
+def recorded(program: Program, lines: Lines, forward: Move | None, **options: Any) -> list[Position | None]:
+    """Return all stops of a run that goes forward; None where generated code begins."""
+    stops: list[Position | None] = []
+
+    def go_forward(stop: SeenStop) -> Move | None:
+        position = position_of(stop)
+        stops.append(position)
+        return None if position is None else forward
+
+    observe(travelled(program, go_forward, lines, **options))
+    return stops
+
+
+def go_back_and_forth(program: Program, lines: Lines, forward: Move | None = _STEP_IN, **options: Any) -> BackAndForth:
+    """Go through every trace of the program, by steps in or from breakpoint to breakpoint; nothing comes of it."""
+    observe(program)
+    alone = parts(observe(program))
+    travel = BackAndForth(recorded(program, lines, forward, **options), forward)
+    seen = parts(observe(travelled(program, travel, lines, **options)))
+    assert travel.compared, "nothing was gone back to"
+    for name, value in alone.items():
+        assert seen[name] == value, name
+    return travel
+
+
+@pytest.mark.parametrize(
+    "program", [each for each in PROGRAMS if each is not encoder_layer], ids=lambda each: each.__name__
+)
+def test_every_statement_of_a_program(program: Any) -> None:
+    travel = go_back_and_forth(repeated(program), {programs.__file__: lines_of(programs.__file__)})
+    if program is functions:
+        travel.differences = [each for each in travel.differences if not any(name in each for name in IN_BODIES)]
+    assert not travel.differences
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_every_statement_of_a_fixture(name: str) -> None:
+    path = str(FIXTURES / f"{name}.py")
+    options: dict[str, Any] = {}
+    lines: dict[str, list[int]] = {path: lines_of(path)}
+    if name == "encoder":
+        library = inspect.getsourcefile(torch.nn.TransformerEncoderLayer)
+        assert library is not None
+        lines, options = {library: lines_of(library)}, {"just_my_code": False}  # it is torch's own code
+    assert not go_back_and_forth(fixture(name), lines, **options).differences
+
+
+@pytest.mark.timeout(1800)
+def test_every_statement_of_llama() -> None:
+    """From breakpoint to breakpoint, one on each statement of the model's code: more than a hundred stops a trace."""
+    transformers: Any = pytest.importorskip("transformers", reason="Llama is transformers'")
+    code: Any = pytest.importorskip("transformers.models.llama.modeling_llama")
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4
+    )
+    lines = {code.__file__: lines_of(code.__file__)}
+
+    def llama(compiled: Any) -> list[Any]:
+        torch.manual_seed(0)
+        model = compiled(transformers.LlamaForCausalLM(config).eval())
+        with torch.no_grad():
+            return [model(input_ids=torch.arange(6).reshape(1, 6)).logits for _ in range(2)]
+
+    travel = go_back_and_forth(llama, lines, None, just_my_code=False)  # it is a library's code
+    assert travel.compared > 2 * 2 * 100, "there and back, in both calls"
+    assert not travel.differences
+
+
+class AsFarAsItGoes(BackAndForth):
+    """Back until it goes no further, which may be before the beginning, and forward again."""
+
+    oldest: Position | None = None
+
+    def _there_and_back(self) -> Iterator[Move | None]:
+        *_, last = self._visited
+        here: Position | None = None
+        self._here = last
+        while here != self._here:
+            here = self._here
+            yield Move(StepKind.BACK_TO_BREAKPOINT)
+        self.oldest = here
+        while self._here != last:
+            yield self._forward
+        self._visited.clear()
+
+    def _compare(self, stop: SeenStop) -> None:
+        if position_of(stop) in self._visited:
+            super()._compare(stop)
+
+
+def test_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest looks as it did."""
+    monkeypatch.setattr(trace_log, "MAXIMUM_MOMENTS", 200)
+    monkeypatch.setattr(trace_log, "_FORGOTTEN_AT_ONCE", 50)
+    lines = {programs.__file__: lines_of(programs.__file__)}
+    first = recorded(programs.objects, lines, _STEP_IN)[0]
+    travel = AsFarAsItGoes(recorded(programs.objects, lines, _STEP_IN), _STEP_IN)
+    observe(travelled(programs.objects, travel, lines))
+    assert travel.compared > 5
+    assert not travel.differences
+    assert travel.oldest is not None
+    assert first is not None
+    assert travel.oldest.number > first.number

@@ -1,0 +1,314 @@
+"""Random walks through traces, by every kind of move, against a run that only went forward.
+
+Wherever a walk comes to, that is where the move was to lead, and what is shown is what the run forward has seen there;
+and when it is over, the program has done what it does without a debugger. The suite makes few walks, the same ones each
+time; ``make walks`` makes 510, new ones (``WALKS`` is how many for each program).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+
+from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.stepping import StepKind
+from dynamo_dap.protocol.contract import ORIGINS
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.compile_time import programs
+from tests.compile_time.observation import observe
+from tests.compile_time.test_cached_calls import parts
+from tests.compile_time.travelling import (
+    FIXTURES,
+    Move,
+    Position,
+    Program,
+    State,
+    Traveller,
+    different,
+    fixture,
+    lines_of,
+    position_of,
+    repeated,
+    state_of,
+    traced_frames,
+    travelled,
+    travelling,
+)
+from tests.run_time.in_process import SeenStop
+
+hypothesis: Any = pytest.importorskip("hypothesis", reason="walks are drawn by hypothesis: pip install hypothesis")
+given: Any = pytest.importorskip("hypothesis.strategies", reason="as above")
+
+pytestmark = pytest.mark.timeout(1800)
+
+WALKS = int(os.environ.get("WALKS", "0"))
+IN_THE_SUITE = 2
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A stop of the run that only goes forward."""
+
+    position: Position
+    depth: int
+    """How many functions are traced there."""
+    function: str
+    line: int
+    path: str
+    returns: bool
+    """Whether the line is only returned to, out of a function that it has called."""
+    state: State
+
+
+@dataclass
+class Recording:
+    """All stops of a run that only goes forward, by the trace that they are in."""
+
+    traces: dict[tuple[str, int, int], list[Seen]] = field(default_factory=dict)
+
+    def __call__(self, stop: SeenStop) -> Move | None:
+        """The script."""
+        position = position_of(stop)
+        if position is None:
+            return None
+        trace = self.traces.setdefault(position.trace, [])
+        depth, function, line = len(traced_frames(stop)), stop.frame.name, stop.frame.position.line
+        before = next((each for each in reversed(trace) if each.depth <= depth), None)
+        returns = bool(trace) and trace[-1].depth > depth and before is not None and before.line == line
+        path = str(traced_frames(stop)[0].source)
+        trace.append(Seen(position, depth, function, line, path, returns, state_of(stop)))
+        return Move(StepKind.IN)
+
+    def at(self, position: Position) -> tuple[list[Seen], int] | None:
+        """Return the trace, and which of its stops is the one at a position; None when it was not stopped at."""
+        trace = self.traces.get(position.trace, [])
+        return next(((trace, number) for number, each in enumerate(trace) if each.position == position), None)
+
+
+@dataclass(frozen=True)
+class Action:
+    """What is done at a stop, drawn without knowing where that is: numbers are taken by what there is."""
+
+    name: str
+    number: int
+    granularity: str
+
+
+FORWARD = {"in": StepKind.IN, "over": StepKind.OVER, "out": StepKind.OUT}
+BACK = {"back": StepKind.BACK, "reverse": StepKind.BACK_TO_BREAKPOINT, "restart": StepKind.RESTART_FRAME}
+OTHERS = ("go to", "origin", "toggle", "continue")
+
+
+class Walk:
+    """Does one action after the other, and compares where that leads to."""
+
+    def __init__(self, path: str, lines: Sequence[int], armed: Collection[int], actions: Sequence[Action]) -> None:
+        """``lines`` are those that breakpoints may be on, ``armed`` those that have one at first."""
+        self._path = path
+        self._lines = lines
+        self.armed = set(armed)
+        self._actions = list(reversed(actions))
+        self._recording: Recording
+        self._before: tuple[Position, Move] | None = None
+        self._furthest: Position | None = None
+        """Where the trace stands: steps from its past go no further, even if a breakpoint that it had is gone."""
+        self._host: Traveller
+        self.moves: Counter[str] = Counter()
+
+    def program(self, program: Program, recording: Recording) -> Program:
+        """Return the program as it is walked through."""
+        self._recording = recording
+
+        def walk(compiled: Any) -> list[Any]:
+            with travelling(self, {self._path: sorted(self.armed)}) as self._host:
+                return program(compiled)
+
+        return walk
+
+    def __call__(self, stop: SeenStop) -> Move | None:
+        """The script."""
+        position = position_of(stop)
+        if position is None:
+            self._before = None
+            return None
+        self._compare(position, stop)
+        move = self._move(stop)
+        self._before = None if move is None else (position, move)
+        return move
+
+    # -- what is done ----------------------------------------------------------------------------------------------
+
+    def _move(self, stop: SeenStop) -> Move | None:
+        while self._actions:
+            action = self._actions.pop()
+            self.moves[action.name] += 1
+            if action.name == "continue":
+                return None
+            if action.name == "toggle":
+                self._set(self.armed ^ {self._lines[action.number % len(self._lines)]})
+            elif move := self._as_move(action, stop):
+                return move
+        self._set(set())
+        return None
+
+    def _set(self, armed: set[int]) -> None:
+        self.armed = armed
+        breakpoints = [SourceBreakpoint(line=line) for line in sorted(armed)]
+        self._host.breakpoints.set_lines(self._path, breakpoints, self._host.options)
+
+    def _as_move(self, action: Action, stop: SeenStop) -> Move | None:
+        if action.name in FORWARD:
+            return Move(FORWARD[action.name], action.granularity)
+        past, depth = stop.stop.past, len(traced_frames(stop))
+        if past is None:
+            return None
+        if action.name in BACK:
+            return Move(BACK[action.name], action.granularity, action.number % depth)
+        if action.name == "go to":
+            entries = past.timeline(0, 10_000).entries
+            return Move(StepKind.TO_MOMENT, target=entries[action.number % len(entries)].moment) if entries else None
+        names = [name for name, _ in traced_frames(stop)[action.number % depth]._frame.locals()]
+        if not names:
+            return None
+        try:
+            name, what = names[action.number % len(names)], ORIGINS[action.number % len(ORIGINS)]
+            return Move(StepKind.TO_MOMENT, target=past.origin(action.number % depth, name, what))
+        except RequestError:
+            return None
+
+    # -- what comes of it ------------------------------------------------------------------------------------------
+
+    def _compare(self, position: Position, stop: SeenStop) -> None:
+        here = self._recording.at(position)
+        if here is None:
+            return
+        trace, at = here
+        assert (stop.frame.name, stop.frame.position.line) == (trace[at].function, trace[at].line)
+        assert not different(trace[at].state, state_of(stop)), (position, stop.stop.description)
+        if self._before is not None:
+            before, move = self._before
+            origin = self._recording.at(before)
+            if origin is not None and origin[0] is trace and move.granularity == "statement":
+                self._check_arrival(trace, origin[1], at, move, stop.reason)
+        if self._furthest is None or self._furthest.trace != position.trace or self._furthest.number < position.number:
+            self._furthest = position
+
+    def _check_arrival(self, trace: list[Seen], start: int, end: int, move: Move, reason: str) -> None:
+        what = f"{move.kind.value} from {trace[start].position} to {trace[end].position}, {reason}"
+        if reason == "breakpoint":
+            assert self._is_armed(trace[end]), what
+        if move.kind in FORWARD.values():
+            assert end > start, what
+            passed = trace[start + 1 : end]
+            assert all(self._is_passed(each, trace[start], move.kind) for each in passed), what
+            stands_there = trace[end].position == self._furthest
+            is_passed = self._is_passed(trace[end], trace[start], move.kind)
+            assert reason == "breakpoint" or stands_there or not is_passed, what
+        elif move.kind is StepKind.BACK_TO_BREAKPOINT:
+            assert end <= start, what
+            assert not [each for each in trace[end + 1 : start] if self._is_armed(each) and not each.returns], what
+        elif move.kind is StepKind.BACK:
+            assert end < start or end == 0, what
+            assert all(self._is_passed(each, trace[start], StepKind.OVER) for each in trace[end + 1 : start]), what
+
+    def _is_armed(self, each: Seen) -> bool:
+        # Functions that a library makes, as those of named tuples, have lines in a file of their own.
+        return each.line in self.armed and each.path == self._path
+
+    def _is_passed(self, each: Seen, start: Seen, kind: StepKind) -> bool:
+        """Whether a step does not end at a stop."""
+        if kind is StepKind.IN:
+            return False
+        if kind is StepKind.OUT:
+            return each.depth >= start.depth
+        return each.depth > start.depth or (each.depth == start.depth and each.returns)
+
+
+@dataclass(frozen=True)
+class Walked:
+    """A program to walk through, as it is without a debugger, and going forward only."""
+
+    program: Program
+    path: str
+    lines: Sequence[int]
+    alone: dict[str, Any]
+    recording: Recording
+
+
+@cache
+def walked(name: str) -> Walked:
+    """Run a program of ``programs``, or a fixture, to compare walks with."""
+    if hasattr(programs, name):
+        program, path = repeated(getattr(programs, name)), programs.__file__
+    else:
+        program, path = fixture(name.removeprefix("fixture ")), str(FIXTURES / f"{name.removeprefix('fixture ')}.py")
+    observe(program)
+    alone, recording = parts(observe(program)), Recording()
+    lines = lines_of(path)
+    observe(travelled(program, recording, {path: lines}))
+    visited = {each.line for trace in recording.traces.values() for each in trace if each.path == path}
+    return Walked(program, path, sorted(visited), alone, recording)
+
+
+NAMES = (
+    "graph_break",
+    "dynamic_shapes",
+    "iterators",
+    "contexts",
+    "closures",
+    "objects",
+    "fixture recompiles",
+    "fixture containers",
+    "fixture control_flow",
+    "fixture model",
+)
+
+ACTIONS = given.lists(
+    given.builds(
+        Action,
+        given.sampled_from([*FORWARD, *BACK, *OTHERS]),
+        given.integers(0, 1000),
+        given.sampled_from(["statement", "statement", "line", "instruction"]),
+    ),
+    max_size=25,
+)
+
+
+FOUND = {
+    # Forward again to where the trace stands, at a breakpoint that was removed meanwhile.
+    "graph_break": (
+        {751},
+        [Action("restart", 0, "statement"), Action("toggle", 233, "statement"), Action("out", 0, "statement")],
+    ),
+}
+"""Walks that have failed once."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_walks(name: str) -> None:
+    plain = walked(name)
+
+    def walk(armed: set[int], actions: list[Action]) -> None:
+        path = Walk(plain.path, plain.lines, {plain.lines[each % len(plain.lines)] for each in armed}, actions)
+        seen = parts(observe(path.program(plain.program, plain.recording)))
+        for part, value in plain.alone.items():
+            assert seen[part] == value, part
+
+    check: Callable[[], None] = hypothesis.settings(
+        max_examples=WALKS or IN_THE_SUITE,
+        derandomize=not WALKS,
+        # To find the shortest walk that fails takes minutes.
+        phases=[hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if WALKS else [])],
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )(hypothesis.given(given.sets(given.integers(0, 1000), min_size=1, max_size=6), ACTIONS)(walk))
+    if name in FOUND:
+        walk(*FOUND[name])
+    check()

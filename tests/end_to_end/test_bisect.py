@@ -1,0 +1,141 @@
+"""``dynamo-dap bisect``: a defect that is put into a stage is found there, with the operation and the user's line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dynamo_dap.protocol.contract import BisectedBody, BisectedPlace, BisectionRun, LaunchDescription
+from dynamo_dap.records.run import launching
+from tests.client.environments import need_inductor
+from tests.client.fixtures import Fixture
+from tests.records.programs import IS_REFERENCE
+
+PROGRAM = """
+import torch
+{defect}
+@torch.compile
+def step(x):
+    y = torch.cos(x) * 2
+    y = torch.sin(y)  #@sin
+    y = torch.nn.functional.silu(y)  #@silu
+    return torch.exp(y) + 7  #@added
+
+x = torch.arange(8.0)
+expected = ((torch.cos(x) * 2).sin() * torch.sigmoid((torch.cos(x) * 2).sin())).exp() + 7
+result = step(x)
+"""
+CHECK = "torch.allclose(result, expected, atol=1e-4)"
+DECOMPOSITION = """
+from torch._inductor.decomposition import decompositions
+decompositions[torch.ops.aten.silu.default] = lambda x: x * torch.sigmoid(x) + 1
+"""
+LOWERING = """
+from torch._inductor.lowering import lowerings
+lowerings[torch.ops.aten.sin.default] = lambda x: lowerings[torch.ops.aten.cos.default](x)
+"""
+PASS = """
+import torch._inductor.config
+
+def subtracts(graph):
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.add.Tensor and 7 in node.args:
+            node.target = torch.ops.aten.sub.Tensor
+
+torch._inductor.config.post_grad_custom_pre_pass = subtracts
+"""
+
+
+def bisected(program: Path, *options: str) -> tuple[int, Any, str]:
+    """The exit status, what was found, and what was told meanwhile."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dynamo_dap", "bisect", "--json", *options, str(program)],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        cwd=program.parent,
+        capture_output=True,
+        text=True,
+        timeout=550,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def written(folder: Path, text: str) -> Fixture:
+    path = folder / "program.py"
+    path.write_text(text)
+    return Fixture(path)
+
+
+@pytest.mark.timeout(600)
+def test_a_wrong_decomposition_is_found(tmp_path: Path) -> None:
+    program = written(tmp_path, PROGRAM.format(defect=DECOMPOSITION))
+    status, found, told = bisected(program.path, "--check", CHECK)
+    assert status == 1, told
+    assert (found["stage"], found["part"]) == ("aot_eager_decomp_partition", "decomposition")
+    assert (found["problem"], found["thing"]["name"]) == (f"not {CHECK}", "aten.silu.default")
+    assert found["thing"]["places"] == [{"path": str(program.path), "line": program.line("silu"), "function": "step"}]
+    assert "eager (Dynamo's own trace): right" in told
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not IS_REFERENCE, reason="the numbers are those of the passes and nodes of this torch")
+@pytest.mark.parametrize(
+    ("defect", "part", "number", "name", "place", "change"),
+    [
+        (LOWERING, "lowerings", 2, "aten.sin.default", "sin", ([], [])),
+        (PASS, "post_grad_passes", 1, "post_grad_custom_pre_pass", "added", (["aten.add.Tensor"], ["aten.sub.Tensor"])),
+    ],
+)
+def test_what_a_lowering_or_a_pass_is(
+    defect: str, part: str, number: int, name: str, place: str, change: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
+    """One run of a bisection of Inductor, the one that it ends with: a whole one takes minutes."""
+    need_inductor("the program")
+    program = written(tmp_path, PROGRAM.format(defect=defect))
+    result = tmp_path / "result.json"
+    description = LaunchDescription(program=str(program.path), bisection=BisectionRun(str(result), CHECK, number))
+    command, variables = launching(sys.executable, description)
+    variables |= {"TORCH_BISECT_BACKEND": "inductor", "TORCH_BISECT_SUBSYSTEM": part, "TORCH_BISECT_MAX": str(number)}
+    variables |= {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+    subprocess.run(command, env={**os.environ, **variables}, check=True, timeout=250)
+    told = msgspec.json.decode(result.read_bytes(), type=BisectedBody)
+    assert told.check is False
+    assert told.count > number
+    assert told.thing is not None
+    assert (told.thing.name, told.thing.gone, told.thing.made) == (name, *change)
+    assert BisectedPlace(str(program.path), program.line(place), "step") in told.thing.places
+
+
+PRINTS = """
+import torch
+
+@torch.compile
+def step(x):
+    return x + (1 if torch.compiler.is_compiling() else 0)
+
+print(step(torch.ones(1)).item())
+"""
+
+
+def test_what_a_program_prints_tells_whether_it_is_right(tmp_path: Path) -> None:
+    """And a time limit that is passed is told as such."""
+    status, found, told = bisected(written(tmp_path, PRINTS).path, "--check", "output")
+    assert status == 1, told
+    assert (found["stage"], found["problem"], found["part"]) == ("eager", "it prints something else", None)
+    status, found, told = bisected(written(tmp_path, "import time\ntime.sleep(60)\n").path, "--timeout", "1")
+    assert (status, found) == (2, None)
+    assert "not done after 1 s" in told
+
+
+def test_a_program_that_fails_by_itself_is_not_bisected(tmp_path: Path) -> None:
+    program = written(tmp_path, "raise ValueError('mine')\n")
+    status, found, told = bisected(program.path)
+    assert (status, found) == (2, None)
+    assert "the program is wrong without torch.compile, too: exit status 1: ValueError: mine" in told

@@ -1,0 +1,42 @@
+"""What README.md says of the command line is there: subcommands, their options, launch options, exception filters."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+
+import pytest
+
+from dynamo_dap.command_line import _SUBCOMMANDS, main
+from dynamo_dap.protocol.contract import EXCEPTION_FILTERS
+from tests.structure.sources import ROOT
+
+_README = (ROOT / "README.md").read_text(encoding="utf-8")
+_TABLE = _README.partition("### The guides' tools")[2].partition("\n## ")[0]
+_USED = re.compile(r"\bdynamo-dap ([a-z][a-z-]*)((?: --[a-z-]+)*)")
+_CODE = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", _README, re.DOTALL))
+
+
+def _help(subcommand: str) -> str:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), pytest.raises(SystemExit):
+        main([subcommand, "-h"])
+    return text.getvalue()
+
+
+def test_every_subcommand_and_option_in_the_readme_exists() -> None:
+    used = [(word, options.split()) for word, options in _USED.findall(_CODE)]
+    assert len({word for word, _ in used}) > 10
+    helps = {word: _help(word) for word in _SUBCOMMANDS}
+    wrong = [f"{word} {option}" for word, options in used for option in options if option not in helps.get(word, "")]
+    assert not [word for word, _ in used if word not in helps], "no such subcommand"
+    assert not wrong
+
+
+def test_every_option_and_filter_in_the_guides_table_exists() -> None:
+    cells = [line.split(" | ")[-1] for line in _TABLE.splitlines() if line.startswith("| ")][2:]
+    assert len(cells) > 12
+    options = {name for cell in cells for name in re.findall(r"the option `(\w+)`", cell)}
+    assert options <= set(re.findall(r"^\| `(\w+)` \| (?:both|launch)", _README, re.MULTILINE))
+    assert {name for cell in cells for name in re.findall(r"filter `([\w-]+)`", cell)} <= set(EXCEPTION_FILTERS)

@@ -1,0 +1,51 @@
+/** The view "Cache": torch's cache entries of each function, and forgetting them. */
+
+import { at } from "./harness/debug-panes.js";
+import { expect, test } from "./harness/test.js";
+
+const FILE = "cache_entries.py";
+
+test("cache entries are shown with guards and code, and forgotten", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
+    const { compiles, debug, editor, page } = vscode;
+    const [again, end] = [await workspace.line(FILE, "again"), await workspace.line(FILE, "end")];
+    await vscode.openFile(FILE);
+    await editor.setBreakpoint(again);
+    await editor.setBreakpoint(end);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("main", FILE, again));
+    const others = ["Compiles", "Graph", "Guards", "Timeline", "Compare"].map((name) => `torch.compile: ${name}`);
+    for (const name of ["Watch", "Breakpoints", "Variables", "Call Stack", ...others]) {
+        await debug.foldPane(name, false);
+    }
+    await debug.foldPane("torch.compile: Cache", true);
+    await expect(compiles.title("Cache")).toContainText("4 entries");
+    await expect(compiles.row("Cache", "0/0")).toContainText("eager");
+    await compiles.open("Cache", "0/0");
+    await expect(await compiles.reveal("Cache", "Missed last")).toContainText("factor == 2 2 → 3");
+    await compiles.open("Cache", "12 guards");
+    await expect(await compiles.reveal("Cache", "missed 1 time"), "the guard that failed, and its line").toContainText("factor == 2");
+    await expect(await compiles.reveal("Cache", "missed 1 time")).toContainText(`${FILE}:8`);
+    await expect(await compiles.reveal("Cache", "Resumes at line 9")).toContainText('print("between")');
+    await (await compiles.reveal("Cache", "Generated code")).click();
+    await expect.poll(() => editor.text()).toContain("def fn(x, factor):");
+    await expect(page.locator(".tab.active", { hasText: "fn [0∕0], generated code" })).toBeVisible();
+    await compiles.reveal("Cache", "Missed last");
+    await picture("cache-entries");
+
+    const entry = await compiles.reveal("Cache", "0/0");
+    await entry.hover();
+    await entry.getByRole("button", { name: "Forget This Entry" }).click();
+    await expect(compiles.title("Cache")).toContainText("3 entries");
+    await expect(compiles.row("Cache", "0/0")).toHaveCount(0);
+
+    await debug.foldPane("Call Stack", true);
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("main", FILE, end));
+    await debug.foldPane("Call Stack", false);
+    await expect(compiles.row("Cache", "0/2"), "it was compiled again").toContainText("1 call since counted");
+    const function_ = await compiles.reveal("Cache", "2 entries");
+    await function_.hover();
+    await function_.getByRole("button", { name: "Forget All of This Function" }).click();
+    await expect(compiles.title("Cache")).toContainText("1 entry");
+    await expect(compiles.row("Cache", "Model.forward")).toBeVisible();
+});

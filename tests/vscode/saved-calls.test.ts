@@ -1,0 +1,30 @@
+/** A call is saved at a stop, and debugged from its folder once the user has agreed to the code in it. */
+
+import { join } from "node:path";
+
+import { at } from "./harness/debug-panes.js";
+import { expect, test } from "./harness/test.js";
+
+const FILE = "basic.py";
+
+test("a call is saved at a stop, and debugged without the program", async ({ vscode, workspace }) => {
+    const { debug, editor, page } = vscode;
+    const line = await workspace.line(FILE, "in_helper");
+    await vscode.openFile(FILE);
+    await editor.setBreakpoint(line);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("scale", FILE, line));
+    await vscode.command("torch.compile: Save This Call");
+    const saved = page.locator(".notification-toast", { hasText: "The call of compute is saved in" });
+    await expect(saved).toContainText(join("saved-calls", "compute-1"));
+    await saved.getByRole("button", { name: "Debug It" }).click();
+
+    const dialog = page.locator(".monaco-dialog-box");
+    await expect(dialog).toContainText("runs the code that is shown");
+    await expect(page.locator(".view-lines").first()).toContainText("def scale(tensor, factor):");
+    await workspace.remove(FILE);
+    await dialog.getByRole("button", { name: "Run This Code" }).click();
+    // The program is still stopped: the call has a session of its own.
+    const session = page.locator(".debug-call-stack .monaco-list-row", { hasText: "Saved Call" });
+    await expect(session).toContainText("Tracing compute [0/0]", { ignoreCase: true, timeout: 60_000 });
+});

@@ -1,0 +1,66 @@
+/** What if: a variable of a held trace is set, another line gone to, and the graphs compared in the diff editor. */
+
+import type { Locator } from "@playwright/test";
+
+import { at } from "./harness/debug-panes.js";
+import { expect, test } from "./harness/test.js";
+import type { Workbench } from "./harness/workbench.js";
+
+const FILE = "basic.py";
+
+/** Gives a variable another value, as "Set Value" in its menu does. */
+async function setValue({ page }: Workbench, row: () => Promise<Locator>, value: string): Promise<void> {
+    const entry = page.locator(".monaco-menu .action-item:not(.disabled) .action-label", { hasText: "Set Value" });
+    await expect(async () => {
+        await (await row()).click({ button: "right" });
+        await expect(entry).toBeVisible({ timeout: 2000 });
+    }, "its menu opens").toPass({ timeout: 20_000 });
+    // A menu takes no click in the moment after it opened.
+    await expect(async () => {
+        await entry.click({ timeout: 2000 });
+        await expect(entry).toBeHidden({ timeout: 2000 });
+    }, "it is chosen").toPass({ timeout: 20_000 });
+    const input = page.locator(".debug-variables .monaco-inputbox input:visible");
+    await input.fill(value);
+    await input.press("Enter");
+}
+
+test("a variable is set in a trace, and the graphs are compared", async ({ vscode, workspace }) => {
+    const { debug, editor, page } = vscode;
+    const [branch, call, after] = [workspace.line(FILE, "branch"), workspace.line(FILE, "call"), workspace.line(FILE, "after_call")];
+    await vscode.openFile(FILE);
+    await editor.setBreakpoint(await branch);
+    await vscode.startDebugging();
+    await debug.waitForStop(at("compute", FILE, await branch));
+    await vscode.command("torch.compile: Compare with What If");
+    await expect(page.locator(".notification-toast"), "nothing was changed yet").toContainText("nothing has been changed");
+    await page.keyboard.press("Escape");
+
+    await setValue(vscode, () => debug.reveal("variables", "mode ="), "'other'");
+    await expect(debug.headline()).toHaveText("Tracing compute [0/0], changed by the debugger");
+    await debug.waitForStop(at("compute", FILE, await branch));
+    await expect(debug.row("variables", "mode =")).toContainText("'other'");
+    await page.keyboard.press("F10");
+    await debug.waitForStop(at("compute", FILE, await after));
+
+    // The trace goes on to its end without the helper; the program's own call is compiled with it.
+    await page.keyboard.press("F5");
+    const told = page.locator(".notification-toast", { hasText: "changed by the debugger, differs from that of the program" });
+    await told.getByRole("button", { name: "Compare" }).click();
+    const diff = page.locator(".monaco-diff-editor");
+    await expect(diff.locator(".editor.original .view-lines")).toContainText("doubled = z * 2");
+    await expect(diff.locator(".editor.modified .view-lines")).not.toContainText("doubled = z * 2");
+
+    // The second call is served by the cache: another line is gone to.
+    await expect(debug.headline()).toHaveText("Call 2 of compute [0/0]");
+    await debug.waitForStop(at("compute", FILE, await branch));
+    await vscode.openFile(FILE);
+    await editor.goToLine(await call);
+    await vscode.command("Debug: Jump to Cursor");
+    await expect(debug.headline()).toHaveText("Call 2 of compute [0/0], changed by the debugger");
+    await debug.waitForStop(at("compute", FILE, await call));
+    await vscode.command("torch.compile: Keep What If for This Call");
+    await expect(page.locator(".notification-toast").first()).toContainText("a cache entry serves this call");
+    await page.keyboard.press("F5");
+    await debug.waitForEnd();
+});

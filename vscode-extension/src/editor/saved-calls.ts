@@ -1,0 +1,103 @@
+/**
+ * The commands "Save This Call", at a stop in a compiled function, and "Debug a Saved Call…", which shows the code that a
+ * folder would run and asks for it, as `dynamo-dap replay` does.
+ */
+
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+import { findInterpreter } from "../environment/interpreter.js";
+import { requestRecordCall } from "../session/requests.js";
+import { errorText } from "../session/stopped-frame.js";
+import { ReadOnlyTexts } from "../views/read-only-texts.js";
+
+/** The module that makes a call again; the folder is its argument. */
+const REPLAYING = "dynamo_dap.debuggee.bootstrap.replaying";
+/** As for other commands: the user's files must not shadow modules. */
+const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";
+const NOT_AGREED = 1;
+const DEBUG = "Debug It";
+
+/** Registers `dynamo.recordCall` and `dynamo.replayCall`. */
+export function registerSavedCalls(): vscode.Disposable {
+    const texts = new ReadOnlyTexts("dynamo-saved-call");
+    return vscode.Disposable.from(
+        texts,
+        vscode.commands.registerCommand("dynamo.recordCall", () => telling(() => recordCall(texts))),
+        vscode.commands.registerCommand("dynamo.replayCall", (folder?: string) => telling(() => replayCall(texts, folder))),
+    );
+}
+
+async function telling(act: () => Promise<void>): Promise<void> {
+    try {
+        await act();
+    } catch (problem) {
+        void vscode.window.showErrorMessage(errorText(problem));
+    }
+}
+
+async function recordCall(texts: ReadOnlyTexts): Promise<void> {
+    const stopped = vscode.debug.activeStackItem;
+    if (stopped?.session.type !== DEBUG_TYPE) {
+        throw new Error("Nothing is stopped: a call is saved at a stop in a compiled function.");
+    }
+    const saved = await requestRecordCall(stopped.session, { threadId: stopped.threadId });
+    const lost = (saved.lost ?? []).map((each) => `${each.path} (${each.text})`);
+    const missing = lost.length === 0 ? "" : ` Not saved: ${lost.join(", ")}.`;
+    const notes = (saved.notes ?? []).map((note) => ` ${note}.`).join("");
+    const told = `The call of ${saved.function} is saved in ${saved.folder}.${missing}${notes}`;
+    if ((await vscode.window.showInformationMessage(told, DEBUG)) === DEBUG) {
+        await replayCall(texts, saved.folder);
+    }
+}
+
+async function replayCall(texts: ReadOnlyTexts, given: string | undefined): Promise<void> {
+    const folder = given ?? (await askedFolder());
+    if (folder === undefined) {
+        return;
+    }
+    const python = await findInterpreter(vscode.workspace.workspaceFolders?.[0]?.uri);
+    const shown = await replay(python, folder, "--show");
+    if (!shown.isAgreed) {
+        // An untitled document would have to be saved before anything is debugged.
+        await texts.show("code of the call.py", shown.output);
+        const run = "Run This Code";
+        if ((await vscode.window.showWarningMessage(`Debugging the call in ${folder} runs the code that is shown.`, { modal: true }, run)) !== run) {
+            return;
+        }
+    }
+    const first = /^(.+):(\d+)$/.exec((await replay(python, folder, "--agree")).output.trim());
+    if (first !== null) {
+        const place = new vscode.Location(vscode.Uri.file(first[1] ?? ""), new vscode.Position(Number(first[2]) - 1, 0));
+        vscode.debug.addBreakpoints([new vscode.SourceBreakpoint(place)]);
+    }
+    const configuration = { type: DEBUG_TYPE, request: "launch", name: "Saved Call", module: REPLAYING, args: [folder] };
+    await vscode.debug.startDebugging(vscode.workspace.workspaceFolders?.[0], configuration);
+}
+
+async function askedFolder(): Promise<string | undefined> {
+    const options = { canSelectFiles: false, canSelectFolders: true, openLabel: "Debug", title: "The folder of a saved call" };
+    return (await vscode.window.showOpenDialog(options))?.[0]?.fsPath;
+}
+
+interface Answered {
+    output: string;
+    isAgreed: boolean;
+}
+
+/** Asks `dynamo-dap replay`; rejects with what it says is wrong with the folder. */
+async function replay(python: string, folder: string, option: "--show" | "--agree"): Promise<Answered> {
+    try {
+        const { stdout } = await promisify(execFile)(python, ["-c", COMMAND, "replay", option, folder], { maxBuffer: 2 ** 28 });
+        return { output: stdout, isAgreed: true };
+    } catch (problem) {
+        const { code, stdout, stderr } = problem as { code?: number; stdout?: string; stderr?: string };
+        if (code === NOT_AGREED && stdout !== undefined) {
+            return { output: stdout, isAgreed: false };
+        }
+        const said = stderr?.trim() ?? "";
+        throw new Error(said === "" ? errorText(problem) : said, { cause: problem });
+    }
+}

@@ -1,0 +1,105 @@
+/** Marks the counterparts of the line with the cursor in the stages and the user's files; hovers tell kernels and lines. */
+
+import * as vscode from "vscode";
+
+import type { ExploredStages } from "../session/explored-stages.js";
+import type { Part } from "../session/requests.js";
+import type { LinkedPart } from "../session/stage-links.js";
+import { placeText } from "../views/links.js";
+
+const MOST_IN_HOVER = 12;
+
+export function registerStageMarks(stages: ExploredStages): vscode.Disposable {
+    const mark = vscode.window.createTextEditorDecorationType({
+        isWholeLine: true,
+        backgroundColor: new vscode.ThemeColor("editor.findMatchHighlightBackground"),
+        overviewRulerColor: new vscode.ThemeColor("editorOverviewRuler.findMatchForeground"),
+    });
+    return vscode.Disposable.from(
+        mark,
+        vscode.window.onDidChangeTextEditorSelection(({ textEditor }) => {
+            light(stages, mark, textEditor);
+        }),
+        vscode.languages.registerHoverProvider([{ language: "python" }, { scheme: "debug" }], {
+            provideHover: (document, position) => hover(stages, document, position.line + 1),
+        }),
+    );
+}
+
+/** Marks in every editor, and brings what is marked into view. */
+function light(stages: ExploredStages, mark: vscode.TextEditorDecorationType, chosen: vscode.TextEditor): void {
+    const found = stages.find(chosen.document, chosen.selection.active.line + 1);
+    if (found === undefined) {
+        return;
+    }
+    for (const editor of vscode.window.visibleTextEditors) {
+        const stage = stages.stageOf(editor.document);
+        const ranges =
+            stage === undefined
+                ? (found.part?.lines ?? []).filter(({ path }) => path === editor.document.uri.fsPath).map(({ line }) => range(line, line))
+                : found.counterparts.filter((each) => each.stage === stage).map(({ part }) => range(part.first, part.last));
+        editor.setDecorations(mark, ranges);
+        const [first] = ranges.sort((one, other) => one.start.line - other.start.line);
+        if (editor !== chosen && first !== undefined) {
+            editor.revealRange(first, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
+        }
+    }
+}
+
+function hover(stages: ExploredStages, document: vscode.TextDocument, line: number): vscode.Hover | undefined {
+    const { part, counterparts } = stages.find(document, line) ?? { counterparts: [] };
+    if (counterparts.length === 0) {
+        return undefined;
+    }
+    const kernels = counterparts.filter(({ stage }) => stage.endsWith("-kernels"));
+    const lines = new Set((part === undefined ? kernels : [part]).flatMap((each) => each.lines.map(placeText)));
+    // A kernel has the reasons of all of its lines.
+    const told = part === undefined ? counterparts.filter(({ stage }) => !/-(ir|kernels)$/.test(stage)) : [part];
+    const kept = counterparts.filter(({ part: { saved, recomputed } }) => saved !== undefined || recomputed !== undefined);
+    const lowerings = new Set((part === undefined ? counterparts : [part]).flatMap((each) => each.part.lowerings ?? []));
+    const text = new vscode.MarkdownString();
+    const section = (title: string, found: string[]): void => {
+        if (found.length > 0) {
+            text.appendMarkdown(`\n\n**${title}**\n\n`);
+            text.appendText(bounded(found));
+        }
+    };
+    text.appendText(part === undefined ? "" : [part.part.note, costs(part.part)].filter((each) => each).join(": "));
+    section("Kernels", kernels.map(describedKernel));
+    section(part === undefined ? "Lines in these kernels" : "Your lines", [...lines]);
+    section("For the backward pass", kept.map((each) => `${each.part.name}: ${costs(each.part)}`));
+    section("Why", [...new Set(told.flatMap((each) => (each.part.why ?? []).map((why) => `${each.part.name}: ${why}`)))]);
+    section("Lowered by", [...lowerings]);
+    return new vscode.Hover(text);
+}
+
+function describedKernel({ part, stage }: LinkedPart): string {
+    return [`${part.name} (${stage.split("-")[0] ?? ""})`, costs(part)].filter((each) => each).join(": ");
+}
+
+function costs({ read, written, flops, memory, saved, recomputed }: Part): string {
+    return [
+        read !== undefined && `reads ${size(read)}`,
+        written !== undefined && `writes ${size(written)}`,
+        flops !== undefined && `${flops} FLOPs`,
+        memory !== undefined && `${size(memory)} in use`,
+        saved !== undefined && `${size(saved)} saved for the backward pass`,
+        recomputed !== undefined && `${size(recomputed)} computed again in the backward pass`,
+    ]
+        .filter((each) => each)
+        .join(", ");
+}
+
+function size(count: number): string {
+    const power = Math.min(3, Math.floor(Math.log2(Math.max(1, count)) / 10));
+    return power === 0 ? `${count} B` : `${(count / 1024 ** power).toFixed(1)} ${["", "KiB", "MiB", "GiB"][power] ?? ""}`;
+}
+
+function range(first: number, last: number): vscode.Range {
+    return new vscode.Range(first - 1, 0, last - 1, 0);
+}
+
+function bounded(texts: string[]): string {
+    const shown = texts.slice(0, MOST_IN_HOVER).join("\n");
+    return texts.length > MOST_IN_HOVER ? `${shown}\nand ${texts.length - MOST_IN_HOVER} more` : shown || "none";
+}

@@ -1,0 +1,69 @@
+/** The compile whose stages were opened last: its documents, and what belongs together. Stays until another is opened. */
+
+import * as vscode from "vscode";
+
+import type { Compiles } from "./compiles.js";
+import { requestStages, type ExploredBody, type StageBody } from "./requests.js";
+import { StageLinks, type LinkedPart } from "./stage-links.js";
+
+/** The part that a line of a document is in, if it is one of a stage, and what belongs to that line. */
+export interface Found {
+    part?: LinkedPart | undefined;
+    counterparts: LinkedPart[];
+}
+
+export class ExploredStages {
+    private session: vscode.DebugSession | undefined;
+    private links: StageLinks | undefined;
+    /** Address of a document -> its stage. */
+    private readonly stages = new Map<string, string>();
+
+    constructor(private readonly compiles: Compiles) {}
+
+    /** Asks for the selected compile, else the newest one that was explored. */
+    async fetch(): Promise<ExploredBody> {
+        const session = this.compiles.activeSession;
+        if (session === undefined) {
+            throw new Error('stages are kept while a program is debugged with "explore": true.');
+        }
+        const known = await requestStages(session, {});
+        const selected = (await this.compiles.title()).split(" ")[0];
+        const compile = known.find(({ id }) => id === selected) ?? known.at(-1);
+        const [explored] = compile === undefined ? [] : await requestStages(session, { compileId: compile.id });
+        if (explored === undefined) {
+            throw new Error("nothing has been compiled yet.");
+        }
+        [this.session, this.links] = [session, new StageLinks(explored)];
+        this.stages.clear();
+        for (const stage of explored.stages) {
+            this.stages.set(this.address(stage.source).toString(), stage.id);
+        }
+        return explored;
+    }
+
+    /** Where VS Code reads a document of a stage. */
+    address(source: StageBody["source"] | undefined): vscode.Uri {
+        if (source === undefined || this.session === undefined) {
+            throw new Error("the session is over.");
+        }
+        // Without a path the document would have no name, and no language.
+        return vscode.debug.asDebugSourceUri({ ...source, path: source.path ?? source.name ?? "stage" }, this.session);
+    }
+
+    stageOf(document: vscode.TextDocument): string | undefined {
+        return this.stages.get(document.uri.toString());
+    }
+
+    /** What belongs to a line, which is 1-based; undefined when no stages are open. */
+    find(document: vscode.TextDocument, line: number): Found | undefined {
+        const stage = this.stageOf(document);
+        if (this.links === undefined) {
+            return undefined;
+        }
+        if (stage === undefined) {
+            return { counterparts: document.uri.scheme === "file" ? this.links.ofLine(document.uri.fsPath, line) : [] };
+        }
+        const part = this.links.at(stage, line);
+        return { part, counterparts: part === undefined ? [] : this.links.counterparts(part) };
+    }
+}

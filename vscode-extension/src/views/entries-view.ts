@@ -1,0 +1,148 @@
+/** The view "Cache": torch's cache entries of each function, opened as documents, and forgotten. */
+
+import * as vscode from "vscode";
+
+import type { Compiles } from "../session/compiles.js";
+import {
+    requestEntries,
+    requestForget,
+    type CachedFunction,
+    type CacheEntry,
+    type EntryGuard,
+    type ForgetArguments,
+} from "../session/requests.js";
+import { errorText } from "../session/stopped-frame.js";
+import { linkTo } from "./links.js";
+import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
+import { ReadOnlyTexts } from "./read-only-texts.js";
+
+const SHOW = "dynamo.showCacheText";
+
+/** What a node can have forgotten. */
+interface ForgettableNode extends TreeNode {
+    forgets?: ForgetArguments;
+}
+
+/** Registers the view, `dynamo.forgetEntry`, `dynamo.forgetEntries` (of a node's function) and `dynamo.openEntries`. */
+export function createEntriesView(compiles: Compiles): vscode.Disposable {
+    const texts = new ReadOnlyTexts("dynamo-cache");
+    const forget = (node: ForgettableNode): Promise<void> => forgetOf(compiles, node);
+    return vscode.Disposable.from(
+        texts,
+        new PullTree("dynamo.entries", compiles, async (view) => {
+            const { functions } = await known(compiles);
+            view.description = functions.length === 0 ? "" : count(functions.flatMap((each) => each.entries).length, "entry");
+            return functions.map(functionNode);
+        }),
+        vscode.commands.registerCommand("dynamo.forgetEntry", forget),
+        vscode.commands.registerCommand("dynamo.forgetEntries", forget),
+        vscode.commands.registerCommand("dynamo.openEntries", () =>
+            telling(async () => {
+                await texts.show("cache entries.txt", (await known(compiles)).text);
+            }),
+        ),
+        vscode.commands.registerCommand(SHOW, (name: string, text: string) => telling(() => texts.show(name, text))),
+    );
+}
+
+async function known(compiles: Compiles): Promise<{ functions: CachedFunction[]; text: string }> {
+    const session = compiles.activeSession;
+    return session === undefined || (await compiles.all()).length === 0 ? { functions: [], text: "" } : requestEntries(session);
+}
+
+async function forgetOf(compiles: Compiles, node: ForgettableNode): Promise<void> {
+    const { activeSession: session } = compiles;
+    await telling(async () => {
+        if (session === undefined || node.forgets === undefined) {
+            throw new Error("The session is over: nothing is in the cache any more.");
+        }
+        await requestForget(session, node.forgets);
+        compiles.refresh();
+    });
+}
+
+async function telling(work: () => Promise<void>): Promise<void> {
+    try {
+        await work();
+    } catch (problem) {
+        void vscode.window.showInformationMessage(errorText(problem));
+    }
+}
+
+function functionNode(cached: CachedFunction): TreeNode {
+    const node: ForgettableNode = makeNode(`cached ${cached.id}`, cached.name, "symbol-function", {
+        description: count(cached.entries.length, "entry"),
+        children: cached.entries.map((entry) => entryNode(cached, entry)),
+        open: true,
+    });
+    node.item.contextValue = "dynamoCachedFunction";
+    node.forgets = { functionId: cached.id };
+    linkTo(node.item, cached);
+    return node;
+}
+
+function entryNode(cached: CachedFunction, entry: CacheEntry): TreeNode {
+    const id = `cached ${cached.id} ${entry.compileId}`;
+    const document = (what: string): string => `${cached.name} [${entry.compileId}], ${what}.py`;
+    const miss = entry.lastMiss;
+    const values = miss?.valueThen === undefined ? "" : `${miss.valueThen} → ${miss.valueNow ?? "?"}`;
+    const children = [
+        ...(miss === undefined ? [] : [makeNode(`${id} miss`, "Missed last", "debug-restart", { description: `${miss.text}  ${values}` })]),
+        makeNode(`${id} guards`, count(entry.guards.length, "guard"), "shield", {
+            children: entry.guards.map((guard, index) => guardNode(`${id} guard ${index}`, guard)),
+        }),
+        textNode(`${id} code`, "Generated code", "code", document("generated code"), entry.code),
+        ...entry.graphs.map((graph, index) =>
+            graph.code === undefined
+                ? makeNode(`${id} graph ${index}`, `Graph ${graph.name}`, "type-hierarchy", { description: "compiled before it was recorded" })
+                : textNode(`${id} graph ${index}`, `Graph ${graph.name}`, "type-hierarchy", document(graph.name), graph.code),
+        ),
+        ...entry.resumes.map((resume, index) => {
+            const node = makeNode(`${id} resume ${index}`, `Resumes at line ${resume.line}`, "debug-continue", { description: resume.text });
+            linkTo(node.item, resume);
+            return node;
+        }),
+        makeNode(`${id} memory`, "Keeps alive", "database", { description: memoryText(entry) }),
+    ];
+    const calls = entry.calls === undefined ? undefined : `${count(entry.calls, "call")} since counted`;
+    const node: ForgettableNode = makeNode(id, entry.compileId, "archive", {
+        description: [entry.backend, calls].filter((part) => part).join(" · "),
+        children,
+    });
+    node.item.contextValue = "dynamoCacheEntry";
+    node.forgets = { functionId: cached.id, compileId: entry.compileId };
+    return node;
+}
+
+function guardNode(id: string, guard: EntryGuard): TreeNode {
+    const missed = guard.failures === undefined || guard.failures === 0 ? undefined : `missed ${count(guard.failures, "time")}`;
+    const details = { tooltip: guard.expression, ...(missed === undefined ? {} : { description: missed }) };
+    const node = makeNode(id, guard.text, missed === undefined ? "shield" : "warning", details);
+    if (guard.path !== undefined && guard.line !== undefined) {
+        linkTo(node.item, { path: guard.path, line: guard.line });
+    }
+    return node;
+}
+
+/** A node that opens a text. */
+function textNode(id: string, label: string, icon: string, name: string, text: string): TreeNode {
+    const node = makeNode(id, label, icon, { tooltip: text });
+    node.item.command = { command: SHOW, title: "Show", arguments: [name, text] };
+    return node;
+}
+
+function memoryText({ memory }: CacheEntry): string {
+    const parts = [`${memory.code} bytes of generated code`];
+    if (memory.tensorCount > 0) {
+        parts.push(`${memory.tensors} bytes in ${count(memory.tensorCount, "tensor")}`);
+    }
+    if (memory.backendCode > 0) {
+        parts.push(`${memory.backendCode} bytes of the backend's code`);
+    }
+    return (memory.isWhole === false ? "at least " : "") + parts.join(", ");
+}
+
+function count(number: number, thing: string): string {
+    const many = thing.endsWith("y") ? `${thing.slice(0, -1)}ies` : `${thing}s`;
+    return `${number} ${number === 1 ? thing : many}`;
+}

@@ -1,0 +1,27 @@
+/** The page that `dynamo-dap profile --html` writes, in an editor: places in it lead to the user's lines. */
+
+import { readFile } from "node:fs/promises";
+import * as vscode from "vscode";
+
+import type { Place } from "../session/requests.js";
+import { openPlace } from "./links.js";
+
+/** Opens the page at `path`. */
+export async function openFlameChart(path: string): Promise<void> {
+    // The page allows its own script and nothing else, whatever the program's names are.
+    const options = { enableScripts: true, retainContextWhenHidden: true, localResourceRoots: [] };
+    const panel = vscode.window.createWebviewPanel("dynamo.flameChart", "Compile time", vscode.ViewColumn.Active, options);
+    panel.webview.onDidReceiveMessage(async (message: unknown) => {
+        const place = placeOf(message);
+        if (place !== undefined) {
+            const { command, arguments: given = [] } = openPlace(place);
+            await vscode.commands.executeCommand(command, ...(given as unknown[]));
+        }
+    });
+    panel.webview.html = await readFile(path, "utf8");
+}
+
+function placeOf(message: unknown): Place | undefined {
+    const { path, line } = message as { path?: unknown; line?: unknown };
+    return typeof path === "string" && typeof line === "number" ? { path, line } : undefined;
+}

@@ -1,0 +1,35 @@
+/** Texts that are opened beside the editor, read-only, and can still be read when the session is over. */
+
+import * as vscode from "vscode";
+
+const MOST_KEPT = 50;
+
+export class ReadOnlyTexts implements vscode.TextDocumentContentProvider, vscode.Disposable {
+    private readonly texts = new Map<string, string>();
+    private readonly registration: vscode.Disposable;
+    private opened = 0;
+
+    constructor(private readonly scheme: string) {
+        this.registration = vscode.workspace.registerTextDocumentContentProvider(scheme, this);
+    }
+
+    dispose(): void {
+        this.registration.dispose();
+    }
+
+    provideTextDocumentContent(uri: vscode.Uri): string {
+        return this.texts.get(uri.path) ?? "";
+    }
+
+    /** Opens a text under a name, whose ending tells the language. */
+    async show(name: string, text: string): Promise<void> {
+        this.opened += 1;
+        // The last part of the path is the title; compiles have a slash in their ids.
+        const uri = vscode.Uri.from({ scheme: this.scheme, path: `/${this.opened}/${name.replaceAll("/", "∕")}` });
+        this.texts.set(uri.path, text);
+        for (const old of [...this.texts.keys()].slice(0, -MOST_KEPT)) {
+            this.texts.delete(old);
+        }
+        await vscode.window.showTextDocument(uri, { preview: true, viewColumn: vscode.ViewColumn.Beside });
+    }
+}

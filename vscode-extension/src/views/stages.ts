@@ -1,0 +1,62 @@
+/** "Explore Stages" and "Open Stage…": the stages of a compile side by side, as documents of the session. */
+
+import * as vscode from "vscode";
+
+import type { ExploredStages } from "../session/explored-stages.js";
+import type { StageBody } from "../session/requests.js";
+import { errorText } from "../session/stopped-frame.js";
+
+/** Stages that are opened first, and where: beside the user's own file. */
+const OPENED_FIRST: [string, vscode.ViewColumn][] = [
+    ["dynamo", vscode.ViewColumn.Two],
+    ["forward-kernels", vscode.ViewColumn.Three],
+];
+
+interface StageItem extends vscode.QuickPickItem {
+    stage: StageBody;
+    showsChanges: boolean;
+}
+
+export function registerStages(stages: ExploredStages): vscode.Disposable {
+    const registered = (command: string, run: (stages: ExploredStages) => Promise<void>): vscode.Disposable =>
+        vscode.commands.registerCommand(command, async () => {
+            try {
+                await run(stages);
+            } catch (problem) {
+                void vscode.window.showErrorMessage(`Stages cannot be shown: ${errorText(problem)}`);
+            }
+        });
+    return vscode.Disposable.from(registered("dynamo.exploreStages", openFirst), registered("dynamo.openStage", openChosen));
+}
+
+async function openFirst(stages: ExploredStages): Promise<void> {
+    const explored = await stages.fetch();
+    for (const [id, column] of OPENED_FIRST) {
+        const stage = explored.stages.find((each) => each.id === id);
+        if (stage !== undefined) {
+            await show(stages.address(stage.source), column);
+        }
+    }
+    // Last, so that the cursor is in it.
+    await show(vscode.Uri.file(explored.place.path), vscode.ViewColumn.One);
+}
+
+async function openChosen(stages: ExploredStages): Promise<void> {
+    const explored = await stages.fetch();
+    const items = explored.stages.flatMap((stage): StageItem[] => [
+        { label: stage.id, description: stage.title, stage, showsChanges: false },
+        ...(stage.before === undefined ? [] : [{ label: `${stage.id}: changes`, description: "what its passes changed", stage, showsChanges: true }]),
+    ]);
+    const chosen = await vscode.window.showQuickPick(items, { title: `Stages of ${explored.name} [${explored.id}]` });
+    if (chosen?.showsChanges === true) {
+        const [before, after] = [stages.address(chosen.stage.before), stages.address(chosen.stage.source)];
+        await vscode.commands.executeCommand("vscode.diff", before, after, `${chosen.stage.id}: what its passes changed`);
+    } else if (chosen !== undefined) {
+        await show(stages.address(chosen.stage.source), vscode.ViewColumn.Beside);
+    }
+}
+
+async function show(address: vscode.Uri, viewColumn: vscode.ViewColumn): Promise<void> {
+    const document = await vscode.workspace.openTextDocument(address);
+    await vscode.window.showTextDocument(document, { preview: false, viewColumn });
+}

@@ -1,0 +1,95 @@
+/** "What if": the graph of a trace that the debugger changed beside the program's own, and the call that keeps it. */
+
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+import { requestKeep, requestWhatIf, WHAT_IF_EVENT, type WhatIfBody } from "../session/requests.js";
+import { errorText, stoppedFrame } from "../session/stopped-frame.js";
+
+const SCHEME = "dynamo-what-if";
+const COMPARE = "Compare";
+const MOST_KEPT = 20;
+
+/** Registers `dynamo.compareWhatIf` and `dynamo.keepWhatIf`. What was compared can be read when the program has ended. */
+export function registerWhatIf(): vscode.Disposable {
+    const graphs = new Graphs();
+    return vscode.Disposable.from(
+        vscode.workspace.registerTextDocumentContentProvider(SCHEME, graphs),
+        vscode.debug.onDidReceiveDebugSessionCustomEvent(({ event, body }) => {
+            if (event === WHAT_IF_EVENT) {
+                void graphs.tell(body as WhatIfBody);
+            }
+        }),
+        vscode.commands.registerCommand("dynamo.compareWhatIf", () => graphs.compare()),
+        vscode.commands.registerCommand("dynamo.keepWhatIf", keep),
+    );
+}
+
+class Graphs implements vscode.TextDocumentContentProvider {
+    private readonly texts = new Map<string, string>();
+    private newest: WhatIfBody | undefined;
+    private count = 0;
+
+    provideTextDocumentContent(uri: vscode.Uri): string {
+        return this.texts.get(uri.path) ?? "";
+    }
+
+    /** Tells that a trace with changes is over. */
+    async tell(body: WhatIfBody): Promise<void> {
+        this.newest = body;
+        const how = body.difference === undefined ? "is that of the program" : "differs from that of the program";
+        const told = `The graph of ${body.function} [${body.compileId}], as it was changed by the debugger, ${how}.`;
+        if ((await vscode.window.showInformationMessage(told, COMPARE)) === COMPARE) {
+            await this.open(body);
+        }
+    }
+
+    /** Opens both graphs of the newest one: of a trace that is held, as far as it is. */
+    async compare(): Promise<void> {
+        const session = vscode.debug.activeDebugSession;
+        try {
+            const asked = session?.type === DEBUG_TYPE ? await requestWhatIf(session) : this.newest;
+            if (asked === undefined) {
+                throw new Error("Nothing has been changed in a trace: set a variable, or jump to another line, at a stop in one.");
+            }
+            await this.open(asked);
+        } catch (problem) {
+            void vscode.window.showInformationMessage(errorText(problem));
+        }
+    }
+
+    private async open(body: WhatIfBody): Promise<void> {
+        const changed = this.document("changed by the debugger", body.graph);
+        const name = `${body.function} [${body.compileId}]`;
+        if (body.programGraph === undefined) {
+            await vscode.window.showTextDocument(changed, { preview: true, viewColumn: vscode.ViewColumn.Beside });
+            void vscode.window.showInformationMessage(`The program's own graph of ${name} is not known before its trace has gone on.`);
+            return;
+        }
+        const programs = this.document("the program's graph", body.programGraph);
+        await vscode.commands.executeCommand("vscode.diff", programs, changed, `${name}: the program ↔ changed by the debugger`);
+    }
+
+    private document(name: string, text: string): vscode.Uri {
+        this.count += 1;
+        const uri = vscode.Uri.from({ scheme: SCHEME, path: `/${this.count}/${name}.py` });
+        this.texts.set(uri.path, text);
+        for (const old of [...this.texts.keys()].slice(0, -MOST_KEPT)) {
+            this.texts.delete(old);
+        }
+        return uri;
+    }
+}
+
+/** Has the call run what comes of the trace that was changed. */
+async function keep(): Promise<void> {
+    const item = vscode.debug.activeStackItem;
+    try {
+        if (stoppedFrame() === undefined || item === undefined) {
+            throw new Error("What was changed is kept at a stop in the trace that was changed.");
+        }
+        await requestKeep(item.session, { threadId: item.threadId });
+    } catch (problem) {
+        void vscode.window.showInformationMessage(errorText(problem));
+    }
+}
