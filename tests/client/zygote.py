@@ -312,11 +312,13 @@ def _write_mark(address: int | None, mark: bytes) -> None:
 def _import_all() -> None:
     # Made for one's own use by numpy's mathematics; a process that forks has one thread.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    path = list(sys.path)
     for name in _IMPORTED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     del os.environ["OPENBLAS_NUM_THREADS"]
     _ask_once()
+    sys.path[:] = path  # setuptools, which torch asks for compilers, adds its own packages
 
 
 def _ask_once() -> None:

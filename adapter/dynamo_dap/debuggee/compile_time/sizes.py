@@ -26,8 +26,6 @@ _SHAPE = "shape"
 class ChildrenOfTensor(Followed):
     """What is known of a tensor; its sizes can be set."""
 
-    is_writable = True
-
     def __init__(
         self,
         frame: TracedFrame,
@@ -40,6 +38,10 @@ class ChildrenOfTensor(Followed):
         super().__init__(children, others, tensor)
         self._frame = frame
         self._expression = expression
+
+    def can_write(self, name: str) -> bool:
+        """Return whether it is the sizes."""
+        return name == _SHAPE
 
     def write(self, name: str, expression: str) -> Value:
         """Set all sizes, or each: ``symbolic``, ``(symbolic, 4)``."""

@@ -88,7 +88,6 @@ class _Variables(Deferred):
     """Variables on which there may be data breakpoints, and which can be run back to where they came from."""
 
     are_traced_locals = True
-    is_writable = True
 
     def __init__(self, frame: TracedFrame, make: Callable[[], Sequence[Variable]], count: int) -> None:
         super().__init__(make, count)
@@ -96,6 +95,9 @@ class _Variables(Deferred):
 
     def watched(self, name: str) -> WatchedVariable | None:
         return watched_variable(self._frame, name)
+
+    def can_write(self, name: str) -> bool:
+        return True
 
     def write(self, name: str, expression: str) -> Value:
         if not self._frame.is_declared(name):

@@ -60,10 +60,11 @@ def scopes_of(
 class _Named(Children):
     """Variables of the frame that can be assigned to."""
 
-    is_writable = True
-
     def __init__(self, values: FrameValues) -> None:
         self._values = values
+
+    def can_write(self, name: str) -> bool:
+        return True
 
     def named(self) -> Sequence[Variable]:
         return list(self._variables())
@@ -124,10 +125,11 @@ class _Cells(_Named):
 class _Stack(Children):
     """Slots of the value stack, bottom to top, empty ones included."""
 
-    is_writable = True
-
     def __init__(self, values: FrameValues) -> None:
         self._values = values
+
+    def can_write(self, name: str) -> bool:
+        return True
 
     def named(self) -> Sequence[Variable]:
         problem = self._values.stack_problem
@@ -159,11 +161,12 @@ _WHOLE, _ARGUMENT, _RUNNING, _PATCHES = "instruction", "argument", "running now"
 class _Instruction(Children):
     """The current instruction as the next call runs it: setting it patches the code."""
 
-    is_writable = True
-
     def __init__(self, generated: GeneratedCode, index: int) -> None:
         self._generated = generated
         self._index = index
+
+    def can_write(self, name: str) -> bool:
+        return True
 
     def named(self) -> Sequence[Variable]:
         next_code = runs_next(self._generated)

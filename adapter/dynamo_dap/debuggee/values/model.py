@@ -112,10 +112,12 @@ class Watchable(Protocol):
 class Children(ABC):
     """The variables below a value or a scope. Made lazily, paged, and never more than asked for."""
 
-    is_writable: ClassVar[bool] = False
-    """Whether ``write`` sets any of them: clients offer to set nothing else."""
     are_traced_locals: ClassVar[bool] = False
     """Whether they are local variables of a function that is traced, whose past may be known."""
+
+    def can_write(self, name: str) -> bool:
+        """Return whether ``write`` sets the one of this name: clients offer to set nothing else."""
+        return False
 
     @property
     def is_of_tensor(self) -> bool:

@@ -91,7 +91,7 @@ def _dap_variable(
         value=_formatted_text(value, wanted),
         variables_reference=_children_reference(agent, pause, value),
         type=value.type_name,
-        presentation_hint=_presentation_hint(value, siblings.is_writable),
+        presentation_hint=_presentation_hint(value, siblings.can_write(variable.name)),
         evaluate_name=variable.evaluate_name,
         named_variables=_named_count(value),
         indexed_variables=_indexed_count(value),
@@ -116,7 +116,7 @@ def _children_reference(agent: Agent, pause: Pause, value: Value) -> int:
 
 
 def _presentation_hint(value: Value, is_writable: bool) -> VariablePresentationHint | None:
-    """Return a value's DAP presentation hint; ``is_writable`` says whether its scope or frame can set anything."""
+    """Return a value's DAP presentation hint; ``is_writable`` says whether it can be set."""
     attributes = list(value.attributes)
     if not is_writable and _READ_ONLY not in attributes:
         attributes.append(_READ_ONLY)
