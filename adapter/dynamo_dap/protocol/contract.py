@@ -12,6 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field, to_builtins
 
+from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.protocol.saved_calls import RecordingRun
 from dynamo_dap.protocol.types import Variable
 
@@ -99,15 +100,18 @@ class ProcessInformation(Struct, rename="camel"):
     executable: str | None = None
     python_version: str | None = None
     torch_version: str | None = None
+    rank: Rank | None = None
 
 
-class ChildOffer(Struct, rename="camel"):
+class ChildOffer(Struct, rename="camel", omit_defaults=True):
     """A child process of the program tells where it listens for a session of its own."""
 
     process_id: int
-    host: str
-    port: int
-    access_token: str
+    host: str = ""
+    port: int = 0
+    """0 for one that is not wanted, and tells so: it listens nowhere, and runs on."""
+    access_token: str = ""
+    rank: Rank | None = None
 
 
 class TerminalArrival(Struct, rename="camel", omit_defaults=True):
@@ -122,6 +126,8 @@ class Invitation(Struct, frozen=True):
 
     address: str
     token: str
+    ranks: list[int] | None = None
+    """Of a distributed job only these are to come for a session."""
 
 
 class RecordedRun(Struct, rename="camel", omit_defaults=True):
@@ -135,6 +141,8 @@ class RecordedRun(Struct, rename="camel", omit_defaults=True):
     """As in ``LaunchDescription``; each process appends its id."""
     explore: str | None = None
     """The same."""
+    rank: Rank | None = None
+    """The child's, where it is known to who makes it."""
 
 
 class BisectionRun(Struct, rename="camel", omit_defaults=True):

@@ -266,6 +266,13 @@ class SessionOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True
             editor=True,
         ),
     ] = None
+    ranks: Annotated[
+        list[Annotated[int, Meta(ge=0)]] | None,
+        _described(
+            "Of a distributed job (torchrun, torch.multiprocessing.spawn), debug only these ranks; the others run at "
+            "full speed."
+        ),
+    ] = None
     launch_timeout: Annotated[
         Seconds, _described("Seconds for the program to start, to connect to the debugger and to answer it.")
     ] = 60.0

@@ -20,6 +20,7 @@ from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import RUNS_ON_EVENT, ChildOffer, Invitation, RunsOnEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.options import AttachArguments, LaunchArguments, SessionOptions
+from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.launching.listeners import AgentListener
 from dynamo_dap.server.loop_connection import LoopConnection
@@ -41,17 +42,26 @@ _OF_THE_PARENT = {
 class ChildSessions:
     """The child processes of one run of the program."""
 
-    def __init__(self, client: Client, given: dict[str, Any]) -> None:
-        """``given`` are the client's ``launch`` or ``attach`` arguments."""
+    def __init__(
+        self, client: Client, given: dict[str, Any], ranks: list[int] | None, parent: Callable[[], Rank | None]
+    ) -> None:
+        """``given`` are the client's ``launch`` or ``attach`` arguments.
+
+        ``ranks`` are those that are wanted of a distributed job, None for all; ``parent`` tells which the program is.
+        """
         self._client = client
         self._given = given
+        self._ranks = ranks
+        self._parent = parent
+        self._has_told_of_ranks = False
         self._listener = AgentListener()
         self._children: set[_Waiting] = set()
         self._folder = make_folder()
         self._are_let_go = False
         self.known: set[int] = set()
         """Process ids of those that came."""
-        invitation = Invitation(self._listener.address, self._listener.expect(self._on_arrival, repeatedly=True))
+        token = self._listener.expect(self._on_arrival, repeatedly=True)
+        invitation = Invitation(self._listener.address, token, ranks)
         self.invitation_file = self._folder / "children.json"
         self.invitation_file.touch(mode=0o600)
         self.invitation_file.write_bytes(msgspec.json.encode(invitation))
@@ -66,6 +76,11 @@ class ChildSessions:
     def _on_arrival(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
         child = decode(arguments, ChildOffer, "offer of a child process")
         self.known.add(child.process_id)
+        if child.rank is not None and self._ranks is not None:
+            self._tell_of_ranks(child.rank, self._ranks)
+        if not child.port:
+            connection.close()
+            return
         waiting = _Waiting(connection, self._children.discard, lambda why: self._let_go(child, why))
         if self._are_let_go:
             waiting.close()
@@ -76,7 +91,7 @@ class ChildSessions:
     async def _start(self, child: ChildOffer, waiting: _Waiting) -> None:
         configuration = {
             **{name: value for name, value in self._given.items() if name not in _OF_THE_PARENT and name[:2] != "__"},
-            "name": f"Subprocess {child.process_id}",
+            "name": self._name_of(child),
             "connect": {"host": child.host, "port": child.port, "accessToken": child.access_token},
         }
         try:
@@ -84,6 +99,26 @@ class ChildSessions:
         except (RequestFailed, TimeoutError) as error:
             self._let_go(child, f"no session was started for it ({error})")
             waiting.close()
+
+    def _name_of(self, child: ChildOffer) -> str:
+        """A child of a rank has that in its environment as well."""
+        parent = self._parent()
+        if child.rank is not None and (parent is None or child.rank.number != parent.number):
+            return str(child.rank)
+        return f"Subprocess {child.process_id}" + ("" if parent is None else f" of {parent}")
+
+    def _tell_of_ranks(self, one: Rank, wanted: list[int]) -> None:
+        """``one`` of a job has come, of which only some are ``wanted``: say what becomes of the others, once."""
+        if self._has_told_of_ranks:
+            return
+        self._has_told_of_ranks = True
+        named = ", ".join(map(str, wanted)) or "none"
+        self._client.output(f'"ranks": of this job these are debugged: {named}; the others run without debugging.')
+        missing = [number for number in wanted if one.of is not None and number >= one.of]
+        if missing:
+            there = f"it has {one.of}, counted from 0"
+            text = f'"ranks": there is no rank {", ".join(map(str, missing))} in this job: {there}.'
+            self._client.output(text, "important")
 
     def _let_go(self, child: ChildOffer, why: str) -> None:
         """``child`` runs on, and so will those that come after it; said once."""

@@ -14,6 +14,7 @@ import keyword
 import types
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
+from dynamo_dap.debuggee.agent.own_rank import NAME, names_beside
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
 from dynamo_dap.debuggee.values.python_values import present
 from dynamo_dap.debuggee.values.type_facts import kind_of, kinds_in
@@ -50,7 +51,9 @@ def evaluate_python(
 
 def is_true_python(expression: str, global_names: dict[str, object], local_names: Mapping[str, object]) -> bool:
     """Whether ``expression`` is true. Raises as ``evaluate_python`` does."""
-    return bool(eval(_compiled(_parse(expression, allow_statements=False)), *_names(global_names, local_names)))
+    code = _compiled(_parse(expression, allow_statements=False))
+    beside = names_beside(global_names, local_names) if NAME in code.co_names else {}
+    return bool(eval(code, *_names({**beside, **global_names}, local_names)))
 
 
 def _names(

@@ -25,10 +25,12 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
 from dynamo_dap.debuggee.bootstrap.child_command import Argument, debugged_command, is_for_program
 from dynamo_dap.debuggee.bootstrap.listening import listen_privately
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.debuggee.torch_internals.spawning import rank_of_spawned
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.contract import (
     AUTHORIZE,
@@ -41,6 +43,7 @@ from dynamo_dap.protocol.contract import (
 )
 from dynamo_dap.protocol.messages import Event, Request
 from dynamo_dap.protocol.options import AgentOptions
+from dynamo_dap.protocol.ranks import Rank, invitation_text
 from dynamo_dap.protocol.streams import SocketStream
 
 
@@ -89,7 +92,9 @@ def _watch_forks() -> None:
 
 def _invitation() -> str | None:
     wish = _wish or _wish_of_parent
-    return wish.invitation_file if wish is not None and _is_ours() else None
+    if wish is None or wish.invitation_file is None or not _is_ours():
+        return None
+    return invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
 
 
 _noted: _Wish | None = None
@@ -111,7 +116,8 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     if wish is None or wish.invitation_file is None:
         return command
     try:
-        debugged = debugged_command(command, ENTRY, wish.invitation_file)
+        told = invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
+        debugged = debugged_command(command, ENTRY, told)
     except TypeError:  # what is no command is the program's own affair
         return command
     if debugged is None or not is_for_program(sys._getframe(), is_fork=False):
@@ -125,7 +131,8 @@ def _after_fork(agent: Agent) -> None:
     if wish is None or wish.invitation_file is None or not is_for_program(sys._getframe(), is_fork=True):
         return
     try:
-        offer_session(agent, wish.invitation_file)
+        be_spawned_as(rank_of_spawned(sys._getframe()))
+        offer_session(lambda: agent, wish.invitation_file)
     except Exception:  # noqa: BLE001  (whatever it is, the child is to run)
         log_exception("offering a forked process")
 
@@ -169,16 +176,37 @@ _PATIENCE_SECONDS = 8.0
 _LOOK_SECONDS = 0.05
 
 
-def offer_session(agent: Agent, invitation_file: str) -> None:
-    """Block until a session with this process is configured, or will not be."""
+def offer_session(agent_here: Callable[[], Agent], invitation_file: str) -> bool:
+    """Block until a session with this process is configured, or will not be; False if it is a rank that is not wanted.
+
+    Such a one gets no agent.
+    """
     offer = _connect(invitation_file)
     if offer is None:
+        return True
+    rank, wanted = own_rank(), offer.invitation.ranks
+    if rank is not None and wanted is not None and rank.number not in wanted:
+        _tell(offer, ChildOffer(os.getpid(), rank=rank))
+        return False
+    _have_session(agent_here(), offer, rank)
+    return True
+
+
+def _tell(offer: _Offer, told: ChildOffer) -> None:
+    try:
+        offer.connection.request(AUTHORIZE, introduction(offer.invitation.token, told), timeout=_ANSWER_SECONDS)
+    except (RequestFailed, TimeoutError):
         return
+    finally:
+        offer.connection.close()
+
+
+def _have_session(agent: Agent, offer: _Offer, rank: Rank | None) -> None:
     host, port, token = listen_privately(agent)
     try:
         offer.connection.request(
             AUTHORIZE,
-            introduction(offer.token, ChildOffer(os.getpid(), host, port, token)),
+            introduction(offer.invitation.token, ChildOffer(os.getpid(), host, port, token, rank)),
             timeout=_ANSWER_SECONDS,
         )
         if not _wait(agent, offer.is_over):
@@ -210,7 +238,7 @@ def _wait(agent: Agent, is_over: threading.Event) -> bool:
 @dataclass(frozen=True)
 class _Offer:
     connection: Connection
-    token: str
+    invitation: Invitation
     is_over: threading.Event
 
 
@@ -226,7 +254,7 @@ def _connect(invitation_file: str) -> _Offer | None:
     connection = Connection(SocketStream(connected), "server")
     is_over = threading.Event()
     connection.start(_OfferReceiver(is_over))
-    return _Offer(connection, invitation.token, is_over)
+    return _Offer(connection, invitation, is_over)
 
 
 class _OfferReceiver:

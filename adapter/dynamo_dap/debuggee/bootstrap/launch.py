@@ -21,6 +21,7 @@ import msgspec
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.binding import add_program_file
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
+from dynamo_dap.debuggee.agent.own_rank import be_spawned_as
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.bootstrap.bisecting import run_bisected
 from dynamo_dap.debuggee.bootstrap.child_processes import offer_session
@@ -31,7 +32,7 @@ from dynamo_dap.debuggee.bootstrap.profiling import begin_profile
 from dynamo_dap.debuggee.bootstrap.program import Program, run
 from dynamo_dap.debuggee.bootstrap.recorded_run import begin_run, join_run, own_path, run_told_by
 from dynamo_dap.debuggee.bootstrap.recording_calls import begin_recording_call
-from dynamo_dap.debuggee.bootstrap.stops import stop_on_entry
+from dynamo_dap.debuggee.bootstrap.stops import pass_breakpoint_calls, stop_on_entry
 from dynamo_dap.debuggee.bootstrap.trial import Results, use_copies
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported, while_torch_is_imported
 from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
@@ -46,6 +47,7 @@ from dynamo_dap.protocol.contract import (
     LaunchDescription,
     introduction,
 )
+from dynamo_dap.protocol.ranks import read_invitation_text
 from dynamo_dap.protocol.streams import SocketStream
 
 _CONNECT_SECONDS = 20.0
@@ -221,12 +223,16 @@ class _LaunchedReceiver(AgentReceiver):
         self._agent.process.terminate()
 
 
-def join(invitation: str) -> None:
-    """Offer this process to a debugger, or record it in the run that it belongs to."""
+def join(invitation: str) -> bool:
+    """Offer this process to a debugger, or record it in the run that it belongs to; whether it may be debugged."""
     recorded = run_told_by(invitation)
     if recorded is None:
-        offer_session(process_agent(), invitation)
-        return
+        file, rank = read_invitation_text(invitation)
+        be_spawned_as(rank)
+        if offer_session(process_agent, file):
+            return True
+        pass_breakpoint_calls()
+        return False
     join_run(recorded)
     if recorded.profile is not None:
         stem = own_path(recorded.profile)
@@ -234,6 +240,7 @@ def join(invitation: str) -> None:
         # Of processes that have nothing to do with torch there is nothing to tell.
         when_dynamo_is_imported(Path(stem + BEGUN).touch)
     _record_only(LaunchDescription(explore=recorded.explore))
+    return False
 
 
 def run_child(arguments: list[str]) -> None:
@@ -242,14 +249,14 @@ def run_child(arguments: list[str]) -> None:
     target, rest = (rest[0], rest[1:]) if kind in ("-c", "-m") else (kind, rest)
     if kind not in ("-c", "-m"):
         add_program_file(os.path.abspath(target))
-    join(invitation)
+    is_debugged = join(invitation)
     program = Program(
         program=None if kind in ("-c", "-m") else target,
         module=target if kind == "-m" else None,
         code=target if kind == "-c" else None,
         args=rest,
     )
-    if run_told_by(invitation) is None:
+    if is_debugged:
         run(program, before=lambda filename: None, on_end=process_agent().eager_debugger.report_uncaught)
     else:
         run(program, before=lambda filename: None)

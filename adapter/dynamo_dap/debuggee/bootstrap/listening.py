@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.own_rank import own_rank
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
 from dynamo_dap.protocol.connection import Connection
@@ -233,4 +234,4 @@ def process_information() -> ProcessInformation:
         torch_version: str | None = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         torch_version = None
-    return ProcessInformation(os.getpid(), sys.executable, sys.version.split()[0], torch_version)
+    return ProcessInformation(os.getpid(), sys.executable, sys.version.split()[0], torch_version, own_rank())

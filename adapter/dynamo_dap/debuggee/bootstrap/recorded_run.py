@@ -18,9 +18,11 @@ from typing import Any
 
 import msgspec
 
+from dynamo_dap.debuggee.agent.own_rank import be_spawned_as
 from dynamo_dap.debuggee.bootstrap.child_command import Argument, debugged_command, is_for_program
 from dynamo_dap.debuggee.bootstrap.child_processes import invite_workers
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.debuggee.torch_internals.spawning import rank_of_spawned
 from dynamo_dap.protocol.contract import ENTRY, RecordedRun
 from dynamo_dap.records.folders import RUN_SUFFIX, SUFFIX, new_name, records_folder
 
@@ -36,6 +38,7 @@ def begin_run(profile: str | None = None, explore: str | None = None) -> None:
 def join_run(run: RecordedRun) -> None:
     """This process belongs to a run, and what it starts does."""
     global _run
+    be_spawned_as(run.rank)
     if _run is None:
         _wrap("_posixsubprocess", "fork_exec", 0)
         _wrap("os", "posix_spawn", 1)
@@ -77,7 +80,10 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
 
 
 def _told() -> str | None:
-    return None if _run is None else msgspec.json.encode(_run).decode()
+    if _run is None:
+        return None
+    told = msgspec.structs.replace(_run, rank=rank_of_spawned(sys._getframe()))
+    return msgspec.json.encode(told).decode()
 
 
 def run_told_by(text: str) -> RecordedRun | None:

@@ -30,6 +30,12 @@ def install_breakpoint_hook(agent: Agent) -> None:
         sys.breakpointhook = lambda *args, **kwargs: stop_at(agent, sys._getframe(1))
 
 
+def pass_breakpoint_calls() -> None:
+    """Have ``breakpoint()`` do nothing: nobody sees a prompt of this process, unless the program chooses one."""
+    if os.environ.get("PYTHONBREAKPOINT") in (None, ""):
+        sys.breakpointhook = lambda *args, **kwargs: None
+
+
 def stop_at(agent: Agent, frame: types.FrameType) -> None:
     """Stop where ``frame`` called ``breakpoint()``."""
     if agent.client is None or agent.is_holding:

@@ -15,6 +15,8 @@ from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame, Position
+from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
+from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.agent.stepping import ChangeAsked, Jump
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFacts
@@ -93,7 +95,9 @@ class TracedFunction(Frame):
 
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""
-        return bool(evaluate_to_python(self._frame, expression, dict(self._scratch)))
+        own = (RANK,) if self._frame.has(RANK) else ()
+        beside = names_beside(own) if RANK in expression else {}
+        return bool(evaluate_to_python(self._frame, expression, {**beside, **self._scratch}))
 
     def watched(self, name: str) -> WatchedVariable | None:
         """Return what a data breakpoint on a local variable is about."""

@@ -21,6 +21,8 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
+from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
+from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.compile_time.forms import UNKNOWN
 from dynamo_dap.debuggee.compile_time.paths import Paths
 from dynamo_dap.debuggee.torch_internals.graph_runs import evaluating_on_real_values, is_operation
@@ -233,6 +235,8 @@ class _Resolver(ast.NodeTransformer):
         self.needs_graph = False
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id == RANK and not self._frame.has(RANK) and (beside := names_beside()):
+            return ast.copy_location(ast.Constant(beside[RANK]), node)
         value = self._frame.lookup(node.id)
         if value is not MISSING and not self._frame.is_declared(node.id) and value is _BUILTINS.get(node.id):
             return self._named(lambda call: value)

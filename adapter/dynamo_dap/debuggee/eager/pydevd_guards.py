@@ -22,6 +22,8 @@ from typing import Any
 from dynamo_dap.debuggee.agent.binding import not_above_code, why_not_executed
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
+from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.code_analysis.line_table import line_table, looking_once
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
@@ -336,6 +338,22 @@ def _guard_exceptions() -> None:
 # -- conditions and log messages -------------------------------------------------------------------------------------
 
 
+class _FrameWithRank:
+    """A frame as a condition sees it, with a name that the program does not have there."""
+
+    def __init__(self, frame: Any, names: dict[str, int]) -> None:
+        self._frame = frame
+        self.f_globals = {**names, **frame.f_globals}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frame, name)
+
+
+def _with_rank(frame: Any, condition: str | None) -> Any:
+    names = names_beside(frame.f_locals, frame.f_globals) if condition and RANK in condition else {}
+    return _FrameWithRank(frame, names) if names else frame
+
+
 def _guard_conditions() -> None:
     debugger = sys.modules["pydevd"].PyDB
     condition_holds, make_message = debugger.handle_breakpoint_condition, debugger.handle_breakpoint_expression
@@ -344,7 +362,7 @@ def _guard_conditions() -> None:
     def handle_breakpoint_condition(self: Any, info: Any, pybreakpoint: Any, new_frame: Any) -> bool:
         try:
             with Interruptible(_seconds()).running():
-                return bool(condition_holds(self, info, pybreakpoint, new_frame))
+                return bool(condition_holds(self, info, pybreakpoint, _with_rank(new_frame, pybreakpoint.condition)))
         except Interrupted:
             text = f"took longer than {_seconds():g} s"
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)

@@ -20,6 +20,8 @@ from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.interruption import Guard
+from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
+from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.run_time.writing import write_local, write_slot
@@ -69,6 +71,12 @@ class _Condition:
     names_stack: bool
     """Whether it uses ``__stack__``."""
 
+    def names_in(self, frame: FrameType) -> dict[str, object]:
+        """Return the variables that it uses, globals left out."""
+        variables = frame.f_locals
+        used: dict[str, object] = {name: variables[name] for name in self.code.co_names if name in variables}
+        return used | names_beside(used, frame.f_globals) if RANK in self.code.co_names else used
+
 
 def is_true(values: FrameValues, expression: str) -> bool:
     """Whether ``expression`` is true. Raises what it raises."""
@@ -77,8 +85,7 @@ def is_true(values: FrameValues, expression: str) -> bool:
         names: Mapping[str, object] = {**values.locals(), STACK_NAME: values.stack()}
         with dynamo_off():
             return is_true_python(expression, values.frame.f_globals, dict(names))
-    variables = values.frame.f_locals
-    used: dict[str, object] = {name: variables[name] for name in condition.code.co_names if name in variables}
+    used = condition.names_in(values.frame)
     if condition.names_stack:
         used[STACK_NAME] = values.stack()
     if not condition.calls:
@@ -98,8 +105,7 @@ def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: in
     if condition is None or condition.calls:
         return False
     try:
-        variables = frame.f_locals
-        used: dict[str, object] = {name: variables[name] for name in condition.code.co_names if name in variables}
+        used = condition.names_in(frame)
         if condition.names_stack:
             index = generated.table.index_of_start[offset]
             used[STACK_NAME] = FrameValues(generated, frame, index, is_whole=True).stack()

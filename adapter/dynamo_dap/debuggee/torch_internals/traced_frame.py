@@ -286,6 +286,10 @@ class TracedFrame:
             return self.globals[name]
         return self.translator.f_builtins.get(name, MISSING)
 
+    def has(self, name: str) -> bool:
+        """Whether the program has a variable of this name here, with a value or without."""
+        return self.is_declared(name) or self.lookup(name) is not MISSING
+
     def source_of(self, value: object) -> str | None:
         """Return how a tracker's object is reached from the arguments ``L`` and globals ``G`` of a call, if it is."""
         return source_name(source_of(value)) if is_tracker(value) else None

@@ -1,0 +1,52 @@
+"""Which rank of a distributed job this process is, and the name ``rank`` in conditions. Any thread.
+
+A launcher tells it in the environment; ``torch.multiprocessing.spawn`` numbers what it starts; a program that does
+neither says it when it makes its process group.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Container
+from typing import Any
+
+from dynamo_dap.protocol.ranks import Rank, rank_in
+
+NAME = "rank"
+"""What conditions call it, where the program has no variable of that name."""
+
+_spawned: Rank | None = None
+_told: Rank | None = None
+
+
+def be_spawned_as(rank: Rank | None) -> None:
+    """Take the number that whoever started this process gave it."""
+    global _spawned
+    _spawned = rank
+
+
+def own_rank() -> Rank | None:
+    """Return the rank of this process; None if it is none, or that is not known yet."""
+    global _told
+    # The program may take what it was told out of its environment.
+    _told = _told or (None if _spawned is not None else rank_in(os.environ))
+    return _told or _of_process_group() or _spawned
+
+
+def _of_process_group() -> Rank | None:
+    distributed: Any = sys.modules.get("torch.distributed")
+    try:
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            return None
+        local = None if _spawned is None else _spawned.local
+        return Rank(distributed.get_rank(), local, distributed.get_world_size())
+    except Exception:  # noqa: BLE001  (half imported, or of another torch: then it is not known)
+        return None
+
+
+def names_beside(*namespaces: Container[str]) -> dict[str, int]:
+    """Return what conditions know besides the names of a frame, which are ``namespaces``."""
+    if any(NAME in names for names in namespaces) or (rank := own_rank()) is None:
+        return {}
+    return {NAME: rank.number}

@@ -1,0 +1,24 @@
+"""The numbers that ``torch.multiprocessing`` gives the processes that it starts. On the thread that starts one."""
+
+from __future__ import annotations
+
+import types
+
+from dynamo_dap.protocol.ranks import Rank
+
+_MODULE = "torch.multiprocessing.spawn"
+
+
+def rank_of_spawned(maker: types.FrameType | None) -> Rank | None:
+    """Return the number of the process that is made in the frame ``maker``; None if it gets none from torch.
+
+    ``spawn`` and ``start_processes`` pass it to the function that they run: nearly every program takes it for the rank.
+    """
+    number = of = None
+    while maker is not None:
+        if maker.f_globals.get("__name__") == _MODULE:
+            # The process is started in a function of its own, inside of the one that knows how many there will be.
+            number = maker.f_locals.get("i") if number is None else number
+            of = maker.f_locals.get("nprocs", of)
+        maker = maker.f_back
+    return Rank(number, number, of if type(of) is int else None) if type(number) is int else None

@@ -1,0 +1,93 @@
+"""The ranks of a distributed job: sessions with their names, some of them undebugged, ``rank`` in conditions."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.client import Fixture, Session
+from tests.conftest import NewSession
+from tests.eager.test_child_processes import Family
+
+PROGRAM = Fixture("eager/ranks")
+SUMS = {2: "[20.0, 36.0, 52.0]", 4: "[36.0, 68.0, 100.0]"}
+"""What each of so many ranks prints."""
+
+
+@pytest.fixture
+def family(new_session: NewSession) -> Family:
+    return Family(new_session)
+
+
+def launch(session: Session, way: str = "torchrun", *, count: int = 2, seconds: float = 60, **options: Any) -> None:
+    """Start the job, under torchrun or by spawning."""
+    what: dict[str, Any] = {"program": str(PROGRAM.path), "args": ["spawn", str(seconds)]}
+    if way == "torchrun":
+        args = ["--standalone", f"--nproc-per-node={count}", str(PROGRAM.path), way, str(seconds)]
+        what = {"module": "torch.distributed.run", "args": args}
+    with session.configuring("launch", {"python": [sys.executable], **what, **options}):
+        pass
+
+
+def wait_for_end(family: Family, count: int = 2) -> None:
+    assert family.parent.wait_for_exit() == 0
+    printed = family.parent.output("stdout")
+    assert all(f"{rank}: {SUMS[count]}\n" in printed for rank in range(count)), printed
+    assert not family.has_asked_for_more
+
+
+def name_of_next(family: Family) -> str:
+    return str(family.wait_until_asked()["configuration"]["name"])
+
+
+def set_breakpoints(session: Session, **conditions: str) -> None:
+    """Set breakpoints by place, each with a condition."""
+    session.set_breakpoints(
+        PROGRAM, *[SourceBreakpoint(PROGRAM.line(place), condition=text) for place, text in conditions.items()]
+    )
+
+
+def test_each_rank_is_a_session_and_conditions_know_it(family: Family) -> None:
+    launch(family.parent)
+    ranks: dict[str, Session] = {}
+    for _ in range(2):
+        name = name_of_next(family)
+        with family.child() as child:
+            set_breakpoints(child, hides="rank == 7", eager="rank == 1 and n > 0", traced="rank == 1 and len(x) == 4")
+        ranks[name] = child
+    assert sorted(ranks) == ["rank 0 (local 0)", "rank 1 (local 1)"]
+    for child in ranks.values():
+        # The program's own variable goes first.
+        child.wait_for_stop("breakpoint", at="hides")
+        child.resume()
+    child = ranks["rank 1 (local 1)"]
+    # Traced, and in the calls that the cache serves.
+    stop = child.wait_for_stop("breakpoint", at="traced")
+    assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[4]")
+    for _ in range(2):
+        child.go_on(at="eager")
+        child.go_on(at="traced")
+    child.resume()
+    wait_for_end(family)
+    assert "condition" not in ranks["rank 0 (local 0)"].output()
+
+
+def test_only_the_ranks_that_are_wanted_are_debugged(family: Family) -> None:
+    launch(family.parent, "spawn", ranks=[1, 9])
+    assert name_of_next(family) == "rank 1 (local 1)"
+    with family.child() as child:
+        child.set_breakpoints(PROGRAM, "traced", condition="rank == 1")
+    child.wait_for_stop("breakpoint", at="traced")
+    child.set_breakpoints(PROGRAM)
+    child.resume()
+    wait_for_end(family)
+    assert "these are debugged: 1, 9; the others run without" in family.parent.output("console")
+    assert "there is no rank 9 in this job: it has 2, counted from 0" in family.parent.output("important")
+
+
+def test_a_rank_is_a_number(session: Session) -> None:
+    session.initialize()
+    assert "ranks" in session.refusal("launch", {"program": str(PROGRAM.path), "ranks": [-1]})
