@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from dynamo_dap.protocol.contract import BisectedBody, BisectedPlace, BisectionR
 from dynamo_dap.records.run import launching
 from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture
+from tests.client.processes import MARK, wait_until_gone
 from tests.records.programs import IS_REFERENCE
 
 PROGRAM = """
@@ -79,6 +81,7 @@ def test_a_wrong_decomposition_is_found(tmp_path: Path) -> None:
     status, found, told = bisected(program.path, "--check", CHECK)
     assert status == 1, told
     assert (found["stage"], found["part"]) == ("aot_eager_decomp_partition", "decomposition")
+    assert f"at {program.path}:{program.line('silu')} in step" in found["text"]
     assert (found["problem"], found["thing"]["name"]) == (f"not {CHECK}", "aten.silu.default")
     assert found["thing"]["places"] == [{"path": str(program.path), "line": program.line("silu"), "function": "step"}]
     assert "eager (Dynamo's own trace): right" in told
@@ -132,6 +135,29 @@ def test_what_a_program_prints_tells_whether_it_is_right(tmp_path: Path) -> None
     status, found, told = bisected(written(tmp_path, "import time\ntime.sleep(60)\n").path, "--timeout", "1")
     assert (status, found) == (2, None)
     assert "not done after 1 s" in told
+
+
+def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    os.mkfifo(runs)
+    program = written(tmp_path, f"import time\nopen({str(runs)!r}, 'w').close()\ntime.sleep(500)\n")
+    # As from a person's shell: whoever runs the tests in the background has them ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dynamo_dap", "bisect", "--json", str(program.path)],
+            env={**os.environ, MARK: str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    runs.read_text()  # until the program has opened it
+    process.send_signal(signal.SIGINT)
+    printed, told = process.communicate(timeout=60)
+    assert (process.returncode, printed, told) == (130, "", "cancelled\n")
+    assert not wait_until_gone(str(tmp_path), 15)
 
 
 def test_a_program_that_fails_by_itself_is_not_bisected(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import { registerConfigurations } from "./configuration/provider.js";
 import type { ConfigurationSchemas } from "./configuration/validation.js";
 import { registerCodeLenses } from "./editor/code-lens.js";
 import { registerCommands } from "./editor/commands.js";
+import { registerFailingCompiles } from "./editor/failing-compiles.js";
 import { registerInlineValues } from "./editor/inline-values.js";
 import { registerAssistants } from "./environment/assistants.js";
 import { registerInstallation } from "./environment/installation.js";
@@ -54,6 +55,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerCommands(),
         registerRecording(),
         registerSavedCalls(),
+        registerFailingCompiles(),
         registerCodeLenses(),
         registerInlineValues(),
         registerListings(),

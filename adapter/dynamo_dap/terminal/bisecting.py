@@ -54,8 +54,8 @@ _UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 _FRESH = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 """A compile that a cache serves goes through no stage. What the C++ compiler made is kept: it follows from the code."""
 _EXIT, _OUTPUT = "exit", "output"
-WRONG, NO_ANSWER = 1, 2
-"""Exit status when a stage was found, and when there is nothing to find out."""
+WRONG, NO_ANSWER, CANCELLED = 1, 2, 130
+"""Exit status when a stage was found, when there is nothing to find out, and when the user has interrupted it."""
 
 
 @dataclass
@@ -84,6 +84,8 @@ class Verdict:
     thing: BisectedThing | None = None
     settings: dict[str, bool] = field(default_factory=dict)
     """A setting that helps."""
+    text: str = ""
+    """All of it, for a person."""
 
 
 def main(arguments: list[str]) -> int:
@@ -98,10 +100,15 @@ def main(arguments: list[str]) -> int:
         except _NothingToFind as reason:
             _say(f"dynamo-dap: {reason}\n")
             return NO_ANSWER
+        except KeyboardInterrupt:
+            _say("cancelled\n")
+            return CANCELLED
+    if found is not None:
+        found.text = verdict_text(found)
     if options.json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:
-        sys.stdout.write("Every stage is right.\n" if found is None else verdict_text(found))
+        sys.stdout.write("Every stage is right.\n" if found is None else found.text)
     return 0 if found is None else WRONG
 
 

@@ -7,6 +7,9 @@ export const DEBUG_TYPE = "dynamo";
 /** What the extension itself reads of a configuration. */
 export interface DynamoConfiguration extends DebugConfiguration {
     program?: string;
+    module?: string;
+    args?: string | string[];
+    env?: Record<string, string | null>;
     cwd?: string;
     console?: string;
     internalConsoleOptions?: string;

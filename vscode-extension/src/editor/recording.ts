@@ -7,13 +7,11 @@ import { basename, dirname, extname, join } from "node:path";
 import * as vscode from "vscode";
 
 import { savedFile } from "../configuration/ready-made.js";
-import { findInterpreter } from "../environment/interpreter.js";
+import { COMMAND, findInterpreter } from "../environment/interpreter.js";
 import { openFlameChart } from "../views/flame-chart.js";
 
 const SOURCE = "torch.compile";
 const TRY_FIX = "dynamo.tryFix";
-/** Python puts the program's folder first on its path: the user's files must not shadow modules there. */
-const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";
 
 /** Registers `dynamo.recordRun`, `dynamo.profileRun` and `dynamo.tryFixes`. */
 export function registerRecording(): vscode.Disposable {

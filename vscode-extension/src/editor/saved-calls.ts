@@ -8,15 +8,13 @@ import { promisify } from "node:util";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
-import { findInterpreter } from "../environment/interpreter.js";
+import { COMMAND, findInterpreter } from "../environment/interpreter.js";
 import { requestRecordCall } from "../session/requests.js";
 import { errorText } from "../session/stopped-frame.js";
 import { ReadOnlyTexts } from "../views/read-only-texts.js";
 
 /** The module that makes a call again; the folder is its argument. */
 const REPLAYING = "dynamo_dap.debuggee.bootstrap.replaying";
-/** As for other commands: the user's files must not shadow modules. */
-const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";
 const NOT_AGREED = 1;
 const DEBUG = "Debug It";
 

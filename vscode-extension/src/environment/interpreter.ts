@@ -5,6 +5,12 @@ import { existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import * as vscode from "vscode";
 
+/**
+ * What Python runs, by `-c`, for `dynamo-dap WORDS`. It puts the program's folder first on its path: the user's files must
+ * not shadow modules there.
+ */
+export const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";
+
 const EXECUTABLES = process.platform === "win32" ? ["python.exe"] : ["python3", "python"];
 
 /** Returns the path of the interpreter for programs in `scope`. Throws an error for the user when there is none. */

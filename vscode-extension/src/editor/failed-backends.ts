@@ -1,0 +1,32 @@
+/** Notices in debug sessions that the backend fails: told once in each, where its program can be run again. */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+import { programOf, type Program } from "./programs.js";
+
+/** What stops say for it: the debuggee's own, and debugpy's for the exception that follows. */
+const FAILURE = /Backend failure|BackendCompilerFailed|InductorError/;
+
+/** Calls `tell` with the program of each session that stops for a failure of the backend. */
+export function onBackendFailure(tell: (program: Program) => void): vscode.Disposable {
+    return vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, {
+        createDebugAdapterTracker(session): vscode.DebugAdapterTracker | undefined {
+            const program = programOf(session);
+            let isTold = false;
+            return program === undefined ? undefined : {
+                onDidSendMessage(message: DebugProtocol.StoppedEvent): void {
+                    if (!isTold && message.type === "event" && message.event === "stopped" && isFailure(message.body)) {
+                        isTold = true;
+                        tell(program);
+                    }
+                },
+            };
+        },
+    });
+}
+
+function isFailure({ reason, description = "", text = "" }: DebugProtocol.StoppedEvent["body"]): boolean {
+    return reason === "exception" && FAILURE.test(`${description} ${text}`);
+}

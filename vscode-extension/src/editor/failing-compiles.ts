@@ -1,0 +1,147 @@
+/**
+ * "Find the Stage That Is Wrong…" and "Minify What Fails…": `dynamo-dap bisect` and `minify`, on the file in the editor,
+ * or on the program of a debug session, where they are offered when the backend fails.
+ */
+
+import { basename, dirname } from "node:path";
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+import { errorText } from "../session/stopped-frame.js";
+import { onBackendFailure } from "./failed-backends.js";
+import { programInEditor, type Program } from "./programs.js";
+import { WatchedRuns } from "./watched-runs.js";
+
+const [BISECT, MINIFY, DEBUG, KEEP, RUNS] = ["Find the Stage", "Minify", "Debug It", "Keep in launch.json", "Show the Runs"];
+/** Lines of the user's that are linked. */
+const MOST_PLACES = 2;
+
+/** What `bisect --json` prints; null when every stage is right. */
+interface Verdict {
+    text: string;
+    thing: { places?: { path: string; line: number }[] } | null;
+}
+
+/** What `minify --json` prints. */
+interface Minified {
+    path: string;
+    nodes: number;
+    before: number;
+    error: string;
+}
+
+class FailingCompiles implements vscode.Disposable {
+    private readonly runs = new WatchedRuns("torch.compile: Bisect and Minify");
+    private readonly registrations: vscode.Disposable[] = [
+        vscode.commands.registerCommand("dynamo.bisect", () => telling(() => this.bisect(programInEditor()))),
+        vscode.commands.registerCommand("dynamo.minify", () => telling(() => this.minify(programInEditor()))),
+        onBackendFailure((program) => void telling(() => this.offer(program))),
+    ];
+
+    dispose(): void {
+        vscode.Disposable.from(...this.registrations).dispose();
+        this.runs.dispose();
+    }
+
+    /** At a failure of the backend in a session. */
+    private async offer(program: Program): Promise<void> {
+        const text = `Compiling ${program.name} fails in the backend. Which stage is it, or what is the least that fails?`;
+        const chosen = await vscode.window.showWarningMessage(text, BISECT, MINIFY);
+        if (chosen === BISECT) {
+            await this.bisect(Promise.resolve(program), "exit");
+        } else if (chosen === MINIFY) {
+            await this.minify(Promise.resolve(program), false);
+        }
+    }
+
+    private async bisect(finding: Promise<Program | undefined>, given?: string): Promise<void> {
+        const program = await finding;
+        const check = program === undefined ? undefined : (given ?? (await askedCheck()));
+        if (program === undefined || check === undefined) {
+            return;
+        }
+        const verdict = await this.runs.answer<Verdict | null>(`Which stage of ${program.name} is wrong`, program, ["bisect", "--json", "--check", check]);
+        if (verdict === undefined) {
+            void vscode.window.showInformationMessage("Cancelled.");
+            return;
+        }
+        if (verdict === null) {
+            void vscode.window.showInformationMessage(`Every stage of compiling ${program.name} is right, with torch's own backends.`);
+            return;
+        }
+        const { text, thing } = verdict;
+        this.runs.note(text);
+        const lines = text.trim().split("\n").map((line) => line.trim());
+        const places = (thing?.places ?? []).slice(0, MOST_PLACES).map(({ path, line }) => ({ title: `Go to ${basename(path)}:${line}`, path, line }));
+        const told = lines.filter((line) => !line.startsWith("at ")).join(", ");
+        const chosen = await vscode.window.showWarningMessage(told, ...places, { title: RUNS, path: "", line: 0 });
+        if (chosen?.title === RUNS) {
+            this.runs.show();
+        } else if (chosen !== undefined) {
+            const selection = new vscode.Range(chosen.line - 1, 0, chosen.line - 1, 0);
+            await vscode.window.showTextDocument(vscode.Uri.file(chosen.path), { selection });
+        }
+    }
+
+    private async minify(finding: Promise<Program | undefined>, given?: boolean): Promise<void> {
+        const program = await finding;
+        const looksForAccuracy = program === undefined ? undefined : (given ?? (await askedAccuracy()));
+        if (program === undefined || looksForAccuracy === undefined) {
+            return;
+        }
+        const words = ["minify", "--json", ...(looksForAccuracy ? ["--accuracy"] : [])];
+        const minified = await this.runs.answer<Minified>(`Minifying ${program.name}`, program, words);
+        if (minified === undefined) {
+            void vscode.window.showInformationMessage("Cancelled.");
+            return;
+        }
+        const { path, nodes, before, error } = minified;
+        await vscode.window.showTextDocument(vscode.Uri.file(path), { preview: false });
+        // What is in the result's folder is found from there: the tensors that it is given.
+        const configuration = { name: `Minified: ${program.name}`, type: DEBUG_TYPE, request: "launch", program: path, cwd: dirname(path) };
+        const fails = error === "" ? "" : ` It fails with: ${error}`;
+        const told = `${nodes} of ${before} nodes are left.${fails}`;
+        const chosen = await vscode.window.showInformationMessage(told, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));
+        if (chosen === DEBUG) {
+            await vscode.debug.startDebugging(program.folder, configuration);
+        } else if (chosen === KEEP) {
+            const launch = vscode.workspace.getConfiguration("launch", program.folder ?? null);
+            const others = launch.get<vscode.DebugConfiguration[]>("configurations", []).filter((each) => each.name !== configuration.name);
+            await launch.update("configurations", [...others, configuration], vscode.ConfigurationTarget.WorkspaceFolder);
+        }
+    }
+}
+
+/** Registers `dynamo.bisect` and `dynamo.minify`, and what offers them at a failure of the backend. */
+export function registerFailingCompiles(): FailingCompiles {
+    return new FailingCompiles();
+}
+
+async function telling(act: () => Promise<void>): Promise<void> {
+    try {
+        await act();
+    } catch (problem) {
+        void vscode.window.showErrorMessage(errorText(problem));
+    }
+}
+
+async function askedCheck(): Promise<string | undefined> {
+    const checks = [
+        { label: "It ends without an error", check: "exit" },
+        { label: "It prints what it prints uncompiled", check: "output" },
+        { label: "An expression is true at its end…", check: undefined },
+    ];
+    const chosen = await vscode.window.showQuickPick(checks, { title: "How is a run told to be right?" });
+    if (chosen !== undefined && chosen.check === undefined) {
+        return vscode.window.showInputBox({ prompt: "Expression over the names of the program", placeHolder: "torch.allclose(result, expected)" });
+    }
+    return chosen?.check;
+}
+
+async function askedAccuracy(): Promise<boolean | undefined> {
+    const kinds = [
+        { label: "It fails to compile", looksForAccuracy: false },
+        { label: "It computes something else when compiled", looksForAccuracy: true },
+    ];
+    return (await vscode.window.showQuickPick(kinds, { title: "What is wrong with the program?" }))?.looksForAccuracy;
+}

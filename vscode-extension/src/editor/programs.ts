@@ -1,0 +1,51 @@
+/** A Python program that a command of ours runs again: the file in the editor, or what a debug session has launched. */
+
+import { basename, dirname } from "node:path";
+import * as vscode from "vscode";
+
+import type { DynamoConfiguration } from "../configuration/options.js";
+import { savedFile } from "../configuration/ready-made.js";
+import { findInterpreter } from "../environment/interpreter.js";
+
+export interface Program {
+    name: string;
+    /** The command of its Python. */
+    python: readonly string[];
+    /** As in the terminal: a file or `-m` and a module, then arguments. */
+    words: string[];
+    cwd: string;
+    env: NodeJS.ProcessEnv;
+    folder: vscode.WorkspaceFolder | undefined;
+}
+
+/** The file in the editor, saved; undefined when the user declines that. */
+export async function programInEditor(): Promise<Program | undefined> {
+    const editor = vscode.window.activeTextEditor;
+    const file = editor === undefined ? undefined : await savedFile(editor.document.uri);
+    if (file === undefined) {
+        return undefined;
+    }
+    await vscode.workspace.save(file);
+    const folder = vscode.workspace.getWorkspaceFolder(file);
+    const python = [await findInterpreter(folder?.uri)];
+    // Where F5 runs it, too.
+    const cwd = folder?.uri.fsPath ?? dirname(file.fsPath);
+    return { name: basename(file.fsPath), python, words: [file.fsPath], cwd, env: process.env, folder };
+}
+
+/** The program that a session has launched; undefined where there is none that a command could run again. */
+export function programOf(session: vscode.DebugSession): Program | undefined {
+    const { request, program, module, args = [], cwd, env = {}, __python: python } = session.configuration as DynamoConfiguration;
+    const target = program ?? module;
+    if (request !== "launch" || target === undefined || python === undefined || cwd === undefined) {
+        return undefined;
+    }
+    // As text, arguments are split as a shell would, which this does for plain quotes.
+    const given = typeof args === "string" ? [...args.matchAll(/"([^"]*)"|'([^']*)'|(\S+)/g)].map((found) => found[1] ?? found[2] ?? found[3] ?? "") : args;
+    const words = program === undefined ? ["-m", target, ...given] : [program, ...given];
+    const environment = { ...process.env };
+    for (const [name, value] of Object.entries(env)) {
+        environment[name] = value ?? undefined;
+    }
+    return { name: basename(target), python, words, cwd, env: environment, folder: session.workspaceFolder };
+}
