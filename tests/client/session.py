@@ -255,7 +255,8 @@ class Session:
         self._last_stop: Stop | None = None
         self._with_breakpoints: set[Path] = set()
         self._closed = False
-        self._proof_of_access = {"accessToken": self.mark} if transport == "tcp" else {}
+        self.proof_of_access = {"accessToken": self.mark} if transport == "tcp" else {}
+        """What ``launch`` and ``attach`` have to show a server that listens."""
         if transport == "stdio":
             self._start_over_stdio()
         else:
@@ -278,14 +279,14 @@ class Session:
         """Launch or attach; breakpoints are set in the body of the ``with``, after which the program runs."""
         if not self.client.capabilities.supports_configuration_done_request:
             self.initialize()
-        beginning = self.client.begin(request, {**configuration, **self._proof_of_access})
+        beginning = self.client.begin(request, {**configuration, **self.proof_of_access})
         yield
         self.client.configuration_done()
         beginning.result(self.client.timeout)
 
     def begin(self, request: str, configuration: Mapping[str, Any]) -> PendingResponse:
         """Send ``launch`` or ``attach`` and do not wait until breakpoints can be set."""
-        return self.client.send(request, {**configuration, **self._proof_of_access})
+        return self.client.send(request, {**configuration, **self.proof_of_access})
 
     def launching(self, fixture: str | Path | Fixture, **options: Any) -> contextlib.AbstractContextManager[None]:
         """Launch a program; see ``configuring``. ``options`` are launch arguments as DAP spells them."""
@@ -461,6 +462,7 @@ class Session:
 
     def _start_over_stdio(self) -> None:
         self._listens = False
+        self.address = ("", 0)
         with self._standard_error.open("wb") as standard_error:
             self._server = ServerProcess(environment=self._environment, standard_error=standard_error)
         self.stream = RecordedStream(self._server.stream, self.timeline)
@@ -468,6 +470,7 @@ class Session:
     def _start_over_tcp(self) -> None:
         self._listens = True
         port = free_port()
+        self.address = ("127.0.0.1", port)
         with self._standard_error.open("wb") as standard_error:
             self._server = ServerProcess(
                 [sys.executable, "-m", "dynamo_dap", "--listen", f"127.0.0.1:{port}"],

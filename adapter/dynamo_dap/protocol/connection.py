@@ -87,6 +87,8 @@ class Connection:
         self._pending: dict[int, tuple[str, OnResponse]] = {}
         self._closed = False
         self._reading_ended = False
+        self.has_failed = False
+        """Whether something could not be written."""
         self._reader: threading.Thread | None = None
         self._parser = FrameParser(MAXIMUM_BODY_BYTES if is_trusted else MAXIMUM_STRANGER_BYTES)
 
@@ -105,6 +107,11 @@ class Connection:
     def is_closed(self) -> bool:
         """Whether the connection has ended, from either side."""
         return self._closed or self._reading_ended
+
+    @property
+    def was_taken(self) -> bool:
+        """Whether the program has closed the socket, and not one of the two ends; see ``SocketStream``."""
+        return getattr(self._stream, "was_taken", False)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -206,7 +213,7 @@ class Connection:
                 self._stream.write(frame(encode(envelope)))
                 return seq
             except OSError:
-                pass
+                self.has_failed = True
         self._fail_pending(only=seq)
         return seq
 

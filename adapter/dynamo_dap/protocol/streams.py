@@ -34,15 +34,27 @@ class ByteStream(Protocol):
 
 
 class SocketStream:
-    """A connected TCP socket, with Nagle's algorithm off: every message is one ``send``."""
+    """A connected TCP socket, with Nagle's algorithm off: every message is one ``send``.
+
+    A program that closes all descriptors closes this one, too, and its number is then that of something of the
+    program's: nothing is read from it, written to it or closed any more.
+    """
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.settimeout(None)
         self._socket = connected
+        self._identity = _identity_of(connected)
+
+    @property
+    def was_taken(self) -> bool:
+        """Whether somebody else has closed the descriptor."""
+        return self._socket.fileno() != _CLOSED and _identity_of(self._socket) != self._identity
 
     def read(self) -> bytes:
         """Return the next bytes; ``b""`` also when the socket was reset or closed under the reader."""
+        if self.was_taken:
+            return b""
         try:
             if _QUICK_ACKNOWLEDGEMENT is not None:
                 # Linux forgets it at every turn. A peer that writes a message in two pieces, with Nagle's algorithm on
@@ -54,17 +66,32 @@ class SocketStream:
 
     def write(self, data: bytes) -> None:
         """Send all of ``data``."""
+        if self.was_taken:
+            raise OSError("the program has closed the socket")
         self._socket.sendall(data)
 
     def abandon(self) -> None:
         """Close this process's hold on the socket, and leave the connection to the process that it was forked from."""
+        if self.was_taken:
+            self._socket.detach()
         self._socket.close()
 
     def close(self) -> None:
         """Shut the socket down, which wakes its reader, then close it."""
+        if self.was_taken:
+            self._socket.detach()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+
+def _identity_of(connected: socket.socket) -> tuple[int, int] | None:
+    """What is behind a socket's descriptor; None when that is closed."""
+    try:
+        found = os.fstat(connected.fileno())
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class PipeStream:

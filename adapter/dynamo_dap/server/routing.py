@@ -103,7 +103,8 @@ class Router:
             self._in_flight.pop(request.seq, None)
             if not response.success and request.command in _RESUMING and response.message == "disconnected":
                 # The thread went on, and the program ended before that could be said.
-                response = msgspec.structs.replace(response, success=True, message=None, body=_NOTHING)
+                body = _ONE_CONTINUED if request.command == "continue" else _NOTHING
+                response = msgspec.structs.replace(response, success=True, message=None, body=body)
             elif response.success:
                 response = _as_the_clients(request.command, backend, response)
             self._client.forward_response(request, response)

@@ -205,6 +205,8 @@ class Agent:
         by_function = self.breakpoints.are_functions(stop.hit_breakpoint_ids)
         reason = "function breakpoint" if by_function else stop.reason
         client.send_event("stopped", _stopped_body(stop, reason, pause.thread_id))
+        if client.has_failed:
+            pause.release(None)  # nobody has heard of the stop: the program has closed the socket, for instance
         began = time.perf_counter()
         with self.holding():
             pause.serve(self._tell_unstuck)

@@ -216,6 +216,10 @@ class _LaunchedReceiver(AgentReceiver):
             # Detached on purpose: the program runs on, or is ending.
             self._agent.configured.set()
             return
+        if self._connection.was_taken:
+            # The program has closed all descriptors: its own affair, and the server's to tell.
+            self._agent.detach_client()
+            return
         if not self._agent.configured.is_set() and threading.main_thread().is_alive():
             with contextlib.suppress(OSError):  # the server may have read it
                 sys.stderr.write("dynamo-dap: the debug server is gone before the program could start\n")

@@ -41,16 +41,29 @@ def run(
     except BaseException as error:
         error.__traceback__ = _without_own_frames(error.__traceback__)
         on_end(error)
-        if isinstance(error, Exception):
+        if isinstance(error, KeyboardInterrupt):
+            # The interpreter ends by the signal then, after it has told: only that is ours to do.
+            sys.excepthook = _telling_without_own_frames(sys.excepthook)
+        elif not isinstance(error, SystemExit):
             _end_with(error)
         raise
 
 
-def _end_with(error: Exception) -> NoReturn:
+def _end_with(error: BaseException) -> NoReturn:
     """Report an uncaught exception as the interpreter would, and exit."""
-    traceback = _without_own_frames(error.__traceback__)
-    sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+    _telling_without_own_frames(sys.excepthook)(type(error), error, error.__traceback__)
     sys.exit(1)
+
+
+_Hook = Callable[[type[BaseException], BaseException, "types.TracebackType | None"], object]
+
+
+def _telling_without_own_frames(hook: _Hook) -> _Hook:
+    def tell(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
+        traceback = _without_own_frames(traceback)
+        hook(kind, error.with_traceback(traceback), traceback)
+
+    return tell
 
 
 def _without_own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:

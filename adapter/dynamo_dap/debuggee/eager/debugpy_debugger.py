@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
-from dynamo_dap.debuggee.eager import pydevd_guards, pydevd_internals, pydevd_variables
+from dynamo_dap.debuggee.eager import own_tracers, pydevd_guards, pydevd_internals, pydevd_variables
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
 from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing, Imports
 from dynamo_dap.debuggee.eager.presentation import Presentation, install_names
@@ -73,6 +73,8 @@ class DebugpyDebugger:
             lambda error: self._has_stopped_for(error, USER_UNHANDLED),
         )
         install_names()
+        if not pydevd_internals.uses_monitoring():
+            own_tracers.install(lambda text: self._agent.print(text, "important"))
 
     def _take_up(self) -> None:
         self._handing_over = handing_over = HandingOver(self._agent, self._tracing)

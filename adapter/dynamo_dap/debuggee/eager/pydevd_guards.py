@@ -225,6 +225,23 @@ def _guard_end() -> None:
         wait(self, max(0.0, until - time.monotonic()))
 
     debugger._PyDB__wait_for_threads_to_finish = wait_for_threads_to_finish
+    dispose = debugger.dispose_and_kill_all_pydevd_threads
+
+    @functools.wraps(dispose)
+    def dispose_and_kill_all_pydevd_threads(self: Any, *arguments: Any, **named: Any) -> None:
+        _let_go_of_what_was_closed(self._client_socket)
+        dispose(self, *arguments, **named)
+
+    debugger.dispose_and_kill_all_pydevd_threads = dispose_and_kill_all_pydevd_threads
+
+
+def _let_go_of_what_was_closed(connected: Any) -> None:
+    """Where the program has closed all descriptors, a socket's number is none any more, or that of something else."""
+    try:
+        if connected is not None:
+            connected.getsockname()
+    except OSError:
+        connected.detach()
 
 
 def _refusal(request: Any) -> str | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
-from dynamo_dap.debuggee.torch_internals.isolation import data_reading, dynamo_off
+from dynamo_dap.debuggee.torch_internals.isolation import data_reading, dynamo_off, not_reset
 
 _FAKE_CONVERTER = "torch._subclasses.fake_tensor:FakeTensorConverter"
 _DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
@@ -39,6 +39,7 @@ def evaluating(tx: Any) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(preserved_global_state())
         stack.enter_context(dynamo_off())
+        stack.enter_context(not_reset())
         stack.enter_context(_attributes(shape_env, settings=_without_data_dependent_symbols(shape_env.settings)))
         stack.enter_context(_attributes(fake_mode, fake_tensor_converter=_converter(), allow_non_fake_inputs=True))
         stack.enter_context(shape_env.suppress_guards())

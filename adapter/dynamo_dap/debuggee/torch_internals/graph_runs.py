@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.torch_internals.fake_evaluation import (
 )
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph import target_name
-from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off
+from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off, not_reset
 from dynamo_dap.debuggee.torch_internals.symbols import hint_of
 
 _MODES = "torch.utils._python_dispatch:_disable_current_modes"
@@ -126,6 +126,7 @@ def apart_from_the_program() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(preserved_global_state())
         stack.enter_context(dynamo_off())
+        stack.enter_context(not_reset())
         stack.enter_context(REAL_VALUES.resolve(_TRANSFORMS)())
         stack.enter_context(REAL_VALUES.resolve(_MODES)())
         stack.enter_context(REAL_VALUES.resolve(_TRACING)(None))

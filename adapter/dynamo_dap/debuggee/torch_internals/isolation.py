@@ -19,10 +19,13 @@ _STANCE = "torch._dynamo.eval_frame:_stance"
 _MODES = "torch.utils._python_dispatch:_disable_current_modes"
 _TORCH_FUNCTION = "torch._C:DisableTorchFunction"
 
+_RESET = "torch._dynamo:reset_code_caches"
+"""What ``reset`` does first."""
 _TRANSFORMS = "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack"
 _DEPTH = "torch._C._functorch:get_dynamic_layer_stack_depth"
 
 DYNAMO_OFF = Feature("running an expression's own calls without compiling them", _EVAL_FRAME, _STANCE)
+RESETTING = Feature("refusing to reset Dynamo while it traces", _RESET)
 READING = Feature("statistics and elements of tensors", _MODES, _TORCH_FUNCTION)
 TRANSFORMS_OFF = Feature("statistics of large tensors inside torch.func", _TRANSFORMS, _DEPTH)
 
@@ -65,6 +68,31 @@ def dynamo_off() -> Iterator[None]:
             set_eval_frame(callback)
     finally:
         _leave_eager()
+
+
+@contextlib.contextmanager
+def not_reset() -> Iterator[None]:
+    """Refuse ``torch._dynamo.reset()`` on this thread, which traces.
+
+    torch frees what it then goes on to use; it says so only when that is done, and the program dies of it.
+    """
+    if RESETTING.problem is not None:
+        yield
+        return
+    module: Any = sys.modules["torch._dynamo"]
+    reset, thread = module.reset_code_caches, threading.get_ident()
+
+    def refuse() -> None:
+        if threading.get_ident() == thread:
+            raise RuntimeError("Dynamo cannot be reset while it traces: at a stop in ordinary Python it can")
+        reset()
+
+    module.reset_code_caches = refuse
+    try:
+        yield
+    finally:
+        if module.reset_code_caches is refuse:
+            module.reset_code_caches = reset
 
 
 def _enter_eager() -> None:

@@ -1,0 +1,78 @@
+"""Programs that trace themselves while debugpy traces them: coverage, profilers, tests of debuggers.
+
+A thread has one trace function (Python 3.11 and older; debugpy uses ``sys.monitoring`` on newer ones). debugpy replaces
+``sys.settrace`` by a function that writes a warning of its own to the program's stderr, and debugs that thread no more.
+Here the user is told instead, once for each place that sets one, and when the program takes its trace function out
+again, debugpy's is put back. On whichever thread calls ``sys.settrace``. For the life of the process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.agent.frames import walk
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file
+from dynamo_dap.debuggee.eager import pydevd_internals
+
+_tell: Callable[[str], None] | None = None
+_told: set[tuple[str, int]] = set()
+_replaced = threading.local()
+"""Its ``function``: debugpy's, in the place of which the program has put its own on a thread."""
+
+
+def install(tell: Callable[[str], None]) -> None:
+    """Take the place of debugpy's function; ``tell`` tells the user."""
+    global _tell
+    is_first, _tell = _tell is None, tell
+    tracing: Any = importlib.import_module("pydevd_tracing")
+    if not is_first:
+        return
+    replaced = tracing._internal_set_trace
+    tracing.TracingFunctionHolder._warn = False
+    tracing._internal_set_trace = _set_trace
+    if sys.settrace is replaced:  # the program has begun debugpy itself
+        sys.settrace = _set_trace
+
+
+def _set_trace(function: Any) -> None:
+    """``sys.settrace`` of the program, while debugpy traces it."""
+    before = sys.gettrace()
+    tracing: Any = sys.modules["pydevd_tracing"]
+    (tracing.TracingFunctionHolder._original_tracing or tracing._original_settrace)(function)
+    caller = sys._getframe(1)
+    if not is_debugger_file(caller.f_code.co_filename) and caller.f_globals.get("__name__") != "threading":
+        if function is None:
+            _put_back(caller)
+        elif not _is_of_debugpy(function):
+            if before is not None and _is_of_debugpy(before):
+                _replaced.function = before
+            _tell_once(caller.f_code.co_filename, caller.f_lineno)
+
+
+def _tell_once(path: str, line: int) -> None:
+    if (path, line) in _told or _tell is None:
+        return
+    _told.add((path, line))
+    _tell(
+        f"dynamo-dap: the program traces itself (sys.settrace in {os.path.basename(path)}, line {line}): until that is "
+        "over, this thread is not stopped in ordinary Python; in compiled functions it is\n"
+    )
+
+
+def _put_back(caller: types.FrameType) -> None:
+    """Where a frame has the program's function still, that would be called by debugpy's events: nothing is done."""
+    function = _replaced.__dict__.pop("function", None)
+    if function is not None and all(frame.f_trace is None or _is_of_debugpy(frame.f_trace) for frame in walk(caller)):
+        pydevd_internals.set_trace(function)
+
+
+def _is_of_debugpy(function: Any) -> bool:
+    owner = getattr(function, "__self__", function)
+    modules = (getattr(function, "__module__", None), type(owner).__module__)
+    return any(str(module).startswith(("_pydevd", "pydevd", "dynamo_dap.")) for module in modules)
