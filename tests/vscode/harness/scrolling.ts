@@ -9,8 +9,11 @@ export async function scrollTo(row: Locator, list: Locator, what: string): Promi
     const { mouse } = list.page();
     await expect(list).toBeVisible();
     await expect(async () => {
-        await list.hover();
+        // What VS Code shows of the row under the mouse may lie over the list: it goes when the mouse moves.
+        await list.hover({ force: true, position: { x: 3, y: 3 } });
         await mouse.wheel(0, -100_000);
+        // A row is in the page only when it has been drawn.
+        await expect(list.locator('.monaco-list-row[data-index="0"]')).toBeAttached({ timeout: 5000 });
         for (let page = 0; page < 50 && (await row.count()) === 0; page += 1) {
             await mouse.wheel(0, 60);
             await sleep(60);
