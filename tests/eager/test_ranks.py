@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from tests.conftest import NewSession
 from tests.eager.test_child_processes import Family
 
 PROGRAM = Fixture("eager/ranks")
-SUMS = {2: "[20.0, 36.0, 52.0]", 4: "[36.0, 68.0, 100.0]"}
+SUMS = {2: "[20.0, 36.0, 52.0]", 3: "[28.0, 52.0, 76.0]"}
 """What each of so many ranks prints."""
 
 
@@ -86,6 +88,44 @@ def test_only_the_ranks_that_are_wanted_are_debugged(family: Family) -> None:
     wait_for_end(family)
     assert "these are debugged: 1, 9; the others run without" in family.parent.output("console")
     assert "there is no rank 9 in this job: it has 2, counted from 0" in family.parent.output("important")
+
+
+def test_a_rank_that_is_held_does_not_end_the_job(family: Family) -> None:
+    """Longer than the timeout of its process group: before that is made, and while others wait in a collective."""
+    seconds = 3.0
+    launch(family.parent, count=3, seconds=seconds, ranks=[0, 1])
+    ranks: dict[str, Session] = {}
+    for _ in range(2):
+        name = name_of_next(family)
+        with family.child() as child:
+            set_breakpoints(child, begins="rank == 0", eager="rank == 0 and n == 1")
+        ranks[name] = child
+    held, waiting = ranks["rank 0 (local 0)"], ranks["rank 1 (local 1)"]
+    held.wait_for_stop("breakpoint", at="begins")
+    family.parent.timeline.wait_until(lambda: family.parent.output("stdout").count("begins") == 2, "the others begin")
+    time.sleep(2 * seconds)  # not for something to happen: this is the hold
+    held.go_on(at="eager")
+    waiting.timeline.wait_until(lambda: "would have ended that" in waiting.output("console"), "it says so")
+    held.resume()
+    wait_for_end(family, 3)
+    assert "would have ended that" not in held.output("console"), "it was over"
+    for child in ranks.values():
+        assert "waits for the others up to 1 day, not 0:00:03" in child.output("console")
+    said = waiting.output("console")
+    line = PROGRAM.line("waits")
+    text = rf"rank 1 \(local 1\) has waited \d+ s for other ranks in gloo:barrier .*ranks.py:{line}:"
+    assert re.search(text, said), said
+
+
+def test_timeouts_can_be_left_as_the_program_says(family: Family) -> None:
+    launch(family.parent, seconds=3.0, ranks=[0], stretchTimeouts=False)
+    family.parent.expects_program_traceback = True
+    with family.child() as child:
+        child.set_breakpoints(PROGRAM, "begins")
+    # The other one gives up, and torchrun ends the held one.
+    assert family.parent.wait_for_exit() == 1
+    assert "imed out" in family.parent.output("stderr")
+    child.timeline.expect_event("terminated")
 
 
 def test_a_rank_is_a_number(session: Session) -> None:

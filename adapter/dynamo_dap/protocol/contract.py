@@ -128,6 +128,8 @@ class Invitation(Struct, frozen=True):
     token: str
     ranks: list[int] | None = None
     """Of a distributed job only these are to come for a session."""
+    stretch_timeouts: bool = True
+    """Whether those that do not come are to wait for those that are held."""
 
 
 class RecordedRun(Struct, rename="camel", omit_defaults=True):

@@ -221,6 +221,13 @@ class DebuggingOptions(CompilingOptions, rename="camel", frozen=True, kw_only=Tr
         Meta(ge=1),
         _described('With the exception filter "mismatch": compare each N-th call of a compiled graph, not every one.'),
     ] = 1
+    stretch_timeouts: Annotated[
+        bool,
+        _described(
+            "In a distributed job, have ranks wait up to a day for one that is held, whatever timeouts the program "
+            "gives its process groups."
+        ),
+    ] = True
     evaluation_timeout: Annotated[
         Seconds,
         _described(

@@ -43,15 +43,15 @@ class ChildSessions:
     """The child processes of one run of the program."""
 
     def __init__(
-        self, client: Client, given: dict[str, Any], ranks: list[int] | None, parent: Callable[[], Rank | None]
+        self, client: Client, given: dict[str, Any], options: SessionOptions, parent: Callable[[], Rank | None]
     ) -> None:
-        """``given`` are the client's ``launch`` or ``attach`` arguments.
+        """``given`` are the client's ``launch`` or ``attach`` arguments, and ``options`` what was read from them.
 
-        ``ranks`` are those that are wanted of a distributed job, None for all; ``parent`` tells which the program is.
+        ``parent`` tells which rank of a distributed job the program is itself.
         """
         self._client = client
         self._given = given
-        self._ranks = ranks
+        self._ranks = options.ranks
         self._parent = parent
         self._has_told_of_ranks = False
         self._listener = AgentListener()
@@ -61,7 +61,7 @@ class ChildSessions:
         self.known: set[int] = set()
         """Process ids of those that came."""
         token = self._listener.expect(self._on_arrival, repeatedly=True)
-        invitation = Invitation(self._listener.address, token, ranks)
+        invitation = Invitation(self._listener.address, token, options.ranks, options.stretch_timeouts)
         self.invitation_file = self._folder / "children.json"
         self.invitation_file.touch(mode=0o600)
         self.invitation_file.write_bytes(msgspec.json.encode(invitation))

@@ -183,7 +183,7 @@ class Debuggee:
         if options.sub_process is False or not self.is_local:
             return
         if self._client.has_child_sessions:
-            self.children = ChildSessions(self._client, given, options.ranks, lambda: self.information.rank)
+            self.children = ChildSessions(self._client, given, options, lambda: self.information.rank)
         elif options.sub_process:
             text = '"subProcess": this client starts no sessions for child processes; they run without debugging.'
             self._client.output(text, "important")

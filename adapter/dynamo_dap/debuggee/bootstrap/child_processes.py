@@ -28,6 +28,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
 from dynamo_dap.debuggee.bootstrap.child_command import Argument, debugged_command, is_for_program
 from dynamo_dap.debuggee.bootstrap.listening import listen_privately
+from dynamo_dap.debuggee.bootstrap.waiting_ranks import wait_for_held_ranks
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
 from dynamo_dap.debuggee.torch_internals.spawning import rank_of_spawned
@@ -187,6 +188,9 @@ def offer_session(agent_here: Callable[[], Agent], invitation_file: str) -> bool
     rank, wanted = own_rank(), offer.invitation.ranks
     if rank is not None and wanted is not None and rank.number not in wanted:
         _tell(offer, ChildOffer(os.getpid(), rank=rank))
+        if offer.invitation.stretch_timeouts:
+            # The file is there as long as the job is debugged.
+            wait_for_held_ranks(lambda: os.path.exists(invitation_file), lambda text: None)
         return False
     _have_session(agent_here(), offer, rank)
     return True

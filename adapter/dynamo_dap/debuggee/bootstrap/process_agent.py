@@ -71,8 +71,13 @@ class _ThisProcess:
             start_eager(self._agent, options.eager_address, options.eager_token or "")
 
     def invite_children(self, options: AgentOptions) -> None:
-        """Have child processes begin under the debugger."""
+        """Have child processes begin under the debugger, and other ranks waited for."""
         # Imported only now: as above.
+        if options.stretch_timeouts:
+            from dynamo_dap.debuggee.bootstrap.waiting_ranks import wait_for_held_ranks
+
+            agent, client = self._agent, self._agent.client
+            wait_for_held_ranks(lambda: client is not None and agent.client is client, agent.print)
         if options.children_file is not None or options.eager_adopts:
             from dynamo_dap.debuggee.bootstrap.child_processes import invite_children
 
