@@ -15,6 +15,7 @@ import msgspec
 
 from dynamo_dap.protocol.contract import CUSTOM_PREFIX, GO_TO, TENSOR, TIMELINE, ErrorId
 from dynamo_dap.protocol.messages import Request, Response, decode, encode_body
+from dynamo_dap.protocol.types import ExceptionInfoResponseBody
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.capabilities import EAGER_REQUESTS
@@ -236,6 +237,10 @@ def _as_the_clients(command: str, backend: Backend, response: Response) -> Respo
         return msgspec.structs.replace(response, body=_label(response.body))
     if backend.name == DEBUGPY and command == TENSOR:
         return tensor_looked_at(response)
+    if backend.name == DEBUGPY and command == "exceptionInfo":
+        # debugpy has a field of its own there.
+        body = decode(response.body, ExceptionInfoResponseBody, "body of 'exceptionInfo'")
+        return msgspec.structs.replace(response, body=encode_body(body))
     return response
 
 

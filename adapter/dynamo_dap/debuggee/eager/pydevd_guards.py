@@ -351,6 +351,19 @@ def _guard_exceptions() -> None:
     for module in modules:
         vars(module)["handle_exception"] = guarded(vars(module)["handle_exception"])
 
+    processor = _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
+    tell_exception = processor.on_exceptioninfo_request
+
+    def on_exceptioninfo_request(self: Any, py_db: Any, request: Any) -> Any:
+        thread_id = request.arguments.threadId
+        frames = py_db.suspended_frames_manager.get_frames_list(thread_id)
+        if frames is not None and frames.exc_type is not None:
+            return tell_exception(self, py_db, request)
+        # It would make one up, and write of its failure to the program's stderr.
+        return _refuse(py_db, request.seq, "exceptionInfo", "this thread did not stop at an exception")
+
+    processor.on_exceptioninfo_request = on_exceptioninfo_request
+
 
 # -- conditions and log messages -------------------------------------------------------------------------------------
 
