@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.session import ClientRequestContext
 from mcp_types import ListRootsResult, Root, TextContent
 
-from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.contract import EDITOR_VARIABLE, RECORDS_VARIABLE
 from tests.client import processes, zygote
 
 PATIENCE = 120
@@ -65,8 +65,10 @@ def environment(folder: Path, mark: str) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def assistant(folder: Path, *, roots: list[Path] | None = None, mode: str = "auto") -> AsyncIterator[Assistant]:
-    """A client whose server runs in ``folder``; without ``roots`` it has no such thing."""
+async def assistant(
+    folder: Path, *, roots: list[Path] | None = None, mode: str = "auto", editor: str | None = None
+) -> AsyncIterator[Assistant]:
+    """A client whose server runs in ``folder``, perhaps in an editor; without ``roots`` it has no such thing."""
 
     async def list_roots(_: ClientRequestContext) -> ListRootsResult:
         return ListRootsResult(roots=[Root(uri=path.as_uri()) for path in roots or []])
@@ -76,7 +78,7 @@ async def assistant(folder: Path, *, roots: list[Path] | None = None, mode: str 
         command=COMMAND[0],
         args=[*COMMAND[1:], "--python", *zygote.python()],
         cwd=folder,
-        env=environment(folder, mark),
+        env=environment(folder, mark) | ({} if editor is None else {EDITOR_VARIABLE: editor}),
     )
     try:
         async with Client(server, mode=mode, list_roots_callback=None if roots is None else list_roots) as client:

@@ -16,6 +16,7 @@ import { registerListings } from "./editor/listings.js";
 import { registerStageMarks } from "./editor/stage-marks.js";
 import { registerLanguageServer } from "./language/language-server.js";
 import { registerAdapter } from "./session/adapter.js";
+import { AssistantSessions } from "./session/assistant-sessions.js";
 import { Compiles } from "./session/compiles.js";
 import { ExploredStages } from "./session/explored-stages.js";
 import { LoggedValues } from "./session/logged.js";
@@ -44,6 +45,7 @@ export function activate(context: vscode.ExtensionContext): void {
     const manifest = context.extension.packageJSON as Manifest;
     const compiles = new Compiles();
     const logged = new LoggedValues();
+    const assistantSessions = new AssistantSessions(context.environmentVariableCollection);
     const stages = new ExploredStages(compiles);
     context.subscriptions.push(
         compiles,
@@ -60,7 +62,8 @@ export function activate(context: vscode.ExtensionContext): void {
         registerInlineValues(),
         registerListings(),
         registerLanguageServer(context.extensionPath),
-        registerAssistants(manifest.version),
+        assistantSessions,
+        registerAssistants(manifest.version, assistantSessions.environment),
         createCompilesView(compiles),
         createGraphView(compiles),
         createGuardsView(compiles),

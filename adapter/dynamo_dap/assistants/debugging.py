@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from io import StringIO
 from typing import Annotated, Any, Literal
 
@@ -18,13 +19,17 @@ from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import BaseModel, Field
 
 from dynamo_dap.assistants.answers import answer, console
+from dynamo_dap.assistants.editor import NotShown, connected_editor, editor_address
 from dynamo_dap.assistants.questions import READS, RUNS, WAIT, Arguments, File, Folder, Module, Seconds
 from dynamo_dap.assistants.runs import Runs
+from dynamo_dap.assistants.shared_session import SharedSession
 from dynamo_dap.assistants.workspace import Roots, Workspace
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import BREAKPOINT_MODES, EXCEPTION_FILTERS
+from dynamo_dap.protocol.types import StoppedEventBody
 from dynamo_dap.terminal import compile_commands as _compile_commands  # noqa: F401  (registers its commands)
 from dynamo_dap.terminal.breakpoints import BreakpointRequest, Quit, UsageError
+from dynamo_dap.terminal.client import Server, ServerProcess
 from dynamo_dap.terminal.commands import execute
 from dynamo_dap.terminal.debugger import Debugger, State, StillRunning
 from dynamo_dap.terminal.screen import Screen
@@ -76,6 +81,8 @@ class Debugging:
         self._debugger: Debugger | None = None
         self._printed = StringIO()
         self._turn = asyncio.Lock()
+        self._told: StoppedEventBody | None = None
+        """The stop that the assistant knows of."""
 
     def register(self, server: MCPServer) -> None:
         """Offer the tools."""
@@ -124,7 +131,8 @@ class Debugging:
             "stopOnEntry": stop_on_entry,
         }
         configuration |= {"program": str(given.file)} if given.module is None else {"module": given.module}
-        return await self._begin("launch", configuration, breakpoints, stop_at, seconds)
+        name = given.file.name if given.module is None else given.module
+        return await self._begin("launch", name, configuration, breakpoints, stop_at, seconds)
 
     async def debug_attach(
         self,
@@ -139,11 +147,12 @@ class Debugging:
         self._workspace.take(roots)
         token = {} if access_token is None else {"accessToken": access_token}
         configuration = {"connect": {"host": "127.0.0.1", "port": port, **token}}
-        return await self._begin("attach", configuration, breakpoints, stop_at, seconds)
+        return await self._begin("attach", f"port {port}", configuration, breakpoints, stop_at, seconds)
 
     async def _begin(
         self,
         request: str,
+        name: str,
         configuration: dict[str, Any],
         breakpoints: list[Stop],
         stop_at: list[str],
@@ -152,8 +161,11 @@ class Debugging:
         if self._debugger is not None and self._debugger.state is not State.ENDED:
             raise ToolError("a program is being debugged already: end it first, with the tool end")
         places = [self._place(stop) for stop in breakpoints]
-        screen, self._printed = console()
-        debugger = self._debugger = Debugger(Screen(screen), request, configuration)
+        text, self._printed = console()
+        screen = Screen(text)
+        server = partial(_server, screen, request, name)
+        debugger = self._debugger = Debugger(screen, request, configuration, start_server=server)
+        self._told = None
 
         def begin() -> None:
             for place in places:
@@ -338,7 +350,7 @@ class Debugging:
             self._printed.seek(0)
             self._printed.truncate()
             debugger.patience = seconds
-            thread = asyncio.ensure_future(asyncio.to_thread(_tried, debugger, work))
+            thread = asyncio.ensure_future(asyncio.to_thread(self._tried, debugger, work))
             try:
                 problem = await asyncio.shield(thread)
             except asyncio.CancelledError:
@@ -351,25 +363,41 @@ class Debugging:
             if problem is not None:
                 raise ToolError(f"{text}\n{problem}".strip())
             data = await asyncio.to_thread(_state, debugger)
+            self._told = _stop_of(debugger)
         if debugger.state is State.RUNNING:
             text += f"\nThe program is still running after {seconds:g} s: wait waits on, debug_pause stops it."
         elif debugger.state is State.ENDED and not text.strip():
             text = "The session is over."
         return answer(text or "Done.", data, hint=_HINT, keeps_end=goes_on)
 
+    def _tried(self, debugger: Debugger, work: Callable[[], object]) -> str | None:
+        """Do it, on a worker thread; return what went wrong."""
+        try:
+            debugger.drain()
+            if debugger.state is State.STOPPED and _stop_of(debugger) is not self._told:
+                # The user stepped, or nobody waited for it.
+                debugger.show_stop()
+            work()
+        except (StillRunning, Quit):
+            return None
+        except (UsageError, RequestFailed, TimeoutError, OSError) as problem:
+            return str(problem)
+        return None
 
-def _tried(debugger: Debugger, work: Callable[[], object]) -> str | None:
-    """Do it, on a worker thread; return what went wrong."""
-    try:
-        debugger.drain()
-        work()
-    except StillRunning:
-        return None
-    except Quit:
-        return None
-    except (UsageError, RequestFailed, TimeoutError, OSError) as problem:
-        return str(problem)
-    return None
+
+def _server(screen: Screen, request: str, name: str) -> Server:
+    """Start a server, which the editor shares in if there is one."""
+    address = editor_address()
+    if address is not None:
+        try:
+            return SharedSession(connected_editor(address, request, f"{name} (assistant)"))
+        except NotShown as problem:
+            screen.note(f"the user does not see this session: {problem}")
+    return ServerProcess()
+
+
+def _stop_of(debugger: Debugger) -> StoppedEventBody | None:
+    return None if debugger.thread_id is None else debugger.stops.get(debugger.thread_id)
 
 
 def _in_frame(debugger: Debugger, number: int, command: str) -> None:

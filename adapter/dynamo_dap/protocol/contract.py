@@ -35,6 +35,8 @@ RECORDS_VARIABLE = "DYNAMO_DAP_RECORDS"
 """The folder of all record files."""
 CHECK_VARIABLE = "DYNAMO_DAP_CHECK"
 """Set where ``dynamo-dap check`` runs a program: pytest's workers record themselves then."""
+EDITOR_VARIABLE = "DYNAMO_DAP_EDITOR"
+"""The socket at which an editor is asked to show the sessions of an assistant that it runs."""
 
 # -- modes and exception filters ---------------------------------------------------------------------------------------
 

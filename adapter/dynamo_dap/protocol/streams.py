@@ -34,14 +34,16 @@ class ByteStream(Protocol):
 
 
 class SocketStream:
-    """A connected TCP socket, with Nagle's algorithm off: every message is one ``send``.
+    """A connected socket, of TCP with Nagle's algorithm off: every message is one ``send``.
 
     A program that closes all descriptors closes this one, too, and its number is then that of something of the
     program's: nothing is read from it, written to it or closed any more.
     """
 
     def __init__(self, connected: socket.socket) -> None:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._is_tcp = connected.family != getattr(socket, "AF_UNIX", None)
+        if self._is_tcp:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.settimeout(None)
         self._socket = connected
         self._identity = _identity_of(connected)
@@ -56,7 +58,7 @@ class SocketStream:
         if self.was_taken:
             return b""
         try:
-            if _QUICK_ACKNOWLEDGEMENT is not None:
+            if self._is_tcp and _QUICK_ACKNOWLEDGEMENT is not None:
                 # Linux forgets it at every turn. A peer that writes a message in two pieces, with Nagle's algorithm on
                 # (pydevd does), would otherwise wait 40 ms for the acknowledgement of the first.
                 self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACKNOWLEDGEMENT, 1)

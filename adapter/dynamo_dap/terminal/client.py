@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Protocol, TypeVar
 
 import msgspec
 
@@ -59,6 +59,17 @@ from dynamo_dap.protocol.types import (
 DEFAULT_COMMAND = (sys.executable, "-m", "dynamo_dap")
 
 
+class Server(Protocol):
+    """A running server, for one client."""
+
+    @property
+    def stream(self) -> ByteStream:
+        """Where it speaks DAP."""
+
+    def end(self, grace: float = ...) -> None:
+        """Have it end, within ``grace`` seconds."""
+
+
 class ServerProcess:
     """The child process and the byte stream to it."""
 
@@ -82,7 +93,9 @@ class ServerProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         # The stream owns its descriptors, so that nothing closes them twice.
-        self.stream = PipeStream(os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno()))
+        self.stream: ByteStream = PipeStream(
+            os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno())
+        )
         self._process.stdout.close()
         self._process.stdin.close()
 

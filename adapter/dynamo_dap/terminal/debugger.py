@@ -39,7 +39,7 @@ from dynamo_dap.protocol.types import (
     Variable,
 )
 from dynamo_dap.terminal.breakpoints import BreakpointList, UsageError
-from dynamo_dap.terminal.client import Client, PendingResponse, ServerProcess, SourceText
+from dynamo_dap.terminal.client import Client, PendingResponse, Server, ServerProcess, SourceText
 from dynamo_dap.terminal.screen import CONTEXT_LINES, Screen
 from dynamo_dap.terminal.tensors import Shown, show
 
@@ -85,7 +85,14 @@ class _Closed:
 class Debugger:
     """One terminal session."""
 
-    def __init__(self, screen: Screen, request: str, configuration: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        screen: Screen,
+        request: str,
+        configuration: Mapping[str, Any],
+        *,
+        start_server: Callable[[], Server] = ServerProcess,
+    ) -> None:
         """``request`` is ``launch`` or ``attach``."""
         self.screen = screen
         self.breakpoints = BreakpointList()
@@ -111,7 +118,8 @@ class Debugger:
         """Whether a pause was asked for before the program had a thread."""
         self._shown_tensor: Shown | None = None
         self._client: Client | None = None
-        self._server: ServerProcess | None = None
+        self._start_server = start_server
+        self._server: Server | None = None
         self._beginning: PendingResponse | None = None
 
     # -- the run of a program --------------------------------------------------------------------------------------
@@ -136,7 +144,7 @@ class Debugger:
         self._events = queue.SimpleQueue()
         events = self._events
         self.exit_code = None
-        self._server = ServerProcess()
+        self._server = self._start_server()
         self._client = Client(
             self._server.stream,
             on_event=events.put,

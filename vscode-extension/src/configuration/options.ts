@@ -16,4 +16,6 @@ export interface DynamoConfiguration extends DebugConfiguration {
     python?: string | string[];
     /** The command of the Python that runs the debug adapter, put in by the extension. */
     __python?: string[];
+    /** The socket of a server that runs already, of an assistant's session. */
+    __adapter?: string;
 }

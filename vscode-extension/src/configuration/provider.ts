@@ -20,6 +20,9 @@ class Resolver implements vscode.DebugConfigurationProvider {
         folder: vscode.WorkspaceFolder | undefined,
         configuration: DynamoConfiguration,
     ): Promise<DynamoConfiguration | undefined> {
+        if (configuration.__adapter !== undefined) {
+            return configuration;
+        }
         const started = isEmpty(configuration) ? await withoutLaunchJson() : configuration;
         if (started?.request === "launch") {
             // The program's output is the first thing to read when it ends by itself.
@@ -34,6 +37,9 @@ class Resolver implements vscode.DebugConfigurationProvider {
         folder: vscode.WorkspaceFolder | undefined,
         configuration: DynamoConfiguration,
     ): Promise<DynamoConfiguration | undefined> {
+        if (configuration.__adapter !== undefined) {
+            return configuration;
+        }
         const found = [...problems(configuration, this.schemas), ...missingFiles(configuration)];
         if (found.length > 0) {
             // VS Code shows the error in a dialog that offers to open launch.json.

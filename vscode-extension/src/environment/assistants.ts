@@ -32,11 +32,22 @@ interface Interfaces {
     McpStdioServerDefinition?: DefinitionClass;
 }
 
-/** Registers the server; nothing happens in an editor without the interface, or without the SDK in the environment. */
-export function registerAssistants(version: string): vscode.Disposable {
+/** The command that starts the server. */
+interface ServerCommand {
+    command: string;
+    args: string[];
+    env: Record<string, string>;
+}
+
+/**
+ * Offers the server, and a command that shows how to start it. Nothing is offered to an editor without the interface, or
+ * without the SDK in the environment. `environment` is for the server's process.
+ */
+export function registerAssistants(version: string, environment: Record<string, string>): vscode.Disposable {
+    const showing = vscode.commands.registerCommand("dynamo.showAssistantServer", () => show(environment));
     const { lm, McpStdioServerDefinition: Definition } = vscode as unknown as Interfaces;
     if (lm?.registerMcpServerDefinitionProvider === undefined || Definition === undefined) {
-        return new vscode.Disposable(() => undefined);
+        return showing;
     }
     const changed = new vscode.EventEmitter<void>();
     const watching = vscode.workspace.onDidChangeConfiguration((event) => {
@@ -48,20 +59,40 @@ export function registerAssistants(version: string): vscode.Disposable {
         onDidChangeMcpServerDefinitions: changed.event,
         provideMcpServerDefinitions: async () => {
             const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
-            const python = await findInterpreter(folder).catch(() => undefined);
-            if (folder === undefined || python === undefined || !(await canServe(python))) {
+            const server = await serverFor(folder, environment).catch(() => undefined);
+            if (folder === undefined || server === undefined || !(await canServe(server.command))) {
                 return [];
             }
-            const definition = new Definition(LABEL, python, ["-c", COMMAND, "mcp", "--folder", folder.fsPath], {}, version);
+            const definition = new Definition(LABEL, server.command, server.args, server.env, version);
             definition.cwd = folder;
             return [definition];
         },
     };
     try {
-        return vscode.Disposable.from(changed, watching, lm.registerMcpServerDefinitionProvider(ID, provider));
+        return vscode.Disposable.from(showing, changed, watching, lm.registerMcpServerDefinitionProvider(ID, provider));
     } catch {
         // VS Code 1.100 has it as a proposal, which an extension must not use.
-        return vscode.Disposable.from(changed, watching);
+        return vscode.Disposable.from(showing, changed, watching);
+    }
+}
+
+async function serverFor(folder: vscode.Uri | undefined, env: Record<string, string>): Promise<ServerCommand> {
+    const python = await findInterpreter(folder);
+    return { command: python, args: ["-c", COMMAND, "mcp", "--folder", folder?.fsPath ?? "."], env };
+}
+
+/** Opens what an assistant's configuration is to hold, which is the same for most of them. */
+async function show(environment: Record<string, string>): Promise<void> {
+    const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
+    try {
+        const server = await serverFor(folder, environment);
+        const content = `${JSON.stringify({ mcpServers: { "dynamo-dap": server } }, null, 2)}\n`;
+        await vscode.window.showTextDocument(await vscode.workspace.openTextDocument({ language: "json", content }));
+        if (!(await canServe(server.command))) {
+            void vscode.window.showWarningMessage(`The server lacks its SDK: ${server.command} -m pip install "dynamo-dap[mcp]"`);
+        }
+    } catch (error) {
+        void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
     }
 }
 

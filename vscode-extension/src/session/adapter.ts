@@ -8,7 +8,10 @@ class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
     constructor(private readonly extensionPath: string) {}
 
     createDebugAdapterDescriptor(session: vscode.DebugSession): vscode.DebugAdapterDescriptor {
-        const [python, ...flags] = (session.configuration as DynamoConfiguration).__python ?? [];
+        const { __adapter: adapter, __python: [python, ...flags] = [] } = session.configuration as DynamoConfiguration;
+        if (adapter !== undefined) {
+            return new vscode.DebugAdapterNamedPipeServer(adapter);
+        }
         if (python === undefined) {
             throw new Error("The Python interpreter of the debugger is not known.");
         }

@@ -1,0 +1,124 @@
+"""Asks the editor that this server runs in to show a debug session, and takes the editor's connection to it.
+
+The editor's extension listens on a local socket that ``EDITOR_VARIABLE`` names. It is sent one line of JSON and starts
+a session whose debug adapter is a socket of ours, in a folder that only this user can enter: nothing of it is reached
+from the network. On the worker thread of the session that begins; both sockets are gone when it has begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.protocol.contract import EDITOR_VARIABLE
+from dynamo_dap.protocol.streams import SocketStream
+
+_PATIENCE = 20.0
+_WRITE_SECONDS = 10
+_LONGEST_FOLDER = 70
+_ANSWER_BYTES = 64 * 1024
+
+
+class ShownSession(msgspec.Struct):
+    """What the editor is asked."""
+
+    request: str
+    """As for the server: ``launch`` or ``attach``."""
+    name: str
+    adapter: str
+    """The socket that its debug adapter is."""
+
+
+class _Refusal(msgspec.Struct):
+    """What the editor answers if it does not connect."""
+
+    problem: str
+
+
+class NotShown(Exception):
+    """No editor shows the session; the text says why, for a person."""
+
+
+class EditorStream(SocketStream):
+    """The connection to an editor, which is closed when it does not read: nothing waits for it for long."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__(connected)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", _WRITE_SECONDS, 0))
+
+    def write(self, data: bytes) -> None:
+        """Send all of ``data``."""
+        try:
+            super().write(data)
+        except OSError:
+            self.close()
+            raise
+
+
+def editor_address() -> str | None:
+    """Return where an editor wants to be asked, None when this server runs in none."""
+    return os.environ.get(EDITOR_VARIABLE) or None
+
+
+def connected_editor(address: str, request: str, name: str) -> socket.socket:
+    """Have the editor at ``address`` start a session called ``name``; return its connection.
+
+    Raises:
+        NotShown: it did not.
+    """
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="dynamo-dap-", dir=_folder_for_sockets()) as folder,
+            contextlib.closing(socket.socket(socket.AF_UNIX)) as listening,
+            contextlib.closing(socket.socket(socket.AF_UNIX)) as editor,
+        ):
+            path = str(Path(folder, "session"))
+            listening.bind(path)
+            listening.listen(1)
+            editor.settimeout(_PATIENCE)
+            editor.connect(address)
+            editor.sendall(msgspec.json.encode(ShownSession(request, name, path)) + b"\n")
+            return _first_of(listening, editor)
+    except OSError as problem:
+        raise NotShown(f"the editor at {address} is not there ({problem})") from None
+
+
+def _folder_for_sockets() -> str:
+    """Return where temporary folders are made. Paths of sockets have some hundred characters at most."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) < _LONGEST_FOLDER else "/tmp"
+
+
+def _first_of(listening: socket.socket, editor: socket.socket) -> socket.socket:
+    """Return the editor's connection, unless it says first that there is none."""
+    end = time.monotonic() + _PATIENCE
+    told = b""
+    asked = [listening, editor]
+    while (left := end - time.monotonic()) > 0:
+        ready, _, _ = select.select(asked, [], [], left)
+        if listening in ready:
+            return listening.accept()[0]
+        if editor in ready:
+            data = editor.recv(_ANSWER_BYTES)
+            told += data
+            if not told:
+                # It has nothing to say against it.
+                asked.remove(editor)
+            elif not data or told.endswith(b"\n") or len(told) > _ANSWER_BYTES:
+                raise NotShown(_problem_in(told))
+    raise NotShown(f"the editor did not start a session within {_PATIENCE:g} s")
+
+
+def _problem_in(line: bytes) -> str:
+    try:
+        return msgspec.json.decode(line, type=_Refusal).problem
+    except msgspec.DecodeError:
+        return "the editor has ended the conversation"

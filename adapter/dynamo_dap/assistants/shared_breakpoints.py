@@ -1,0 +1,112 @@
+"""What several clients of one session want it to stop at, as one request each time: DAP replaces the whole list.
+
+Pure; one per session, used under its lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable
+from typing import Any
+
+LISTS = {
+    "setBreakpoints": "breakpoints",
+    "setFunctionBreakpoints": "breakpoints",
+    "setDataBreakpoints": "breakpoints",
+    "setInstructionBreakpoints": "breakpoints",
+    "setExceptionBreakpoints": "filterOptions",
+}
+"""The requests that replace a list, and its name in their arguments."""
+
+Arguments = dict[str, Any]
+_Key = tuple[str, str]
+
+
+class _Wanted:
+    """One list: what each client wants of it, and the ids that each knows its entries by."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.arguments = arguments
+        """As it was first given: a file may be called by two names."""
+        self.given: dict[Hashable, list[Arguments]] = {}
+        self.ids: dict[Hashable, list[int | None]] = {}
+
+    def all(self) -> list[Arguments]:
+        """Each entry once, in the order in which clients came."""
+        found: list[Arguments] = []
+        for given in self.given.values():
+            found += [one for one in given if one not in found]
+        return found
+
+
+class SharedBreakpoints:
+    """The lists of all clients."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[_Key, _Wanted] = {}
+        self._known_as: dict[Hashable, dict[int, int]] = {}
+        """For each client, what it knows a breakpoint by that the server has given another id since."""
+
+    def given(self, client: Hashable, command: str, arguments: Arguments) -> tuple[_Key, Arguments]:
+        """Take what ``client`` wants now in place of what it wanted; return the arguments for all clients."""
+        key = (command, _place(arguments))
+        wanted = self._wanted.setdefault(key, _Wanted(arguments))
+        wanted.given[client] = _entries(command, arguments)
+        return key, self._for_all(key, {**arguments, **_source(wanted)})
+
+    def gone(self, client: Hashable) -> list[tuple[str, _Key, Arguments]]:
+        """Forget a client; return the requests that take away what it alone wanted."""
+        concerned = [key for key, wanted in self._wanted.items() if wanted.given.pop(client, None)]
+        return [(key[0], key, self._for_all(key, self._wanted[key].arguments)) for key in concerned]
+
+    def answered(self, client: Hashable | None, key: _Key, body: Arguments) -> Arguments:
+        """Return the part of the server's answer that is for ``client``, whose request it was."""
+        wanted = self._wanted[key]
+        told: list[Arguments] = body.get("breakpoints") or []
+        every = wanted.all()
+        if len(told) != len(every):
+            return body
+        own: list[Arguments] = []
+        for other, given in wanted.given.items():
+            answers = [told[every.index(one)] for one in given]
+            ids = [one.get("id") for one in answers]
+            if other == client:
+                wanted.ids[other], own = ids, answers
+            known_as = self._known_as.setdefault(other, {})
+            for new, known in zip(ids, wanted.ids.get(other, []), strict=False):
+                if new is not None and known is not None:
+                    known_as[new] = known
+        return {**body, "breakpoints": own}
+
+    def as_known(self, client: Hashable, event: str, body: Arguments) -> Arguments:
+        """Return the body of an event with the ids that ``client`` knows."""
+        known_as = self._known_as.get(client, {})
+        if event == "breakpoint":
+            one = body["breakpoint"]
+            return {**body, "breakpoint": {**one, "id": known_as.get(one["id"], one["id"])}} if "id" in one else body
+        hit: list[int] | None = body.get("hitBreakpointIds")
+        return body if hit is None else {**body, "hitBreakpointIds": [known_as.get(one, one) for one in hit]}
+
+    def _for_all(self, key: _Key, arguments: Arguments) -> Arguments:
+        rest = {name: value for name, value in arguments.items() if name not in ("filters", "lines")}
+        filters: Arguments = {"filters": []} if key[0] == "setExceptionBreakpoints" else {}
+        return {**rest, **filters, LISTS[key[0]]: self._wanted[key].all()}
+
+
+def _place(arguments: Arguments) -> str:
+    source = arguments.get("source") or {}
+    path = source.get("path")
+    return os.path.realpath(path) if path else str(source.get("sourceReference") or source.get("name") or "")
+
+
+def _source(wanted: _Wanted) -> Arguments:
+    return {"source": wanted.arguments["source"]} if "source" in wanted.arguments else {}
+
+
+def _entries(command: str, arguments: Arguments) -> list[Arguments]:
+    entries: list[Arguments] = list(arguments.get(LISTS[command]) or [])
+    if command == "setExceptionBreakpoints":
+        return [{"filterId": name} for name in arguments.get("filters") or []] + entries
+    if command == "setBreakpoints" and not entries:
+        return [{"line": line} for line in arguments.get("lines") or []]
+    return entries

@@ -1,0 +1,294 @@
+"""One debug session with two clients: the assistant, whose session it is, and the editor, whose user looks on.
+
+Both see every stop and both may step. The assistant launches or attaches, and ends the session; the user may end it,
+too. What both want to stop at is one list. When one has the program go on, the other is told so.
+
+Readers of the three connections call in, each on its own thread, under one lock. Lives as long as the debug session.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.assistants.editor import EditorStream
+from dynamo_dap.assistants.shared_breakpoints import LISTS, SharedBreakpoints
+from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.messages import Event, Request, Response, to_builtins
+from dynamo_dap.protocol.streams import ByteStream, SocketStream
+from dynamo_dap.protocol.types import ContinuedEventBody, OutputEventBody
+from dynamo_dap.terminal.client import Server, ServerProcess
+
+_PATIENCE = 20.0
+"""Seconds for an editor to introduce itself, and to say what it wants to stop at."""
+_LEAVE_SECONDS = 2.0
+_GOING_ON = ("continue", "next", "stepIn", "stepOut", "stepBack", "reverseContinue")
+_ENDED_BY_USER = "The user has ended the session in the editor.\n"
+
+Change = Callable[[Response], Response]
+
+
+class _Client:
+    """One of the two."""
+
+    def __init__(self, session: SharedSession, stream: ByteStream, name: str) -> None:
+        self._session = session
+        self.connection = Connection(stream, name)
+        self.is_introduced = False
+        self.is_configured = False
+        self.stopped: set[int] = set()
+        """The threads that it takes to be stopped."""
+        self.gone = threading.Event()
+
+    def start(self) -> None:
+        self.connection.start(self)
+
+    def event(self, name: str, body: object) -> None:
+        if self.is_introduced:
+            self.connection.send_event(name, body)
+
+    def on_request(self, request: Request) -> None:
+        self._session.take(self, request)
+
+    def on_event(self, event: Event) -> None:
+        """Clients send none."""
+
+    def on_invalid_message(self, problem: str) -> None:
+        """It has been answered."""
+
+    def on_closed(self, problem: str | None) -> None:
+        self.gone.set()
+        self._session.left(self)
+
+
+class SharedSession:
+    """The session, and the server's process."""
+
+    def __init__(self, editor: socket.socket) -> None:
+        """Start the server; ``editor`` is connected. Returns when that has introduced itself, or was too slow."""
+        ours, theirs = socket.socketpair()
+        self.stream: ByteStream = SocketStream(theirs)
+        self._lock = threading.RLock()
+        self._process: Server = ServerProcess()
+        self._server = Connection(self._process.stream, "server")
+        self._assistant = _Client(self, SocketStream(ours), "assistant")
+        self._editor = _Client(self, EditorStream(editor), "editor")
+        self._breakpoints = SharedBreakpoints()
+        self._sent: dict[tuple[_Client, int], int] = {}
+        """The server's numbers of the requests that it has not answered."""
+        self._stops: Counter[int] = Counter()
+        """How often each thread has stopped."""
+        self._introduction: Response | None = None
+        self._introduced = threading.Event()
+        self._waiting: Request | None = None
+        """The assistant's ``configurationDone``, until the editor has sent its own."""
+        self._is_over = False
+        self._server.start(self)
+        self._editor.start()
+        if not self._introduced.wait(_PATIENCE):
+            self._editor.connection.close()
+        self._assistant.start()
+
+    def end(self, grace: float = 5.0) -> None:
+        """End the session for both, and the server."""
+        with self._lock:
+            self._tell_over(self._editor)
+        # VS Code says goodbye when it has heard of the end.
+        self._editor.gone.wait(_LEAVE_SECONDS)
+        for client in (self._editor, self._assistant):
+            client.connection.close()
+        self._process.end(grace)
+
+    # -- what clients ask --------------------------------------------------------------------------------------------
+
+    def take(self, client: _Client, request: Request) -> None:
+        """Serve a request of one of them, or have the server do so."""
+        with self._lock:
+            if request.command == "initialize":
+                self._introduce(client, request)
+            elif client is self._editor and request.command in ("launch", "attach"):
+                client.connection.respond(request)
+            elif client is self._editor and request.command == "disconnect":
+                self._leave(request)
+            elif request.command == "configurationDone":
+                self._configured(client, request)
+            elif request.command == "cancel":
+                self._cancel(client, request)
+            elif request.command in LISTS:
+                self._set(client, request)
+            elif request.command in _GOING_ON:
+                self._go_on(client, request)
+            else:
+                self._forward(client, request)
+
+    def left(self, client: _Client) -> None:
+        """Go on without one of them."""
+        with self._lock:
+            client.is_configured = True
+            if client is self._assistant:
+                self._server.close()
+                return
+            self._introduced.set()
+            self._begin_if_configured()
+            for command, key, arguments in self._breakpoints.gone(client):
+                self._server.send_request(command, arguments, partial(self._breakpoints_changed, key))
+
+    def _introduce(self, client: _Client, request: Request) -> None:
+        arguments = to_builtins(request.arguments)
+        if client is self._assistant and self._introduction is not None:
+            client.is_introduced = True
+            client.connection.forward_response(request, self._introduction)
+            return
+        # Terminals and child processes are not for an assistant's programs: they would outlive it.
+        arguments |= {"supportsRunInTerminalRequest": False, "supportsStartDebuggingRequest": False}
+
+        def introduced(response: Response) -> Response:
+            self._introduction = response
+            client.is_introduced = True
+            self._introduced.set()
+            return response
+
+        self._forward(client, request, arguments, introduced)
+
+    def _leave(self, request: Request) -> None:
+        """The user ends the session, or has heard of its end."""
+        if self._is_over or self._server.is_closed:
+            self._editor.connection.respond(request)
+            self._editor.connection.close()
+            return
+        self._assistant.event("output", OutputEventBody(output=_ENDED_BY_USER, category="console"))
+
+        def ended(response: Response) -> Response:
+            self._is_over = True
+            self._assistant.event("terminated", {})
+            return response
+
+        self._forward(self._editor, request, then=ended)
+
+    def _configured(self, client: _Client, request: Request) -> None:
+        client.is_configured = True
+        if client is self._editor:
+            client.connection.respond(request)
+        else:
+            self._waiting = request
+            patience = threading.Timer(_PATIENCE, self._begin_without_editor)
+            patience.daemon = True
+            patience.start()
+        self._begin_if_configured()
+
+    def _begin_without_editor(self) -> None:
+        with self._lock:
+            self._editor.is_configured = True
+            self._begin_if_configured()
+
+    def _begin_if_configured(self) -> None:
+        if self._waiting is not None and self._editor.is_configured:
+            request, self._waiting = self._waiting, None
+            self._forward(self._assistant, request)
+
+    def _cancel(self, client: _Client, request: Request) -> None:
+        arguments = to_builtins(request.arguments)
+        known = self._sent.get((client, arguments.get("requestId", 0)))
+        self._forward(client, request, arguments if known is None else {**arguments, "requestId": known})
+
+    def _set(self, client: _Client, request: Request) -> None:
+        key, arguments = self._breakpoints.given(client, request.command, to_builtins(request.arguments))
+
+        def answered(response: Response) -> Response:
+            if not response.success:
+                return response
+            body = self._breakpoints.answered(client, key, to_builtins(response.body))
+            return msgspec.structs.replace(response, body=msgspec.Raw(msgspec.json.encode(body)))
+
+        self._forward(client, request, arguments, answered)
+
+    def _breakpoints_changed(self, key: tuple[str, str], response: Response) -> None:
+        with self._lock:
+            if response.success:
+                self._breakpoints.answered(None, key, to_builtins(response.body))
+
+    def _go_on(self, client: _Client, request: Request) -> None:
+        thread_id = to_builtins(request.arguments).get("threadId", 0)
+        client.stopped.discard(thread_id)
+        other = self._editor if client is self._assistant else self._assistant
+        stops = self._stops[thread_id]
+
+        def answered(response: Response) -> Response:
+            if not response.success:
+                client.stopped.add(thread_id)
+            elif thread_id in other.stopped and stops == self._stops[thread_id]:
+                # It has not stopped again in the meantime.
+                self._tell_continued(other, thread_id, everything=_goes_everything_on(request.command, response))
+            return response
+
+        self._forward(client, request, then=answered)
+
+    def _forward(
+        self, client: _Client, request: Request, arguments: object = None, then: Change = lambda response: response
+    ) -> None:
+        def answered(response: Response) -> None:
+            with self._lock:
+                self._sent.pop((client, request.seq), None)
+                client.connection.forward_response(request, then(response))
+
+        given = request.arguments if arguments is None else arguments
+        self._sent[client, request.seq] = self._server.send_request(request.command, given, answered)
+
+    # -- what the server says ----------------------------------------------------------------------------------------
+
+    def on_request(self, request: Request) -> None:
+        """Neither client takes any: said in ``initialize``."""
+        self._server.respond_error(request, f"no client serves '{request.command}'")
+
+    def on_event(self, event: Event) -> None:
+        """Tell both."""
+        with self._lock:
+            if event.event == "stopped":
+                self._stops[to_builtins(event.body).get("threadId", 0)] += 1
+            for client in (self._assistant, self._editor):
+                self._tell(client, event)
+            self._is_over = self._is_over or event.event == "terminated"
+
+    def on_invalid_message(self, problem: str) -> None:
+        """What cannot be read is told to nobody."""
+
+    def on_closed(self, problem: str | None) -> None:
+        """The server is gone."""
+        with self._lock:
+            self._introduced.set()
+            self._tell_over(self._editor)
+            self._assistant.connection.close()
+
+    def _tell(self, client: _Client, event: Event) -> None:
+        body: Any = event.body
+        if event.event in ("breakpoint", "stopped", "continued"):
+            body = self._breakpoints.as_known(client, event.event, to_builtins(event.body))
+        if event.event == "stopped":
+            thread_id = body.get("threadId", 0)
+            if thread_id in client.stopped:
+                # Clients take the first stop that was not continued for the present one.
+                self._tell_continued(client, thread_id, everything=False)
+            client.stopped.add(thread_id)
+        elif event.event == "continued":
+            client.stopped = set() if body.get("allThreadsContinued") else client.stopped - {body["threadId"]}
+        client.event(event.event, body)
+
+    def _tell_continued(self, client: _Client, thread_id: int, *, everything: bool) -> None:
+        client.stopped = set() if everything else client.stopped - {thread_id}
+        client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=everything))
+
+    def _tell_over(self, client: _Client) -> None:
+        if not self._is_over:
+            self._is_over = True
+            client.event("terminated", {})
+
+
+def _goes_everything_on(command: str, response: Response) -> bool:
+    # DAP: "If omitted, the value true shall be assumed".
+    return command == "continue" and to_builtins(response.body).get("allThreadsContinued") is not False
