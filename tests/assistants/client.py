@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from mcp import Client, StdioServerParameters
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.session import ClientRequestContext
 from mcp_types import ListRootsResult, Root, TextContent
 
@@ -57,6 +58,12 @@ class Assistant:
         """A resource."""
         (content,) = (await self.client.read_resource(uri)).contents
         return str(getattr(content, "text", None))
+
+    async def not_there(self, uri: str) -> str:
+        """What is said of a resource that does not exist."""
+        with pytest.raises(MCPError) as refused:
+            await self.client.read_resource(uri)
+        return str(refused.value)
 
 
 def environment(folder: Path, mark: str) -> dict[str, str]:

@@ -137,6 +137,91 @@ def test_a_program_is_debugged(folder: Path) -> None:
     asyncio.run(debug())
 
 
+def test_back_to_the_breakpoint_before_and_by_instruction(folder: Path) -> None:
+    """In a trace, and in the code that Dynamo generated."""
+    line = Fixture(folder / "program.py").line
+
+    async def step() -> None:
+        async with assistant(folder, roots=[folder]) as one:
+            looped = {"file": "program.py", "line": line("looped"), "mode": "compile-time"}
+            await one.ask("debug_launch", program="program.py", breakpoints=[looped])
+            assert (await one.ask("debug_evaluate", expression="float(total)"))[0] == "2.0"
+            _, data = await one.ask("debug_go")
+            assert (await one.ask("debug_evaluate", expression="float(total)"))[0] != "2.0"
+            _, data = await one.ask("debug_go", how="reverse")
+            assert (data["line"], data["function"]) == (line("looped"), "fn")
+            assert (await one.ask("debug_evaluate", expression="float(total)"))[0] == "2.0"
+
+            text, data = await one.ask("debug_go", how="over-instruction")
+            assert (data["reason"], data["line"]) == ("step", line("looped"))
+            assert "value stack" in text
+            for _ in range(20):
+                if data["function"] == "scaled":
+                    break
+                text, data = await one.ask("debug_go", how="in-instruction")
+            assert data["function"] == "scaled"
+
+            generated = {"file": "program.py", "line": line("returned"), "mode": "run-time"}
+            await one.ask("debug_breakpoint", stop=generated, remove=1)
+            text, data = await one.ask("debug_go")
+            here = await one.ask("debug_variables", path="locals")
+            assert "names = " in here[0]
+            stopped = data
+            text, data = await one.ask("debug_go", how="over-instruction")
+            assert (data["function"], data["reason"]) == (stopped["function"], "step")
+            assert "value stack" in text
+            await one.ask("end")
+
+    asyncio.run(step())
+
+
+def test_two_clients_debug_at_once(folder: Path) -> None:
+    """Each its own program: neither sees, moves or ends the other's."""
+    line = Fixture(folder / "program.py").line
+
+    async def debug() -> None:
+        async with assistant(folder) as one, assistant(folder) as other:
+            places = ("looped", "called")
+            stops = [[{"file": "program.py", "line": line(place)}] for place in places]
+            begun = await asyncio.gather(
+                *(
+                    client.ask("debug_launch", program="program.py", breakpoints=stop)
+                    for client, stop in zip((one, other), stops, strict=True)
+                )
+            )
+            assert [data["line"] for _, data in begun] == [line(place) for place in places]
+            gone_on = await asyncio.gather(one.ask("debug_go", how="in"), other.ask("debug_go", how="over"))
+            assert gone_on[0][1]["function"] == "scaled"
+            assert gone_on[1][1]["line"] == line("called") - 1
+            await one.ask("end")
+            assert "last program has ended" in await one.refused("debug_where")
+            assert (await other.ask("debug_where"))[1]["line"] == line("called") - 1
+
+    asyncio.run(debug())
+
+
+def test_everything_ends_with_a_server_that_is_killed(folder: Path) -> None:
+    """What it runs and what it debugs, with what these have started; its client is told."""
+
+    async def kill() -> None:
+        async with assistant(folder, roots=[folder]) as one:
+            await one.ask("check", program="endless.py", seconds=0.1)
+            await one.ask("debug_launch", program="endless.py", seconds=0.1)
+            await _until("both programs", lambda: len(_started(folder)) == 4)
+            (server,) = [
+                process
+                for process in psutil.Process().children()
+                if process.environ().get(processes.MARK) == one.mark and "mcp" in process.cmdline()
+            ]
+            server.kill()
+            with pytest.raises(Exception, match=r"(?i)clos"):
+                await one.ask("wait", run=1)
+            left = processes.wait_until_gone(one.mark, 15)
+            assert not left, left
+
+    asyncio.run(kill())
+
+
 def _started(folder: Path) -> list[int]:
     """The processes of the endless programs, those that have ended as well."""
     with contextlib.suppress(OSError):

@@ -89,6 +89,11 @@ def test_what_a_program_compiles(folder: Path) -> None:
             listed = await one.read("dynamo-dap://records")
             uri = next(word for word in listed.split() if "/graphs/" in word)
             assert "torch.tanh" in await one.read(uri)
+            uri = next(word for word in listed.split() if "/code/" in word)
+            generated = await one.read(uri)
+            assert "__compiled_fn_" in generated
+            assert "RETURN_VALUE" in generated
+            assert "there is no compile 9-9" in await one.not_there(uri.rpartition("/")[0] + "/9-9")
             assert "page 1 of" in await one.read(f"dynamo-dap://records/{data['record']}/json")
             assert "counted from 1" in await one.read(f"dynamo-dap://records/{data['record']}/json?page=999")
 
