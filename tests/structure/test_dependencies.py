@@ -17,7 +17,8 @@ from tests.structure.sources import ADAPTER, Module, adapter_modules
 
 _FLOOR = {"protocol", "debuggee.code_analysis"}
 _VALUES = _FLOOR | {"debuggee.torch_internals"}
-_AGENT = _VALUES | {"debuggee.values"}
+_TRITON = _VALUES | {"debuggee.triton"}
+_AGENT = _TRITON | {"debuggee.values"}
 _ENGINE = _AGENT | {"debuggee.agent"}
 
 MAY_IMPORT = {
@@ -33,7 +34,8 @@ MAY_IMPORT = {
     "assistants": {"protocol", "records", "profile", "explore", "checking", "terminal"},
     "debuggee.code_analysis": {"protocol"},
     "debuggee.torch_internals": _FLOOR,
-    "debuggee.values": _VALUES,
+    "debuggee.triton": _VALUES,
+    "debuggee.values": _TRITON,
     "debuggee.agent": _AGENT,
     "debuggee.compile_time": _ENGINE | {"records"},
     "debuggee.run_time": _ENGINE,

@@ -33,6 +33,8 @@ ACCESS_TOKEN_VARIABLE = "DYNAMO_DAP_ACCESS_TOKEN"
 """The token that clients of a server on TCP have to show."""
 RECORDS_VARIABLE = "DYNAMO_DAP_RECORDS"
 """The folder of all record files."""
+TRITON_INTERPRET_VARIABLE = "TRITON_INTERPRET"
+"""Triton's own: kernels run in its interpreter."""
 CHECK_VARIABLE = "DYNAMO_DAP_CHECK"
 """Set where ``dynamo-dap check`` runs a program: pytest's workers record themselves then."""
 EDITOR_VARIABLE = "DYNAMO_DAP_EDITOR"
@@ -60,6 +62,7 @@ LIMIT = "limit"
 GENERATED_CODE = "generated-code"
 NAN = "nan"
 MISMATCH = "mismatch"
+OUT_OF_BOUNDS = "out-of-bounds"
 EXCEPTION_FILTERS = (
     GRAPH_BREAK,
     RECOMPILE,
@@ -71,6 +74,7 @@ EXCEPTION_FILTERS = (
     GENERATED_CODE,
     NAN,
     MISMATCH,
+    OUT_OF_BOUNDS,
 )
 """The agent's filters; debugpy has its own."""
 

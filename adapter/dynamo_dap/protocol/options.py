@@ -48,6 +48,10 @@ STANCES = {
     FORCE_EAGER: "It runs as Python, as does what is compiled already.",
 }
 FRESH = "fresh"
+INTERPRET = "interpret"
+TRITON = {
+    INTERPRET: "In Triton's interpreter, on the CPU and without a GPU: their lines are stepped as Python, slowly."
+}
 CACHES = {FRESH: "In a new folder, that is removed when the program ends: everything is compiled."}
 CONSOLES = {
     "internalConsole": "Output goes to the Debug Console; the program has no input.",
@@ -216,6 +220,15 @@ class DebuggingOptions(CompilingOptions, rename="camel", frozen=True, kw_only=Tr
             "limits of memory and time, or off."
         ),
     ] = RealValues()
+    triton: Annotated[str | None, _one_of("Where kernels of Triton's run, if not compiled on a GPU.", TRITON)] = None
+    triton_program: Annotated[
+        list[Annotated[int, Meta(ge=0)]],
+        Meta(max_length=3),
+        _described(
+            "The program of a kernel's launches in which breakpoints without a condition stop: [3, 0, 0]. Default: the "
+            "first."
+        ),
+    ] = []
     compare_every: Annotated[
         int,
         Meta(ge=1),

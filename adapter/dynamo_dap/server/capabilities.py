@@ -21,6 +21,7 @@ from dynamo_dap.protocol.contract import (
     LOWERING,
     MISMATCH,
     NAN,
+    OUT_OF_BOUNDS,
     RECOMPILE,
     RUN_TIME,
     SPECIALIZE,
@@ -165,6 +166,14 @@ AGENT_CAPABILITIES = Capabilities(
             supports_condition=True,
             condition_description="Python expression over the locals, __value__, __expected__, __difference__ "
             "(the largest) and __stage__: __difference__ > 0.1",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=OUT_OF_BOUNDS,
+            label="Out of Bounds in Triton",
+            description="Stop where a Triton kernel, run in Triton's interpreter, accesses what is outside of a tensor",
+            supports_condition=True,
+            condition_description="Python expression over the kernel's locals, __tensor__ (the parameter) and "
+            "__elements__ (the first outside): __tensor__ == 'x_ptr'",
         ),
     ],
     supports_set_variable=True,

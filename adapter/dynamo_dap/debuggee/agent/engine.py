@@ -297,6 +297,9 @@ class Process(Protocol):
     def invite_children(self, options: AgentOptions) -> None:
         """Have child processes offer themselves for sessions of their own, if the client wants that."""
 
+    def interpret_kernels(self, options: AgentOptions) -> None:
+        """Have kernels of Triton's run in its interpreter, if the client wants that."""
+
 
 class NoProcess:
     """An agent that only serves requests."""
@@ -312,6 +315,9 @@ class NoProcess:
         """Nothing to debug."""
 
     def invite_children(self, options: AgentOptions) -> None:
+        """There are none."""
+
+    def interpret_kernels(self, options: AgentOptions) -> None:
         """There are none."""
 
 

@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.bootstrap.profiling import is_profiling
 from dynamo_dap.debuggee.bootstrap.stops import install_breakpoint_hook, pause_eager
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
 from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, CRASH_CELL_VARIABLE
-from dynamo_dap.protocol.options import AgentOptions
+from dynamo_dap.protocol.options import INTERPRET, AgentOptions
 
 _lock = threading.Lock()
 _agent: Agent | None = None
@@ -82,6 +82,14 @@ class _ThisProcess:
             from dynamo_dap.debuggee.bootstrap.child_processes import invite_children
 
             invite_children(self._agent, options)
+
+    def interpret_kernels(self, options: AgentOptions) -> None:
+        """Have Triton's kernels interpreted."""
+        # Imported only now: as above.
+        if options.triton == INTERPRET:
+            from dynamo_dap.debuggee.bootstrap.triton_kernels import interpret_kernels
+
+            interpret_kernels(self._agent)
 
 
 def _add_engines(agent: Agent, crash_folder: str | None) -> None:

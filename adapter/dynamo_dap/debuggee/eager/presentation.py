@@ -44,6 +44,7 @@ from dynamo_dap.debuggee.values.model import EvaluationError, Value, text_of_rai
 from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields
 from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_looks import look
+from dynamo_dap.debuggee.values.triton_blocks import program_of
 from dynamo_dap.debuggee.values.type_facts import find_in_type, module_of
 from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU
 from dynamo_dap.protocol.tensor_looks import TensorArguments, TensorBody
@@ -66,6 +67,10 @@ class _Shown:
 
     def __init__(self, value: Value) -> None:
         self.value = value
+
+
+class _Program(_Shown):
+    """Of what no expression gives: the program of a Triton kernel."""
 
 
 class _EagerView(View):
@@ -104,6 +109,8 @@ class Presentation(pydevd_variables.Presentation):
         value = None if context == "clipboard" else self._value(variable)
         if value is None:
             return None
+        if type(variable.value) is _Program:
+            variable.evaluate_name = None
         children = value.children
         data: dict[str, Any] = {"value": value.text, "type": value.type_name or ""}
         data["variablesReference"] = variable.get_variable_reference() if children is not None else 0
@@ -167,7 +174,7 @@ class Presentation(pydevd_variables.Presentation):
     @staticmethod
     def _value(variable: Any) -> Value | None:
         held = variable.value
-        value = held.value if type(held) is _Shown else _VIEW.value(held, variable.evaluate_name)
+        value = held.value if type(held) in (_Shown, _Program) else _VIEW.value(held, variable.evaluate_name)
         return None if isinstance(value, _LeftToDebugpy) else value
 
 
@@ -226,6 +233,7 @@ def _group_variables() -> None:
     def children(self: Any, fmt: Any = None, scope: Any = None) -> Any:
         name = getattr(scope, "scope", scope)
         self.is_dynamos = is_dynamos_global if name == "globals" else _locals_test(self.frame)
+        self.program = None if name == "globals" else program_of(self.frame)
         return children_of(self, fmt=fmt, scope=scope)
 
     def entries(self: Any, variables: list[Any], handle_return_values: bool) -> tuple[list[Any], list[Any]]:
@@ -239,6 +247,8 @@ def _group_variables() -> None:
             own = group(GROUP)
             own.contents_debug_adapter_protocol.extend(dynamos)
             groups.append((GROUP, own, None))
+        if getattr(self, "program", None) is not None:
+            shown.append((self.program.name, _Program(self.program.value), None))
         return shown, groups
 
     frames._FrameVariable.get_children_variables = children

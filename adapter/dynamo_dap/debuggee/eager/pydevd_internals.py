@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
@@ -31,6 +31,7 @@ _SETTINGS = {
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
 _STEP_INTO, _STEP_INTO_MY_CODE = 107, 144
+_STEP_OVER, _STEP_OVER_MY_CODE = 108, 159
 _STEP_RETURN, _STEP_RETURN_MY_CODE = 109, 160
 _DISPOSAL_SECONDS = 10.0
 _LIBRARY_FILE = 1
@@ -358,6 +359,11 @@ def step_in(frame: types.FrameType | None) -> None:
     _begin_step(_STEP_INTO_MY_CODE if _is_my_code_only() else _STEP_INTO, None, frame)
 
 
+def step_over(frame: types.FrameType) -> None:
+    """Have the calling thread stop at the next line of ``frame``, in the midst of a line of which it is."""
+    _begin_step(_STEP_OVER_MY_CODE if _is_my_code_only() else _STEP_OVER, frame, frame)
+
+
 def step_back_into_caller(callee: types.FrameType) -> None:
     """Have the calling thread stop in the user's code that called ``callee``, as soon as that has returned."""
     _begin_step(_STEP_RETURN_MY_CODE if _is_my_code_only() else _STEP_RETURN, callee, callee)
@@ -365,6 +371,26 @@ def step_back_into_caller(callee: types.FrameType) -> None:
 
 def _is_my_code_only() -> bool:
     return bool(debugger().get_use_libraries_filter())
+
+
+def take_step_away() -> Callable[[], None] | None:
+    """Forget the step that is under way on the calling thread; return what begins it again, None without one.
+
+    It stays forgotten where another one, or a stop, came in between.
+    """
+    information = _information()
+    command = information.pydev_step_cmd
+    if command == _NO_COMMAND:
+        return None
+    original, stop = information.pydev_original_step_cmd, information.pydev_step_stop
+    _set_step(information, _NO_COMMAND, None)
+
+    def begin_again() -> None:
+        if information.pydev_step_cmd == _NO_COMMAND and information.pydev_state == _STATE_RUN:
+            _set_step(information, command, stop)
+            information.pydev_original_step_cmd = original
+
+    return begin_again
 
 
 def _begin_step(command: int, stop: types.FrameType | None, traced: types.FrameType | None) -> None:
@@ -444,6 +470,49 @@ def looks_out() -> bool:
     )
 
 
+def has_conditions() -> bool:
+    """Whether a breakpoint has a condition of the user's, or an exception filter needs every line."""
+    pydb = debugger()
+    breakpoints = [one for lines in pydb.breakpoints.values() for one in lines.values()]
+    breakpoints += pydb.function_breakpoint_name_to_breakpoint.values()
+    return bool(pydb.break_on_caught_exceptions or pydb.break_on_user_uncaught_exceptions) or any(
+        one.condition or one.hit_condition for one in breakpoints
+    )
+
+
+_are_unconditional_off: Callable[[], bool] | None = None
+
+
+def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
+    """Have breakpoints without a condition of their own not hit where ``is_wanted``, on the thread that comes to one.
+
+    For the life of the process; the ``is_wanted`` of the last call counts.
+    """
+    global _are_unconditional_off
+    is_first, _are_unconditional_off = _are_unconditional_off is None, is_wanted
+    if not is_first:
+        return
+    breakpoints = importlib.import_module("_pydevd_bundle.pydevd_breakpoints")
+    pydb: Any = sys.modules["pydevd"].PyDB
+    log = pydb.handle_breakpoint_expression
+
+    def has_condition(self: Any) -> bool:
+        # Its condition, none, is then found not to hold.
+        return bool(self.condition or self.hit_condition) or _are_off()
+
+    def handle_breakpoint_expression(self: Any, pybreakpoint: Any, info: Any, new_frame: Any) -> None:
+        if not _are_off() or pybreakpoint.condition or pybreakpoint.hit_condition:
+            log(self, pybreakpoint, info, new_frame)
+
+    for kind in (breakpoints.LineBreakpoint, breakpoints.FunctionBreakpoint):
+        kind.has_condition = property(has_condition)
+    pydb.handle_breakpoint_expression = handle_breakpoint_expression
+
+
+def _are_off() -> bool:
+    return _are_unconditional_off is not None and _are_unconditional_off()
+
+
 def breakpoint_files() -> list[str]:
     """Return the files that have breakpoints."""
     return [path for path, lines in debugger().breakpoints.items() if lines]
@@ -487,6 +556,17 @@ def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) ->
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
+
+
+def never_step_into(paths: Iterable[str]) -> None:
+    """Leave files out of steps and stacks, as ``justMyCode`` does with libraries. Any thread."""
+    pydb = debugger()
+    kind = importlib.import_module("_pydevd_bundle.pydevd_filtering").ExcludeFilter
+    filters = pydb._files_filtering._exclude_filters
+    known = {one.name for one in filters}
+    new = [kind(path, True, True) for path in paths if path not in known]
+    if new:
+        importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI().set_exclude_filters(pydb, [*filters, *new])
 
 
 def never_trace(file_name: str) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.recompiles import NOT_KNOWN, Failure, then_and_now
-from dynamo_dap.debuggee.values import callables, containers, objects, scalars, tensors
+from dynamo_dap.debuggee.values import callables, containers, objects, scalars, tensors, triton_blocks
 from dynamo_dap.debuggee.values.eager_frames import globals_of, locals_of
 from dynamo_dap.debuggee.values.families import PLAIN, Family, View, family_for, family_of, present, preview
 
-FAMILIES = (callables, containers, objects, scalars, tensors)
+FAMILIES = (callables, containers, objects, scalars, tensors, triton_blocks)
 """The modules whose import registers the families."""
 
 __all__ = [

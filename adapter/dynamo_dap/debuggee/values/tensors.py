@@ -54,7 +54,7 @@ class Tensors(Family):
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return dtype, shape, device, whether it requires a gradient, and the data if that is little and at hand."""
-        data = _little_data(value) if depth == DEPTH_OF_PREVIEW else None
+        data = little_data(value) if depth == DEPTH_OF_PREVIEW else None
         return tensor_text(value) if data is None else f"{tensor_text(value)} = {data}"
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
@@ -66,7 +66,7 @@ _MOST_DATA = 8
 """Elements that a tensor's text shows."""
 
 
-def _little_data(tensor: Any) -> str | None:
+def little_data(tensor: Any) -> str | None:
     """Return the elements of a small tensor on the CPU; None for others: a device is never waited for unasked."""
     torch: Any = sys.modules["torch"]
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or is_fake(tensor):
@@ -119,9 +119,13 @@ class TensorChildren(Children):
         """Return metadata, autograd's part, statistics not yet computed, attributes the program added."""
         variables = [*self._named_with_path(metadata_variables(facts_of(self._tensor))), *self._autograd()]
         if not self._fake:
-            statistics = STATISTICS if self._dimensions else ("value",)
-            variables += [lazy_variable(name, self._statistic(name)) for name in statistics]
+            variables += self.statistics()
         return unique_names([*variables, *self._own_attributes()])
+
+    def statistics(self) -> list[Variable]:
+        """Return the statistics, not yet computed."""
+        names = STATISTICS if self._dimensions else ("value",)
+        return [lazy_variable(name, self._statistic(name)) for name in names]
 
     def _own_attributes(self) -> list[Variable]:
         attributes = attributes_of(self._tensor, self._expression, self._view)

@@ -20,6 +20,7 @@ from dynamo_dap.protocol.options import (
     LISTINGS,
     MODES,
     STANCES,
+    TRITON,
     AgentOptions,
     AttachArguments,
     ConnectTarget,
@@ -47,6 +48,7 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
     _check_choice("listing", options.listing, LISTINGS)
     _check_choice("stance", options.stance, STANCES)
     _check_choice("cache", options.cache, CACHES)
+    _check_choice("triton", options.triton, TRITON)
     if isinstance(options, LaunchArguments):
         _check_choice("console", options.console, CONSOLES)
     return options

@@ -64,6 +64,7 @@ def _begin(agent: Agent, options: AgentOptions) -> None:
     if options.eager_address is not None or options.eager_adopts:
         agent.process.start_eager(options)
     agent.process.invite_children(options)
+    agent.process.interpret_kernels(options)
     agent.send_event("initialized")
 
 

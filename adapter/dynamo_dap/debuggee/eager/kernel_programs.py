@@ -1,0 +1,181 @@
+"""Stops in kernels that Triton's interpreter runs: in one program of a launch, and at accesses outside of tensors.
+
+Of the programs of a launch one is debugged, as ordinary Python: the one that the option ``tritonProgram`` says, else
+the first. In the others debugpy is kept out, unless breakpoints have conditions, which choose the program themselves.
+Made once per process that interprets kernels; called on the threads that launch them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+
+from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.frames import Frame, walk
+from dynamo_dap.debuggee.agent.stepping import RaisedException, StepKind, Stop
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file
+from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.triton.interpreter import Observer
+from dynamo_dap.debuggee.triton.launches import Launch, text_of_index
+from dynamo_dap.debuggee.triton.pointers import Outside
+from dynamo_dap.debuggee.values.model import text_of_raised
+from dynamo_dap.protocol.contract import EAGER, OUT_OF_BOUNDS
+
+_INTERPRETERS_FILES = ("runtime/interpreter.py", "runtime/jit.py", "runtime/autotuner.py", "language/core.py")
+"""Files of Triton through which a kernel's lines run: no step ends there."""
+
+
+class KernelPrograms(Observer):
+    """Decides in which programs debugpy stops; stops itself at wrong accesses."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._local = _OfThread()
+        self._told: set[str] = set()
+
+    def begin(self) -> None:
+        """Triton's interpreter has been imported."""
+        self._follow_debugpy()
+
+    def unobserved(self) -> AbstractContextManager[None]:
+        """Keep debugpy out."""
+        return self._host.eager_debugger.kept_out()
+
+    # -- programs --------------------------------------------------------------------------------------------------
+
+    def program_begins(self, launch: Launch) -> None:
+        """Keep debugpy out of a program that is not the one to debug, unless conditions may choose it."""
+        if launch.program == (0, 0, 0):
+            self._follow_debugpy()
+        self._leave_program()
+        if launch.program == self._chosen(launch) or not self._host.eager_debugger.is_active:
+            return
+        local = self._local
+        if pydevd_internals.has_conditions():
+            local.begin_step_again = pydevd_internals.take_step_away()
+            local.is_other = True
+            return
+        kept_out = contextlib.ExitStack()
+        kept_out.enter_context(self._host.eager_debugger.kept_out())
+        local.let_in = kept_out.close
+
+    def launch_ended(self, launch: Launch) -> None:
+        """Go on as before the launch."""
+        self._leave_program()
+
+    def is_in_other_program(self) -> bool:
+        """Whether the calling thread runs a program in which only conditions stop."""
+        return self._local.is_other
+
+    def _follow_debugpy(self) -> None:
+        """Have debugpy ask, and leave out Triton's own files. When Triton has been imported."""
+        if not self._host.eager_debugger.is_active:
+            return
+        pydevd_internals.pass_unconditional(self.is_in_other_program)
+        folder = os.path.dirname(str(sys.modules["triton"].__file__))
+        pydevd_internals.never_step_into(os.path.join(folder, name) for name in _INTERPRETERS_FILES)
+
+    def _leave_program(self) -> None:
+        local = self._local
+        let_in, local.let_in = local.let_in, None
+        begin_step_again, local.begin_step_again = local.begin_step_again, None
+        local.is_other = False
+        if let_in is not None:
+            let_in()
+        if begin_step_again is not None:
+            begin_step_again()
+
+    def _chosen(self, launch: Launch) -> tuple[int, ...]:
+        asked = tuple(self._host.options.triton_program or ())
+        chosen = (*asked, *(0,) * (3 - len(asked)))
+        if any(index >= size for index, size in zip(chosen, launch.grid, strict=True)):
+            text = (
+                f'dynamo-dap: the kernel {launch.name} has no program {text_of_index(chosen)}, which "tritonProgram" '
+                f"asks for: its grid is {text_of_index(launch.grid)}\n"
+            )
+            if text not in self._told:
+                self._told.add(text)
+                self._host.print(text, "important")
+        return chosen
+
+    # -- accesses --------------------------------------------------------------------------------------------------
+
+    def checks_accesses(self) -> bool:
+        """Whether the filter is on, and what runs is the program, not an expression of the user's."""
+        return OUT_OF_BOUNDS in self._host.breakpoints.exception_filters and not self._host.is_holding
+
+    def is_outside(self, launch: Launch, access: Outside) -> None:
+        """Stop at the line, in whichever program it is."""
+        top = next((one for one in walk(sys._getframe(1)) if _is_kernels(one.f_code.co_filename)), None)
+        if top is None:
+            return
+        names: dict[str, object] = {"__tensor__": access.argument.name, "__elements__": access.elements}
+        if not self._holds(top, names):
+            return
+        raised = RaisedException(f"Out of bounds: {access.headline}", f"{access.text}\n{_where(launch)}")
+
+        # From here on this program is the one that is debugged.
+        self._leave_program()
+
+        def frames() -> list[Frame]:
+            return self._host.python_stack(top)
+
+        self._host.hold(
+            Stop(
+                engine=EAGER,
+                reason="exception",
+                frames=frames,
+                description=raised.headline,
+                text=raised.text,
+                exception=raised,
+            )
+        )
+        self._go_on_with_step(top)
+
+    def _go_on_with_step(self, frame: types.FrameType) -> None:
+        """What was stopped at is a line of ordinary Python: have debugpy step from there, not back to it."""
+        step = self._host.steps.current()
+        if step is None or not self._host.eager_debugger.is_active:
+            return
+        if step.kind is StepKind.OVER:
+            pydevd_internals.step_over(frame)
+        elif step.kind is StepKind.OUT:
+            pydevd_internals.step_back_into_caller(frame)
+
+    def _holds(self, frame: types.FrameType, names: Mapping[str, object]) -> bool:
+        condition = self._host.breakpoints.exception_filters.get(OUT_OF_BOUNDS)
+        if not condition:
+            return True
+        try:
+            with self._host.holding():
+                return is_true_python(condition, frame.f_globals, {**frame.f_locals, **names})
+        except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+            text = f"The condition {condition!r} of '{OUT_OF_BOUNDS}' failed: {text_of_raised(error)}\n"
+            self._host.print(text, "important")
+            return True
+
+
+class _OfThread(threading.local):
+    """What is to be undone at the end of the program that a thread runs."""
+
+    is_other = False
+    let_in: Callable[[], None] | None = None
+    begin_step_again: Callable[[], None] | None = None
+
+
+def _is_kernels(path: str) -> bool:
+    """Whether code of a file is what a kernel does, not the interpreter's."""
+    folder = os.path.dirname(str(sys.modules["triton"].__file__))
+    names = (*_INTERPRETERS_FILES, "language/semantic.py")
+    return not is_debugger_file(path) and path not in {os.path.join(folder, name) for name in names}
+
+
+def _where(launch: Launch) -> str:
+    program = text_of_index(launch.program or (0, 0, 0))
+    return f"in program {program} of the grid {text_of_index(launch.grid)} of {launch.name}"

@@ -1,0 +1,93 @@
+"""What the values of a kernel in Triton's interpreter hold: data as tensors of torch's, pointers, masks.
+
+The thread that runs the kernel, while it is held. Data is shared with the interpreter, and only read.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
+from dynamo_dap.debuggee.triton.interpreter import MASKED
+from dynamo_dap.debuggee.triton.launches import Argument
+from dynamo_dap.debuggee.triton.pointers import argument_of, offsets_of
+
+_STORED_AS_BITS = {
+    "bf16": "bfloat16",
+    "fp8e5": "float8_e5m2",
+    "fp8e5b16": "float8_e5m2fnuz",
+    "fp8e4nv": "float8_e4m3fn",
+    "fp8e4b8": "float8_e4m3fnuz",
+}
+"""By Triton's name: torch's type for what the interpreter keeps as whole numbers of the same size."""
+_SHORT = {"fp": "f", "int": "i", "uint": "u"}
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A block, or a scalar: numbers, or pointers."""
+
+    dtype: str
+    """As in a listing: ``f32``, ``i1``; for pointers that of what they point to."""
+    shape: tuple[int, ...]
+    data: Any
+    """A tensor; of pointers the elements that they point to, None where that is not known."""
+    is_pointer: bool = False
+    argument: Argument | None = None
+    masked: int = 0
+    """How many lanes were masked when it was loaded."""
+
+    @property
+    def sized(self) -> str:
+        """``f32[128]``, ``i32`` for a scalar."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]" if self.shape else self.dtype
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether it is of truth values."""
+        return self.dtype == "i1" and not self.is_pointer
+
+
+def block_of(value: Any) -> Block | None:
+    """Return what a ``tl.tensor`` holds; None for what is no array: a pointer to a block."""
+    handle = value.handle
+    data: Any = getattr(handle, "data", None)
+    if not hasattr(data, "dtype") or not hasattr(handle, "dtype"):
+        return None
+    # A scalar's array has one element.
+    shape = tuple(int(size) for size in data.shape) if _is_block(value) else ()
+    # That of the handle is another one after a comparison.
+    dtype = value.type.scalar
+    pointed_to = getattr(dtype, "element_ty", None)
+    if pointed_to is None:
+        return Block(short_name(dtype), shape, _tensor(data, shape, str(dtype)), masked=getattr(handle, MASKED, 0))
+    argument = argument_of(handle)
+    offsets = None if argument is None else _tensor(offsets_of(handle, argument), shape, "int64")
+    return Block(short_name(pointed_to), shape, offsets, True, argument)
+
+
+def _is_block(value: Any) -> bool:
+    return bool(value.type.is_block())
+
+
+def short_name(dtype: Any) -> str:
+    """Return ``f32`` for ``fp32``, ``i64`` for ``int64``."""
+    name = str(dtype)
+    letters = name.rstrip("0123456789")
+    return _SHORT[letters] + name[len(letters) :] if letters in _SHORT else name
+
+
+def _tensor(data: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    torch: Any = sys.modules.get("torch")
+    numpy: Any = sys.modules["numpy"]
+    if torch is None:
+        raise FeatureMissing("there is no torch to show it with")
+    array: Any = numpy.array(data).reshape(shape)
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1 and dtype not in _STORED_AS_BITS:
+        # Torch computes little on these.
+        array = array.astype(numpy.int64)
+    tensor = torch.from_numpy(array)
+    kept_as = getattr(torch, _STORED_AS_BITS.get(dtype, ""), None)
+    return tensor if kept_as is None else tensor.view(kept_as)

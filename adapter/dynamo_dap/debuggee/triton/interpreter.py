@@ -1,0 +1,269 @@
+"""Hooks into Triton's interpreter: each launch, each program, each access to memory is told to one observer.
+
+Put in once the program has imported the interpreter, for the life of the process, in sessions that want kernels
+interpreted. The observer is called on the threads that launch kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+import itertools
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.debuggee.triton.launches import LAUNCHES, MARK, Argument, Launch
+from dynamo_dap.debuggee.triton.pointers import Outside, outside
+from dynamo_dap.protocol.contract import TRITON_INTERPRET_VARIABLE
+
+_INTERPRETER = "triton.runtime.interpreter"
+_AUTOTUNER = "triton.runtime.autotuner"
+MASKED = "dynamo_dap_masked"
+"""The attribute of a loaded block's handle with how many of its lanes were masked."""
+NUMBER = "dynamo_dap_number"
+"""The attribute of a kernel, or of what wraps one, with its number."""
+
+
+class Observer(Protocol):
+    """Who is told of kernels."""
+
+    def unobserved(self) -> AbstractContextManager[None]:
+        """Nothing of the program's runs inside, though it may look so."""
+
+    def program_begins(self, launch: Launch) -> None:
+        """The next program of a launch is about to run."""
+
+    def launch_ended(self, launch: Launch) -> None:
+        """All programs of a launch have run, or one has raised."""
+
+    def checks_accesses(self) -> bool:
+        """Whether accesses are to be compared with the bounds of tensors."""
+
+    def is_outside(self, launch: Launch, access: Outside) -> None:
+        """The running program is about to access what is outside of a tensor."""
+
+
+class CannotInterpret(Exception):
+    """Kernels cannot be interpreted; the text says why, for a person."""
+
+
+_observer: Observer | None = None
+_is_installed = False
+
+
+def interpret(observer: Observer, begin: Callable[[], None], on_problem: Callable[[str], None]) -> None:
+    """Have the program's kernels run in Triton's interpreter, from when it imports Triton: ``begin`` is called then.
+
+    Raises:
+        CannotInterpret: it has imported Triton already, for a GPU.
+    """
+    global _observer, _is_installed
+    _observer = observer
+    if "triton" in sys.modules and _INTERPRETER not in sys.modules:
+        raise CannotInterpret(
+            'the option "triton" has no effect: the program has imported Triton before, and kernels are compiled '
+            f"from then on (set {TRITON_INTERPRET_VARIABLE}=1 in its environment)"
+        )
+    os.environ[TRITON_INTERPRET_VARIABLE] = "1"
+    if not _is_installed:
+        _is_installed = True
+        when_imported(_INTERPRETER, lambda: _install(begin, on_problem))
+
+
+def forget() -> None:
+    """Tell nobody any more: the session is over."""
+    global _observer
+    _observer = None
+
+
+def _install(begin: Callable[[], None], on_problem: Callable[[str], None]) -> None:
+    try:
+        module: Any = sys.modules[_INTERPRETER]
+        _follow_launches(module)
+        _follow_pointers(module)
+        _follow_accesses(module.InterpreterBuilder)
+        _rewrite_unobserved(module.InterpretedFunction)
+        _count(module.InterpretedFunction)
+        when_imported(_AUTOTUNER, _install_wrappers)
+        begin()
+    except AttributeError as missing:
+        on_problem(f"this version of Triton has another interpreter ({missing}): kernels run there unobserved")
+
+
+def _install_wrappers() -> None:
+    module: Any = sys.modules[_AUTOTUNER]
+    _tune_by_first(module.Autotuner)
+    _count(module.Autotuner)
+    _count(module.Heuristics)
+
+
+# -- launches ----------------------------------------------------------------------------------------------------------
+
+
+def _follow_launches(module: Any) -> None:
+    executor, builder = module.GridExecutor, module.InterpreterBuilder
+    run, to_host, begin = executor.__call__, executor._init_args_hst, builder.set_grid_idx
+
+    @functools.wraps(run)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        launch = Launch(self.fn)
+        with LAUNCHES.running(launch):
+            try:
+                return run(self, *args, **kwargs)
+            finally:
+                if _observer is not None:
+                    _observer.launch_ended(launch)
+
+    @functools.wraps(to_host)
+    def init_args_hst(self: Any, args: Any, kwargs: Any) -> Any:
+        found = to_host(self, args, kwargs)
+        launch = LAUNCHES.current
+        if launch is not None:
+            bound = inspect.getcallargs(self.fn, *found[0], **found[1])
+            launch.constants = {name: bound[name] for name in self.constexprs if name in bound}
+            for name, value in bound.items():
+                _note_arguments(launch, name, value)
+        return found
+
+    @functools.wraps(begin)
+    def set_grid_idx(self: Any, x: int, y: int, z: int) -> None:
+        begin(self, x, y, z)
+        launch = LAUNCHES.current
+        if launch is not None:
+            launch.grid, launch.program = tuple(self.grid_dim), (x, y, z)
+            if _observer is not None:
+                _observer.program_begins(launch)
+
+    executor.__call__, executor._init_args_hst, builder.set_grid_idx = call, init_args_hst, set_grid_idx
+
+
+def _rewrite_unobserved(function: Any) -> None:
+    """A kernel is defined once more, with other assignments, by executing the lines of its definition."""
+    own = function.rewrite
+
+    @functools.wraps(own)
+    def rewrite(self: Any) -> Any:
+        with contextlib.nullcontext() if _observer is None else _observer.unobserved():
+            return own(self)
+
+    function.rewrite = rewrite
+
+
+def _note_arguments(launch: Launch, name: str, value: Any) -> None:
+    if isinstance(value, tuple):
+        for index, each in enumerate(value):
+            _note_arguments(launch, f"{name}[{index}]", each)
+        return
+    # What a tensor is wrapped in (``triton.reinterpret``, a descriptor) has it as its base.
+    tensor = value if hasattr(value, "untyped_storage") else getattr(value, "base", None)
+    if hasattr(tensor, "untyped_storage"):
+        argument = Argument.of(name, tensor)
+        launch.arguments[id(value)] = launch.arguments[id(tensor)] = argument
+
+
+# -- pointers ----------------------------------------------------------------------------------------------------------
+
+
+def _follow_pointers(module: Any) -> None:
+    """Give the type of each argument's pointer a mark: all pointers that are computed of it have the same type."""
+    own = module._implicit_cvt
+
+    @functools.wraps(own)
+    def implicit_cvt(arg: Any) -> Any:
+        made = own(arg)
+        launch = LAUNCHES.current
+        argument = None if launch is None else launch.arguments.get(id(arg))
+        handle: Any = getattr(made, "handle", None)
+        if argument is not None and hasattr(handle, "dtype"):
+            handle.dtype = copy.copy(handle.dtype)
+            setattr(handle.dtype, MARK, argument)
+        return made
+
+    module._implicit_cvt = implicit_cvt
+
+
+# -- accesses ----------------------------------------------------------------------------------------------------------
+
+_ACCESSES = {
+    "create_masked_load": ("load", 0, 1),
+    "create_masked_store": ("store", 0, 2),
+    "create_atomic_rmw": ("atomic operation", 1, 3),
+    "create_atomic_cas": ("atomic compare-and-swap", 0, None),
+}
+"""By name of the builder's method: what it does, and the positions of its pointers and of its mask."""
+
+
+def _follow_accesses(builder: Any) -> None:
+    for name, (what, pointers, mask) in _ACCESSES.items():
+        setattr(builder, name, _checked(getattr(builder, name), what, pointers, mask))
+
+
+def _checked(own: Callable[..., Any], what: str, pointers: int, mask: int | None) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def access(self: Any, *args: Any, **kwargs: Any) -> Any:
+        launch, observer = LAUNCHES.current, _observer
+        lanes = None if mask is None else _array(args[mask])
+        if launch is not None and observer is not None and observer.checks_accesses():
+            found = outside(what, args[pointers], lanes)
+            if found is not None:
+                observer.is_outside(launch, found)
+        made = own(self, *args, **kwargs)
+        if what == "load" and lanes is not None and not lanes.all():
+            setattr(made, MASKED, int(lanes.size - lanes.sum()))
+        return made
+
+    return access
+
+
+def _array(mask: Any) -> Any:
+    """The mask of a block pointer is an array already."""
+    return mask if hasattr(mask, "all") else mask.data
+
+
+# -- kernels and what wraps them ---------------------------------------------------------------------------------------
+
+_numbers = itertools.count(1)
+_kernels: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def kernel_of(number: int) -> Any:
+    """Return the kernel, or what wraps one, that has ``number``."""
+    return _kernels[number]
+
+
+def _count(cls: Any) -> None:
+    """Number the instances of a class: a number is what stands for a kernel in a graph."""
+    own = cls.__init__
+
+    @functools.wraps(own)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        own(self, *args, **kwargs)
+        number = next(_numbers)
+        setattr(self, NUMBER, number)
+        _kernels[number] = self
+
+    cls.__init__ = init
+    setattr(cls, NUMBER, None)
+
+
+def _tune_by_first(autotuner: Any) -> None:
+    """Take the first configuration: how long each takes on a GPU cannot be measured here, and needs one."""
+
+    @functools.wraps(autotuner.run)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        config = self.best_config = self.prune_configs(kwargs)[0]
+        if config.pre_hook is not None:
+            config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
+        made = self.fn.run(*args, **kwargs, **config.all_kwargs())
+        self.nargs = None
+        return made
+
+    autotuner.run = run

@@ -1,0 +1,170 @@
+"""Has Dynamo trace the launch of an interpreted kernel as one call of an operator, which then launches it.
+
+Dynamo would trace into the interpreter, and fail there. The operator's operands are the kernel's tensors, those that it
+may write to apart, and numbers; the rest of the arguments is in a text. It has no gradient, as the launch has none.
+
+``launch`` is called in place of every launch: by Dynamo, which traces it, and by programs, where it launches at once.
+The operator is called by what was compiled, on any thread of the program, and by whoever runs a graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.arrival import when_all_of_dynamo_is_imported
+from dynamo_dap.debuggee.triton.interpreter import NUMBER, kernel_of
+from dynamo_dap.debuggee.triton.written_parameters import written_parameters
+
+_NAMESPACE, _NAME = "dynamo_dap", "triton_launch"
+_SCHEMA = (
+    f"{_NAME}(int kernel, Tensor[] read, Tensor(a!)[] written, SymInt[] grid, SymInt[] integers, float[] reals, "
+    "str form) -> ()"
+)
+_READ, _WRITTEN, _INTEGER, _REAL, _TRUE, _FALSE, _NONE, _TYPE = "rwifTFNd"
+"""What a parameter has, in the text: a tensor, a number, a value by itself, a type of Triton's."""
+
+
+def install() -> None:
+    """Put ``launch`` in place of launches. Triton's interpreter and its autotuner have been imported."""
+    interface: Any = sys.modules["triton.runtime.jit"].KernelInterface
+    own = interface.__getitem__
+
+    def launcher(self: Any, grid: Any) -> Any:
+        return functools.partial(_launch[0], self, grid) if _launch else own(self, grid)
+
+    interface.__getitem__ = launcher
+    when_all_of_dynamo_is_imported(_begin)
+
+
+_launch: list[Callable[..., None]] = []
+"""``launch``, once there is Dynamo to trace it."""
+_library: list[Any] = []
+
+
+def _begin() -> None:
+    torch: Any = sys.modules["torch"]
+    library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+    library.define(_SCHEMA)
+    library.impl(_NAME, _run, "CompositeExplicitAutograd")
+    library.impl(_NAME, torch.library.fallthrough_kernel, "Autograd")
+    torch.library.register_fake(f"{_NAMESPACE}::{_NAME}", lambda *operands: None, lib=library)
+    _library.append(library)
+    _launch.append(_make_launch(torch, getattr(getattr(torch.ops, _NAMESPACE), _NAME)))
+
+
+def _run(
+    number: int,
+    read: list[Any],
+    written: list[Any],
+    grid: list[int],
+    integers: list[int],
+    reals: list[float],
+    form: str,
+) -> None:
+    """Launch the kernel: the operator."""
+    language: Any = sys.modules["triton.language"]
+    given = {_READ: iter(read), _WRITTEN: iter(written), _INTEGER: iter(integers), _REAL: iter(reals)}
+    values = {_TRUE: True, _FALSE: False, _NONE: None}
+    arguments: dict[str, Any] = {}
+    for part in form.split():
+        name, kind, value = part.split(":")
+        if kind == _TYPE:
+            arguments[name] = getattr(language, value)
+        else:
+            arguments[name] = values[kind] if kind in values else next(given[kind])
+    kernel_of(number).run(grid=tuple(grid), warmup=False, **arguments)
+
+
+@functools.lru_cache(maxsize=256)
+def _written_by(number: int) -> frozenset[str]:
+    kernel = innermost(kernel_of(number))
+    return written_parameters(kernel.fn, tuple(kernel.arg_names))
+
+
+def innermost(kernel: Any) -> Any:
+    """Return the kernel that is wrapped for tuning or with heuristics."""
+    while hasattr(kernel.fn, "arg_names"):
+        kernel = kernel.fn
+    return kernel
+
+
+# -- what Dynamo traces ------------------------------------------------------------------------------------------------
+
+
+def _make_launch(torch: Any, operator: Any) -> Callable[..., None]:
+    """Return ``launch``. What it refers to is all that Dynamo has to know when it traces it."""
+    tensor, data_type = torch.Tensor, sys.modules["triton.language"].dtype
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def written(number: int) -> tuple[str, ...]:
+        return tuple(sorted(_written_by(number)))
+
+    @torch.compiler.disable(reason="an argument of a Triton kernel is neither a tensor nor a number")  # type: ignore[untyped-decorator]
+    def launch_apart(kernel: Any, grid: Any, args: Any, kwargs: Any) -> None:
+        kernel.run(*args, grid=grid, warmup=False, **kwargs)
+
+    def launch(kernel: Any, grid: Any, *args: Any, **kwargs: Any) -> None:
+        number = getattr(kernel, NUMBER)
+        if number is None or not torch.compiler.is_dynamo_compiling():
+            kernel.run(*args, grid=grid, warmup=False, **kwargs)
+            return
+        given = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+        sizes = grid(_configured(kernel, given)) if callable(grid) else grid
+        sizes = [sizes] if isinstance(sizes, int) else list(sizes)
+        operands = _operands(given, written(number), tensor, data_type)
+        if operands is None:
+            launch_apart(kernel, grid, args, kwargs)
+        else:
+            read, changed, integers, reals, form = operands
+            operator(number, read, changed, sizes, integers, reals, form)
+
+    return launch
+
+
+def _configured(kernel: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Return what the grid may be computed from: with the values of the first configuration, and of heuristics."""
+    known = dict(given)
+    while hasattr(kernel.fn, "arg_names"):
+        if hasattr(kernel, "configs"):
+            known.update(kernel.configs[0].kwargs)
+        else:
+            for name, value in kernel.values.items():
+                known[name] = value(known)
+        kernel = kernel.fn
+    return known
+
+
+_Operands = tuple[list[Any], list[Any], list[Any], list[Any], str]
+
+
+def _operands(given: dict[str, Any], may_change: tuple[str, ...], tensor: Any, data_type: Any) -> _Operands | None:
+    """Return the operator's operands after the grid; None where something is neither a tensor nor a number."""
+    read: list[Any] = []
+    changed: list[Any] = []
+    integers: list[Any] = []
+    reals: list[Any] = []
+    form = ""
+    for name, value in given.items():
+        written_as = ""
+        if isinstance(value, tensor):
+            kind = _WRITTEN if name in may_change else _READ
+            (changed if name in may_change else read).append(value)
+        elif value is None:
+            kind = _NONE
+        elif isinstance(value, bool):
+            kind = _TRUE if value else _FALSE
+        elif isinstance(value, int):
+            kind = _INTEGER
+            integers.append(value)
+        elif isinstance(value, float):
+            kind = _REAL
+            reals.append(value)
+        elif isinstance(value, data_type):
+            kind, written_as = _TYPE, value.name
+        else:
+            return None
+        form += f"{name}:{kind}:{written_as} "
+    return read, changed, integers, reals, form

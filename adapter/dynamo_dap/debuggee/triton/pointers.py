@@ -1,0 +1,95 @@
+"""Where blocks of pointers point: into which argument of the launch, at which elements, and which of them are outside.
+
+Arrays are NumPy's, which Triton's interpreter computes with. The thread that runs the kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of
+from dynamo_dap.debuggee.triton.launches import LAUNCHES, MARK, Argument
+
+_MOST_LANES = 8
+"""Lanes that a text lists."""
+
+
+def argument_of(handle: Any) -> Argument | None:
+    """Return the argument that a block of pointers was computed from.
+
+    For a pointer of unknown origin, one that was an integer before, it is the argument in which its first lane lies.
+    """
+    marked = getattr(handle.dtype, MARK, None)
+    if isinstance(marked, Argument):
+        return marked
+    launch, addresses = LAUNCHES.current, handle.data
+    return None if launch is None or not addresses.size else launch.argument_at(int(addresses.flat[0]))
+
+
+def offsets_of(handle: Any, argument: Argument) -> Any:
+    """Return the elements that a block of pointers points to, counted from the beginning of its argument."""
+    numpy: Any = sys.modules["numpy"]
+    distances = handle.data.astype(numpy.int64) - argument.address
+    return numpy.floor_divide(distances, argument.element_size)
+
+
+@dataclass(frozen=True)
+class Outside:
+    """An access, some lanes of which are outside of the tensor."""
+
+    what: str
+    """``load``, ``store`` or the like."""
+    argument: Argument
+    lanes: int
+    """How many lanes there are, masked ones left out."""
+    shape: tuple[int, ...]
+    wrong: tuple[tuple[tuple[int, ...], int], ...]
+    """The first of those outside: index in the block, element."""
+    count: int
+    """How many are outside."""
+
+    @property
+    def headline(self) -> str:
+        """``load outside x: 24 of 128 lanes``."""
+        return f"{self.what} outside {self.argument.name}: {self.count} of {self.lanes} lanes"
+
+    @property
+    def text(self) -> str:
+        """Which lanes, at which elements, and what the tensor has."""
+        lanes = [f"lane {_lane(index)} at element {element}" for index, element in self.wrong]
+        more = [f"and {self.count - len(self.wrong)} more"] if self.count > len(self.wrong) else []
+        extent = self.argument.extent
+        has = f"has elements 0 to {extent - 1}" if extent else "has no elements"
+        return f"{self.argument.name} ({facts_of(self.argument.tensor).text}) {has}: {', '.join([*lanes, *more])}"
+
+    @property
+    def elements(self) -> list[int]:
+        """The elements of ``wrong``."""
+        return [element for _, element in self.wrong]
+
+
+def _lane(index: Sequence[int]) -> str:
+    return str(index[0]) if len(index) == 1 else f"({', '.join(map(str, index))})"
+
+
+def outside(what: str, handle: Any, mask: Any) -> Outside | None:
+    """Return what of an access is outside of its tensor; None for nothing, or where it is not known to which it goes.
+
+    ``mask`` is the array of lanes that take part, None for all.
+    """
+    numpy: Any = sys.modules["numpy"]
+    argument = argument_of(handle)
+    if argument is None:
+        return None
+    offsets = offsets_of(handle, argument)
+    takes_part = numpy.ones(offsets.shape, dtype=bool) if mask is None else numpy.broadcast_to(mask, offsets.shape)
+    is_wrong = takes_part & ((offsets < 0) | (offsets >= argument.extent))
+    count = int(is_wrong.sum())
+    if count == 0:
+        return None
+    first = numpy.argwhere(is_wrong)[:_MOST_LANES]
+    wrong = tuple((tuple(int(part) for part in index), int(offsets[tuple(index)])) for index in first)
+    return Outside(what, argument, int(takes_part.sum()), tuple(offsets.shape), wrong, count)

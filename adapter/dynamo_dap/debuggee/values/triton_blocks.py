@@ -1,0 +1,153 @@
+"""Values of Triton kernels in its interpreter: blocks, pointers, masks, constants, and the program that runs.
+
+Triton is never imported here. Runs on the held thread.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.triton.blocks import Block, block_of, short_name
+from dynamo_dap.debuggee.triton.launches import Launch, launch_in, text_of_index
+from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for, present
+from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable
+from dynamo_dap.debuggee.values.tensors import TensorChildren, little_data, tensor_text
+
+PROGRAM = "(program)"
+"""The name of the variable that tells of the program."""
+
+
+@family_for("triton.language.core.tensor")
+class Blocks(Family):
+    """``tl.tensor``: ``f32[128]``, ``pointer f32[128] into x: 0 … 127``."""
+
+    kind = "data"
+
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+        """Return type and shape, and the data if that is little."""
+        block = block_of(value)
+        if block is None:
+            return _block_pointer_text(value)
+        text = _pointer_text(block) if block.is_pointer else block.sized
+        if block.is_mask and block.shape:
+            return f"{text}: {int(block.data.sum())} of {block.data.numel()} are true"
+        data = little_data(block.data) if depth == DEPTH_OF_PREVIEW and not block.is_pointer else None
+        text = text if data is None else f"{text} = {data}"
+        return f"{text} ({block.masked} of {block.data.numel()} masked)" if block.masked else text
+
+    def type_name(self, value: Any) -> str | None:
+        """Return the name by which programs know it."""
+        return "tl.tensor"
+
+    def children(self, value: Any, expression: str | None, view: View) -> Children | None:
+        """Return the elements in pages, and of a pointer the tensor."""
+        block = block_of(value)
+        if block is None:
+            return Deferred(lambda: _block_pointer_variables(value.handle))
+        if block.data is None:
+            return None
+        return BlockChildren(block, expression, view)
+
+
+def _pointer_text(block: Block) -> str:
+    if block.argument is None:
+        return f"pointer {block.sized} into none of the kernel's tensors"
+    text = f"pointer {block.sized} into {block.argument.name}"
+    if not block.data.numel():
+        return text
+    first, last = int(block.data.min()), int(block.data.max())
+    wrong = int(((block.data < 0) | (block.data >= block.argument.extent)).sum())
+    where = f"{text}: {first}" if first == last else f"{text}: {first} … {last}"
+    return f"{where} ({wrong} of {block.data.numel()} outside)" if wrong else where
+
+
+class BlockChildren(TensorChildren):
+    """What a tensor with the block's data has; of pointers, the elements that they point to, and the tensor."""
+
+    def __init__(self, block: Block, expression: str | None, view: View) -> None:
+        super().__init__(block.data, None, view)
+        self._block = block
+        self._of_block = expression
+
+    def named(self) -> Sequence[Variable]:
+        """Return type and shape, statistics, and of pointers the tensor."""
+        block = self._block
+        facts = [("dtype", block.dtype), ("shape", f"[{', '.join(map(str, block.shape))}]")]
+        variables = [Variable(name, Value(text, kind="property")) for name, text in facts]
+        if block.argument is not None:
+            below = self._view.value(block.argument.tensor)
+            variables.append(Variable("tensor", below))
+        if block.masked:
+            variables.append(Variable("masked", Value(str(block.masked), "int", kind="property")))
+        return [*variables, *(self.statistics() if not block.is_pointer else ())]
+
+    def _row(self, index: int) -> str | None:
+        return None if self._of_block is None else f"{self._of_block}.handle.data[{index}]"
+
+
+def _block_pointer_text(value: Any) -> str:
+    handle = value.handle
+    if not hasattr(handle, "offsets"):
+        return f"<{type(handle).__name__}>"
+    base = block_of(_Scalar(handle.base))
+    into = base.argument.name if base is not None and base.argument is not None else "?"
+    shape, at = (", ".join(_numbers(part)) for part in (handle.block_shape, handle.offsets))
+    return f"pointer to a block {short_name(handle.base.get_element_ty())}[{shape}] of {into} at ({at})"
+
+
+def _block_pointer_variables(handle: Any) -> list[Variable]:
+    names = ("shape", "strides", "offsets", "block_shape", "order")
+    found = [(name, getattr(handle, name, None)) for name in names]
+    return [Variable(name, Value(f"({', '.join(_numbers(part))})")) for name, part in found if part is not None]
+
+
+def _numbers(parts: Sequence[Any]) -> list[str]:
+    return [str(part.data.item()) if hasattr(part, "data") else str(part) for part in parts]
+
+
+class _Scalar:
+    """A handle as a ``tl.tensor`` has it."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.type = self
+        self.scalar = handle.dtype.scalar
+
+    @staticmethod
+    def is_block() -> bool:
+        """It is a scalar."""
+        return False
+
+
+@family_for("triton.language.core.constexpr")
+class Constants(Family):
+    """``tl.constexpr``."""
+
+    def text(self, value: Any, width: int, depth: int, view: View) -> str:
+        """Return the constant."""
+        return view.text(value.value, width, depth)
+
+
+def program_of(frame: types.FrameType) -> Variable | None:
+    """Return what tells of the program that ``frame`` is of; None for a frame of no kernel."""
+    launch = launch_in(frame)
+    if launch is None or launch.program is None:
+        return None
+    text = f"{text_of_index(launch.program)} of {text_of_index(launch.grid)}"
+    return Variable(PROGRAM, Value(text, children=Fixed(tuple(_facts(launch))), kind="virtual"))
+
+
+def _facts(launch: Launch) -> list[Variable]:
+    variables = [Variable("kernel", Value(launch.name, kind="property"))]
+    for axis in range(3):
+        assert launch.program is not None
+        text = f"{launch.program[axis]} of {launch.grid[axis]}"
+        variables.append(Variable(f"program_id({axis})", Value(text, kind="property")))
+    for argument in dict.fromkeys(launch.arguments.values()):
+        variables.append(Variable(argument.name, Value(tensor_text(argument.tensor), kind="property")))
+    for name, value in launch.constants.items():
+        shown = present(value)
+        variables.append(Variable(name, Value(shown.text, shown.type_name, attributes=("constant",))))
+    return variables

@@ -1,0 +1,114 @@
+"""Stops and values in kernels that Triton's interpreter runs, launched from ordinary Python and compiled functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is an extra of the package, and is not installed")
+
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.client import Fixture, Session, zygote
+from tests.client.session import Stop
+
+ADD = Fixture("triton/vector_add")
+
+
+def options(**more: Any) -> dict[str, Any]:
+    """Launch options; the process that programs are forked from has imported Triton with its interpreter."""
+    return {"triton": "interpret", "python": zygote.python(TRITON_INTERPRET="1"), **more}
+
+
+def program_of(stop: Stop) -> str:
+    """Which program of the grid a stop is in."""
+    return stop.frame["Locals"]["(program)"].text
+
+
+def test_a_kernel_is_stepped_in_its_first_program(session: Session) -> None:
+    session.launch(ADD, "first", **options())
+    stop = session.wait_for_stop("breakpoint", at="first")
+    assert program_of(stop) == "(0, 0, 0) of (3, 1, 1)"
+    assert [frame.name for frame in stop.user_frames] == ["add_kernel", "add", "main", "<module>"]
+    session.next()
+    session.next()
+    session.next(at="pointers")
+    session.next(at="load")
+    values = session.next().frame["Locals"]
+    assert values["x"].text == "f32[4] = [0.0, 1.0, 2.0, 3.0]"
+    assert values["pointers"].text == "pointer f32[4] into x_ptr: 0 … 3"
+    assert values["mask"].text == "i1[4]: 4 of 4 are true"
+    assert values["BLOCK"].text == "4"
+    session.next(at="call")
+    stop = session.step_in(at="helper")
+    assert stop.frame["Locals"]["value"].text == "f32[4] = [1.0, 1.0, 1.0, 1.0]"
+    session.step_out()
+    session.next(at="store")
+    session.next(at="after")
+    assert session.finish() == 0
+
+
+def test_a_step_in_goes_from_the_launch_to_the_kernel(session: Session) -> None:
+    session.launch(ADD, "launch", **options())
+    session.wait_for_stop("breakpoint", at="launch")
+    session.step_in(at="first")
+    assert session.finish() == 0
+
+
+@pytest.mark.parametrize("how", ["option", "condition"])
+def test_the_program_is_chosen(session: Session, how: str) -> None:
+    if how == "option":
+        session.launch(ADD, "store", **options(tritonProgram=[2]))
+    else:
+        with session.launching(ADD, **options()):
+            session.set_breakpoints(ADD, "store", condition="tl.program_id(0) == 2")
+    stop = session.wait_for_stop("breakpoint", at="store")
+    assert program_of(stop) == "(2, 0, 0) of (3, 1, 1)"
+    values = stop.frame["Locals"]
+    assert values["mask"].text == "i1[4]: 2 of 4 are true"
+    assert values["x"].text == "f32[4] = [8.0, 9.0, 0.0, 0.0] (2 of 4 masked)"
+    session.next(at="after")
+    assert session.finish() == 0
+
+
+def test_a_breakpoint_beside_one_with_a_condition_stops_in_the_first_program(session: Session) -> None:
+    with session.launching(ADD, **options()):
+        places = [
+            SourceBreakpoint(line=ADD.line("load")),
+            SourceBreakpoint(line=ADD.line("store"), condition="tl.program_id(0) == 1"),
+        ]
+        session.set_breakpoints(ADD, *places)
+    assert program_of(session.wait_for_stop("breakpoint", at="load")).startswith("(0, 0, 0)")
+    assert program_of(session.go_on(at="store")).startswith("(1, 0, 0)")
+    session.set_breakpoints(ADD, "after")
+    session.go_on(at="after")
+    assert session.finish() == 0
+
+
+def test_each_call_of_a_compiled_function_stops_in_its_kernel(session: Session) -> None:
+    session.launch(ADD, "compiled_call", **options())
+    session.wait_for_stop("breakpoint", at="compiled_call")
+    session.set_breakpoints(ADD, "store")
+    for size in (10, 10, 6):
+        stop = session.go_on(at="store")
+        assert program_of(stop) == f"(0, 0, 0) of ({-(-size // 4)}, 1, 1)"
+        assert stop.frame["Locals"]["total"].text == "f32[4] = [6.0, 7.0, 8.0, 9.0]"
+    assert session.finish() == 0
+    assert session.output("stdout").splitlines() == ["sum 105.0", "compiled 115.0", "compiled 115.0", "compiled 57.0"]
+
+
+def test_a_kernel_beside_the_trace_of_its_function(session: Session) -> None:
+    """Values at a stop come from launches apart from the program's, which nothing stops in."""
+    session.launch(ADD, "compiled_call", **options())
+    session.wait_for_stop("breakpoint", at="compiled_call")
+    session.set_breakpoints(ADD, "compiled_return", "store")
+    for call in range(2):
+        # The first call is traced, the second is replayed: the kernel runs after that.
+        stop = session.go_on(at="compiled_return")
+        assert stop.frame["Locals"]["out"].text.startswith("Tensor f32[10] cpu"), call
+        assert stop.frame.evaluate("out.sum().item()").text == "105.0"
+        assert stop.frame.evaluate("out.sum().item()").text == "105.0"
+        stop = session.go_on(at="store")
+        assert stop.frame["Locals"]["total"].text == "f32[4] = [6.0, 7.0, 8.0, 9.0]"
+    assert session.finish() == 0
+    assert session.output("stdout").splitlines() == ["sum 105.0", "compiled 115.0", "compiled 115.0", "compiled 57.0"]
