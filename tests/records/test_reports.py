@@ -36,7 +36,7 @@ _BREAK = re.compile(r"^Graph break (?:\(.*\) )?in user code at (?P<path>.+):(?P<
 def command(*arguments: str, folder: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``dynamo-dap`` with records in ``folder``; a program that imports torch is forked, see ``zygote``."""
     name, *rest = arguments
-    if name == "run":
+    if name == "run" and "--python" not in rest:
         program = next(one for one in rest if one.endswith(".py"))
         rest = [*python_option(folder / program), *rest]
     return subprocess.run(

@@ -13,6 +13,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
+from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.records.model import (
     Attempt,
     Compile,
@@ -86,6 +87,10 @@ class Started(_Event, tag="started"):
     """The folder of torch's own trace (``TORCH_TRACE``), if one is taken."""
     module: str | None = None
     """What ``python -m`` was given, if the program was begun so; ``program`` begins with its file all the same."""
+    rank: Rank | None = None
+    """Which process of a distributed job it is."""
+    job: str | None = None
+    """The same for all ranks that one launcher has started together."""
 
     def merge_into(self, record: Record) -> None:
         """See ``_Event``."""

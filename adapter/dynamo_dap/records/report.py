@@ -18,10 +18,12 @@ import msgspec
 from rich.console import Console
 
 from dynamo_dap.records.events import Ended, Record, Started
-from dynamo_dap.records.file import RecordScan, UnreadableRecord, read_record
+from dynamo_dap.records.file import RecordScan, UnreadableRecord, program_of, read_record
 from dynamo_dap.records.folders import records_folder, records_in, records_of_others
 from dynamo_dap.records.html_report import html_report
 from dynamo_dap.records.model import Compile, CompiledFunction, Counts, SkippedFrame
+from dynamo_dap.records.rank_report import print_ranks
+from dynamo_dap.records.ranks import compare_ranks, records_of_ranks
 from dynamo_dap.records.text_report import print_report
 
 _TLPARSE_SECONDS = 120
@@ -32,9 +34,14 @@ _OTHERS = 8
 
 def main(arguments: list[str]) -> int:
     """Print a report; return the exit status: 1 when there is nothing to report."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.ranks and (options.html or options.tlparse):
+        parser.error("--ranks is printed: without --html and --tlparse")
     try:
         file = chosen_record(options.record)
+        if options.ranks:
+            return _compare_ranks(file, as_json=options.json)
         record = read_record(file)
         if options.html:
             return _shown(write_page(record, file), show=not options.no_browser)
@@ -46,16 +53,34 @@ def main(arguments: list[str]) -> int:
     if options.json:
         sys.stdout.write(as_json(record).decode() + "\n")
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        if not console.is_terminal:
-            console.width = _WIDTH
+        console = _console()
         print_report(record, console)
         _tell_of_others(file, console)
     return 0
 
 
+def _console() -> Console:
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    return console
+
+
+def _compare_ranks(file: Path, *, as_json: bool) -> int:
+    records = records_of_ranks(file)
+    compared = compare_ranks(records)
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(compared), indent=2).decode() + "\n")
+    else:
+        print_ranks(compared, records, _console())
+    return 0
+
+
 def _tell_of_others(file: Path, console: Console) -> None:
     others = records_of_others(file)
+    started = program_of(file)
+    if started.rank is not None and (started.rank.of or 0) > 1:
+        console.print(f"\nThis is {started.rank}; all ranks beside each other: dynamo-dap report --ranks {file}")
     if others:
         console.print(f"\n{len(others)} of the processes that it started compiled something as well:")
     for other in others[:_OTHERS]:
@@ -73,6 +98,11 @@ def _parser() -> argparse.ArgumentParser:
         "--html", action="store_true", help="open the report as a page, which is one file with everything in it"
     )
     kind.add_argument("--tlparse", action="store_true", help="open tlparse's report of the trace that was taken")
+    parser.add_argument(
+        "--ranks",
+        action="store_true",
+        help="what the ranks of a distributed job compiled, beside each other, and where one parted; --json as well",
+    )
     parser.add_argument(
         "--no-browser", action="store_true", help="with --html or --tlparse: only print where the report is"
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.own_rank import own_rank
 from dynamo_dap.debuggee.bootstrap.profiling import is_profiling, profiled_functions
 from dynamo_dap.debuggee.bootstrap.recorded_run import own_record
 from dynamo_dap.debuggee.compile_time.guards_view import guard_texts
@@ -236,4 +237,6 @@ def _started(cwd: Path) -> Started:
         trace=os.environ.get("TORCH_TRACE"),
         # Of a file it is None.
         module=getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None),
+        rank=own_rank(),
+        job=f"{os.getppid()}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}",
     )

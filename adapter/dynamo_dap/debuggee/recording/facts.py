@@ -11,13 +11,13 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_place
+from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_places
 from dynamo_dap.debuggee.torch_internals.graph_breaks import (
     facts_of_break,
     frame_of_break,
@@ -40,6 +40,7 @@ MAXIMUM_GUARDS = 2000
 _MAXIMUM_LENGTH = 300
 _LENGTHS = frozenset({"SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK", "SET_CONTAINS"})
 _MESSAGE = 4000
+_DISTRIBUTED = "/distributed/"
 
 GuardTexts = Callable[[TracedFrame], Sequence[tuple[str, GuardFacts | ShapeGuardFacts]]]
 """Writes the guards that a trace has asked for so far: the expression of each, and what is known of it."""
@@ -127,14 +128,22 @@ def graph(index: int, name: str, fx_graph: Any) -> Graph:
     return Graph(index, name, len(nodes), operations, shown)
 
 
+def _place_of(node: Any) -> TorchPlace | None:
+    """Return the innermost line of the user's; a collective is made by a function of torch's that is traced."""
+    places = [place for place, _ in user_places(node)]
+    if places and is_torch_file(places[-1].path) and _DISTRIBUTED in places[-1].path:
+        places = [place for place in places if not is_torch_file(place.path)] or places
+    return places[-1] if places else None
+
+
 def _node(node: Any, texts: GraphTexts) -> Node:
-    found = user_place(node)
+    found = _place_of(node)
     return Node(
         name=str(node.name),
         operation=str(node.op),
         target=text_of(target_name(node), _MAXIMUM_LENGTH),
         value=result_text(node) or None,
-        place=None if found is None else Place(found[0].path, found[0].line),
+        place=None if found is None else Place(found.path, found.line),
         expression=text_of(texts.call(node), _MAXIMUM_LENGTH),
         user_name=texts.names.get(node),
     )

@@ -1,0 +1,124 @@
+"""What the ranks of a job compiled, as text: a table with a column for each rank, and below it where one parted.
+
+Printed by ``dynamo-dap report --ranks``. Pure, but for reading the user's lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dynamo_dap.records.advice import at
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import Place
+from dynamo_dap.records.ranks import Collective, ComparedCompile, JsonRanks, Parting, RankCompile
+from dynamo_dap.records.texts import counted, recorded_line
+
+_COLUMNS = 8
+"""Ranks with a column of their own; of more, those that compiled the same share one."""
+
+
+def print_ranks(compared: JsonRanks, records: Mapping[int, Record], console: Console) -> None:
+    """Print the comparison of ``records``, by rank."""
+    columns = _columns(compared)
+    console.print(_table(compared, columns))
+    if compared.missing:
+        console.print(f"Without a record, or nothing was compiled: {_named(compared.missing)}")
+    different = [one for one in compared.compiles if any(not parting.guards_only for parting in one.partings)]
+    for one in compared.compiles:
+        for parting in one.partings:
+            _print_parting(one, parting, records, console)
+    if not different:
+        console.print("All ranks compiled the same" if len(compared.ranks) > 1 else "There is one rank only")
+    for one in compared.compiles:
+        _print_collectives(one, console)
+
+
+def _columns(compared: JsonRanks) -> list[list[int]]:
+    if len(compared.ranks) <= _COLUMNS:
+        return [[rank] for rank in compared.ranks]
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for rank in compared.ranks:
+        alike.setdefault(tuple(_cell(one, rank) for one in compared.compiles), []).append(rank)
+    return list(alike.values())
+
+
+def _named(ranks: list[int]) -> str:
+    """Return ``rank 0``, ``ranks 0-3, 7``."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(texts)}"
+
+
+def _table(compared: JsonRanks, columns: list[list[int]]) -> Table:
+    table = Table("compile")
+    for ranks in columns:
+        table.add_column(_named(ranks))
+    for one in compared.compiles:
+        marked = {parting.rank: "yellow" if parting.guards_only else "red" for parting in one.partings}
+        cells = []
+        for ranks in columns:
+            color = marked.get(ranks[0])
+            text = escape(_cell(one, ranks[0]))
+            cells.append(f"[{color}]● {text}[/{color}]" if color else text)
+        table.add_row(escape(_title(one)), *cells)
+    return table
+
+
+def _title(one: ComparedCompile) -> str:
+    place = "" if one.place is None else f" ({at(one.place)})"
+    return f"{one.function}{place}" + (f", compile {one.number}" if one.number > 1 else "")
+
+
+def _cell(one: ComparedCompile, rank: int) -> str:
+    found = next((each for each in one.ranks if each.rank == rank), None)
+    return "-" if found is None else "\n".join(_facts(found))
+
+
+def _facts(one: RankCompile) -> list[str]:
+    facts = [f"{counted(one.graphs, 'graph')}, {one.operations} ops", counted(one.guards, "guard")]
+    if one.breaks:
+        facts.append(counted(one.breaks, "break"))
+    if one.recompiled is not None:
+        facts.append(f"again: {one.recompiled}")
+    return facts if one.state == "compiled" else [*facts, one.state]
+
+
+def _print_parting(one: ComparedCompile, parting: Parting, records: Mapping[int, Record], console: Console) -> None:
+    color = "yellow" if parting.guards_only else "red"
+    where = "" if parting.place is None else f" at {_line(records[parting.rank], parting.place)}"
+    verb = "differs" if parting.guards_only else "parts"
+    title = escape(f"Rank {parting.rank} {verb} in {_title(one)}{where}")
+    console.print(f"[{color}]●[/{color}] [bold]{title}[/bold]\n    {escape(parting.text)}")
+
+
+def _line(record: Record, place: Place) -> str:
+    line = recorded_line(record.sources, place)
+    return f"{place.path}:{place.line}" + (f"  {line}" if line else "")
+
+
+def _print_collectives(one: ComparedCompile, console: Console) -> None:
+    by_rank = {each.rank: tuple(map(_collective, each.collectives)) for each in one.ranks}
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for rank, collectives in by_rank.items():
+        alike.setdefault(collectives, []).append(rank)
+    if not any(alike):
+        return
+    console.print(f"[bold]Collectives in {escape(_title(one))}[/bold]")
+    for collectives, ranks in alike.items():
+        who = "all ranks" if len(alike) == 1 else f"[red]{_named(ranks)}[/red]"
+        steps = "  →  ".join(collectives) if collectives else "none"
+        console.print(f"  {who}: {escape(steps)}")
+
+
+def _collective(one: Collective) -> str:
+    value = "" if one.value is None else f" {one.value}"
+    return f"{one.name}{value}" + ("" if one.place is None else f" ({at(one.place)})")
