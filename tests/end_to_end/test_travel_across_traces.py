@@ -153,3 +153,39 @@ def test_the_timeline_has_breaks_and_attempts(session: Session, breaking: Fixtur
     for _ in range(2):
         _cached_call_has_a_timeline(session, breaking, session.go_on(at="end"))
     _finish(session, breaking)
+
+
+BRANCHING = """
+import torch
+
+@torch.compile(backend="eager")
+def function(x):
+    y = x * 2  #@first
+    if y.sum() > 0:  #@branch
+        y = y + 1  #@then
+    return y  #@end
+
+for number in range(1, 3):
+    print(function(torch.ones(3) * number))
+"""
+
+
+def test_back_over_a_branch_on_data(session: Session, tmp_path: Path) -> None:
+    """Nothing is kept of the trace before one in the call that is compiled, which is said; a cached call is traced."""
+    (tmp_path / "program.py").write_text(BRANCHING)
+    fixture = Fixture(tmp_path / "program.py")
+    session.launch(fixture, "then")
+    session.wait_for_stop("breakpoint", at="then")
+    session.resume("stepBack")
+    stop = session.wait_for_stop("step", at="then")
+    remark = "the beginning of what comes after the graph break; what was before is not known"
+    assert stop.description.endswith(remark)
+    session.resume()
+    session.wait_for_stop("breakpoint", at="then")
+    session.resume("stepBack")
+    session.wait_for_stop("step", at="branch")
+    session.resume("stepBack")
+    session.wait_for_stop("step", at="first")
+    session.resume()
+    session.wait_for_stop("breakpoint", at="then")
+    _finish(session, fixture)

@@ -387,9 +387,10 @@ class CompileTimeEngine:
                 else:
                     leg, arrival = journey.forward(leg, arrival, now, step, self._stops_of) or (journey.present, here)
                 if leg is journey.present and arrival.place == now:
+                    again = self._come_to_again(present, arrival.remark)
                     arrival = here
                     leg.past.show(None)
-                    if self._hold(self._come_to_again(present), top):
+                    if self._hold(again, top):
                         return
                     continue
                 with leg.looking():
@@ -402,8 +403,14 @@ class CompileTimeEngine:
         finally:
             journey.present.past.show(None)
 
-    def _come_to_again(self, stop: Stop) -> Stop:
-        """Return a stop as it is after the user was elsewhere, where the breakpoints that it was for may be gone."""
+    def _come_to_again(self, stop: Stop, remark: str | None) -> Stop:
+        """Return a stop as it is after the user was elsewhere, or wanted to be: see ``Arrival.remark``.
+
+        The breakpoints that it was for may be gone.
+        """
+        if remark is not None:
+            text = remark if stop.description is None else f"{stop.description}: {remark}"
+            return replace(stop, reason="step", description=text, text=text, hit_breakpoint_ids=[])
         left = self._host.breakpoints.known_of(stop.hit_breakpoint_ids)
         if stop.reason == "breakpoint" and stop.hit_breakpoint_ids and not left:
             return replace(stop, reason="step", text=stop.description, hit_breakpoint_ids=left)
