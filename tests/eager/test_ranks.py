@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
+from tests.client.free_program import FreeProgram
+from tests.client.session import free_port
 from tests.conftest import NewSession
-from tests.eager.test_child_processes import Family
+from tests.eager.test_child_processes import DEADLINE, Family
 
 PROGRAM = Fixture("eager/ranks")
 SUMS = {2: "[20.0, 36.0, 52.0]", 3: "[28.0, 52.0, 76.0]"}
@@ -126,6 +132,74 @@ def test_timeouts_can_be_left_as_the_program_says(family: Family) -> None:
     assert family.parent.wait_for_exit() == 1
     assert "imed out" in family.parent.output("stderr")
     child.timeline.expect_event("terminated")
+
+
+RUNNING = """
+import datetime as dt, os, sys
+import torch, torch.distributed as dist
+import dynamo_dap
+
+dynamo_dap.listen(int(sys.argv[1]) + int(os.environ["RANK"]))
+dist.init_process_group("gloo", timeout=dt.timedelta(seconds=3))
+print("runs", flush=True)
+is_over = torch.zeros(1)
+while not is_over:
+    print(end="")  #@step
+    dist.all_reduce(is_over)  #@waits
+print("over", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_that_run_already_are_attached_to_by_one_configuration(family: Family, tmp_path: Path) -> None:
+    program = Fixture(tmp_path / "program.py")
+    program.path.write_text(RUNNING)
+    port = free_ports(2)
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    running = [
+        FreeProgram(program.path, str(port), environment={**os.environ, **job, "RANK": str(rank)}) for rank in range(2)
+    ]
+    try:
+        for each in running:
+            each.wait_for_line("runs")
+        with family.parent.configuring("attach", {"connect": {"port": port}, "ranks": [0, 1]}):
+            pass
+        assert name_of_next(family) == "rank 1"
+        with family.child() as waiting:
+            pass
+        held = family.parent
+        held.set_breakpoints(program, "step", condition="rank == 0")
+        stop = held.wait_for_stop("breakpoint", at="step")
+        # Its group was made before anybody attached.
+        waiting.timeline.wait_until(lambda: "would have ended that" in waiting.output("console"), "it says so")
+        held.set_breakpoints(program)
+        stop.frame.evaluate("is_over.fill_(1)", "repl")
+        held.resume()
+        for each in running:
+            each.wait_for_line("over")
+            assert each.process.wait(DEADLINE) == 0
+    finally:
+        for each in running:
+            each.end()
+
+
+def test_a_rank_beyond_the_last_port_is_refused(session: Session) -> None:
+    session.initialize()
+    refused = session.refusal("attach", {"connect": {"port": 65000}, "ranks": [0, 1000]})
+    assert "rank 1000 would listen at port 65000 + 1000" in refused
+
+
+def free_ports(count: int) -> int:
+    """The first of several ports that nobody listens on, one after the other."""
+    while True:
+        first = free_port()
+        with contextlib.ExitStack() as probes:
+            try:
+                for port in range(first, first + count):
+                    probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except (OSError, OverflowError):
+                continue
+        return first
 
 
 def test_a_rank_is_a_number(session: Session) -> None:

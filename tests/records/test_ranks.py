@@ -63,6 +63,30 @@ def test_ranks_that_compile_different_graphs_are_told_with_the_line(tmp_path: Pa
     assert "dynamo-dap report --ranks" in one
 
 
+def test_the_buckets_that_ddp_cuts_a_graph_into(tmp_path: Path) -> None:
+    program = Fixture("ddp_buckets")
+    command("run", str(program.path), folder=tmp_path)
+    record = json.loads(command("report", "--json", folder=tmp_path).stdout)
+    graphs = [
+        graph
+        for function in record["functions"]
+        for compiled in function["compiles"]
+        for graph in compiled.get("graphs", [])
+        if function["name"] == "Model.forward"
+    ]
+    # The model alone is not cut.
+    assert ["buckets" in graph for graph in graphs] == [True, False]
+    layers = {"first": 64 * 600, "second": 600 * 600, "third": 600 * 600}
+    for bucket, (layer, weights) in zip(graphs[0]["buckets"], layers.items(), strict=True):
+        assert bucket["size"] == 4 * (weights + 600)
+        assert sorted(bucket["parameters"]) == [f"self.{layer}.bias", f"self.{layer}.weight"]
+        assert bucket["places"] == [{"path": str(program.path), "line": program.line(layer)}]
+    printed = command("report", folder=tmp_path).stdout
+    assert "DDP: graph is cut into 3 buckets" in printed
+    line = program.line("second")
+    assert f"2. 1.4 MiB: self.second.weight, self.second.bias  ddp_buckets.py:{line}" in printed
+
+
 def made(rank: int, *targets: str, of: int = 3) -> Record:
     """A record of a rank that compiled a function with these operations, at the lines from 1 on."""
     record, at = Record(), Place("train.py", 1)

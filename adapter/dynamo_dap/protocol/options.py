@@ -290,7 +290,7 @@ class SessionOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True
         list[Annotated[int, Meta(ge=0)]] | None,
         _described(
             "Of a distributed job (torchrun, torch.multiprocessing.spawn), debug only these ranks; the others run at "
-            "full speed."
+            "full speed. When attaching: those that listen, each at the port of connect plus its number."
         ),
     ] = None
     launch_timeout: Annotated[

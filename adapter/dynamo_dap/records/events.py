@@ -16,6 +16,7 @@ import msgspec
 from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.records.model import (
     Attempt,
+    Bucket,
     Compile,
     CompiledFunction,
     Counts,
@@ -203,6 +204,20 @@ class GraphMade(_OfCompile, tag="graphMade"):
         return GraphMade(self.id, msgspec.structs.replace(self.graph, nodes=[]))
 
 
+class GraphCut(_OfCompile, tag="graphCut"):
+    """DistributedDataParallel had a graph cut into buckets."""
+
+    graph: int
+    """Which of the compile's."""
+    buckets: list[Bucket]
+
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        for graph in compiled.graphs:
+            if graph.index == self.graph:
+                graph.buckets = self.buckets
+
+
 class GuardsMade(_OfCompile, tag="guardsMade"):
     """The guards of a compile are complete."""
 
@@ -318,6 +333,7 @@ Event = (
     | SizeSpecialized
     | LimitReached
     | GraphMade
+    | GraphCut
     | GuardsMade
     | Traced
     | CompileEnded

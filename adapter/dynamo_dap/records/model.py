@@ -70,6 +70,17 @@ class Node(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """An input as the user wrote it, ``self.fc.weight``: expressions have this in place of ``name``."""
 
 
+class Bucket(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A part of a graph: the gradients of its parameters are reduced together, while those of others are computed."""
+
+    size: int
+    """Bytes of the parameters."""
+    parameters: list[str]
+    """As the user wrote them."""
+    places: list[Place] = []
+    """The lines of its operations."""
+
+
 class Graph(Struct, rename="camel", omit_defaults=True):
     """A graph that was given to the backend."""
 
@@ -80,6 +91,8 @@ class Graph(Struct, rename="camel", omit_defaults=True):
     """Nodes that call a function: what ``torch._dynamo.explain`` counts as ops."""
     nodes: list[Node] = []
     """The nodes, cut off at a bound: then fewer than ``node_count``."""
+    buckets: list[Bucket] = []
+    """What DistributedDataParallel had it cut into, each compiled by itself."""
 
 
 class GraphBreak(Struct, rename="camel", omit_defaults=True):

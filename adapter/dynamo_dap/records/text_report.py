@@ -6,6 +6,7 @@ Printed by ``dynamo-dap report``, and shown by the editor for one function or th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from dynamo_dap.records.advice import Item, Kind, at, caller_of, what_to_do
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Place, counts_of, shares_of
+from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Graph, Place, counts_of, shares_of
 from dynamo_dap.records.texts import counted, recorded_line
 
 _COMPILES = 15
@@ -140,11 +141,41 @@ def _print_compile(function: CompiledFunction, compiled: Compile, console: Conso
         where = f" at {found.place.path}:{found.place.line}" if found.place is not None else ""
         identifier = f" [{found.id}]" if found.id else ""
         console.print(f"    [yellow]Graph break[/yellow]{escape(f'{where}: {found.reason}{identifier}')}")
+    for graph in compiled.graphs:
+        _print_buckets(graph, console)
     for size in compiled.specializations:
         where = f" at {size.place.path}:{size.place.line}" if size.place is not None else ""
         console.print(f"    [magenta]Specialized[/magenta] {escape(f'{size.expression}{where}')}")
     if compiled.state in ("skipped", "failed"):
         console.print(f"    [red]{compiled.state.capitalize()}[/red] {escape(compiled.problem or '')}".rstrip())
+
+
+def _print_buckets(graph: Graph, console: Console) -> None:
+    if not graph.buckets:
+        return
+    how = "is one bucket" if len(graph.buckets) == 1 else f"is cut into {len(graph.buckets)} buckets"
+    console.print(f"    [blue]DDP[/blue]: {escape(graph.name)} {how}; the gradients of each are all-reduced together")
+    for number, bucket in enumerate(graph.buckets, 1):
+        parameters = ", ".join(bucket.parameters[:_COMPILES])
+        more = f" and {len(bucket.parameters) - _COMPILES} more" if len(bucket.parameters) > _COMPILES else ""
+        line = f"{number}. {bucket.size / 2**20:.1f} MiB: {parameters or 'no parameters'}{more}"
+        console.print(_indented(f"  {line}  {_ranges(bucket.places)}".rstrip()))
+
+
+def _ranges(places: list[Place]) -> str:
+    """Return places as ``model.py:12-14, 17``, by file."""
+    texts = []
+    for path in dict.fromkeys(place.path for place in places):
+        lines = sorted({place.line for place in places if place.path == path})
+        runs = [[lines[0], lines[0]]]
+        for line in lines[1:]:
+            if line == runs[-1][1] + 1:
+                runs[-1][1] = line
+            else:
+                runs.append([line, line])
+        ranges = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+        texts.append(f"{PurePath(path).name}:{ranges}")
+    return "; ".join(texts)
 
 
 def _facts(compiled: Compile) -> Iterator[str]:

@@ -19,7 +19,7 @@ import msgspec
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import RUNS_ON_EVENT, ChildOffer, Invitation, RunsOnEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
-from dynamo_dap.protocol.options import AttachArguments, LaunchArguments, SessionOptions
+from dynamo_dap.protocol.options import AttachArguments, ConnectTarget, LaunchArguments, SessionOptions
 from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.launching.listeners import AgentListener
@@ -29,7 +29,7 @@ from dynamo_dap.server.own_folder import make_folder
 _log = logging.getLogger(__name__)
 
 _OF_THE_PARENT = {
-    *("name", "postDebugTask", "preLaunchTask", "request", "restart", "stopOnEntry", "type"),
+    *("name", "postDebugTask", "preLaunchTask", "ranks", "request", "restart", "stopOnEntry", "type"),
     *(
         {*LaunchArguments.__struct_encode_fields__, *AttachArguments.__struct_encode_fields__}
         # The extension finds the server by "python".
@@ -37,6 +37,31 @@ _OF_THE_PARENT = {
     ),
 }
 """Attributes of the parent's configuration that say what to debug; the others say how, and hold for its children."""
+
+
+async def start_session(client: Client, given: dict[str, Any], name: str, target: ConnectTarget) -> None:
+    """Have the client start a session that attaches to ``target``, debugged as ``given`` says.
+
+    Raises ``RequestFailed``, ``TimeoutError``.
+    """
+    connect: dict[str, Any] = {"host": target.host, "port": target.port}
+    if target.access_token is not None:
+        connect["accessToken"] = target.access_token
+    how = {key: value for key, value in given.items() if key not in _OF_THE_PARENT and key[:2] != "__"}
+    await client.start_debugging({**how, "name": name, "connect": connect})
+
+
+async def start_rank(client: Client, given: dict[str, Any], rank: int, target: ConnectTarget) -> None:
+    """Have the client start a session with another rank of a job that runs already, at ``target``; say why not."""
+    problem = "this client starts no sessions"
+    if client.has_child_sessions:
+        try:
+            await start_session(client, given, str(Rank(rank)), target)
+        except (RequestFailed, TimeoutError) as error:
+            problem = str(error)
+        else:
+            return
+    client.output(f"Rank {rank} at {target.host}:{target.port} runs without debugging: {problem}.", "important")
 
 
 class ChildSessions:
@@ -89,13 +114,9 @@ class ChildSessions:
         waiting.asking = asyncio.get_running_loop().create_task(self._start(child, waiting))
 
     async def _start(self, child: ChildOffer, waiting: _Waiting) -> None:
-        configuration = {
-            **{name: value for name, value in self._given.items() if name not in _OF_THE_PARENT and name[:2] != "__"},
-            "name": self._name_of(child),
-            "connect": {"host": child.host, "port": child.port, "accessToken": child.access_token},
-        }
+        target = ConnectTarget(host=child.host, port=child.port, access_token=child.access_token)
         try:
-            await self._client.start_debugging(configuration)
+            await start_session(self._client, self._given, self._name_of(child), target)
         except (RequestFailed, TimeoutError) as error:
             self._let_go(child, f"no session was started for it ({error})")
             waiting.close()

@@ -28,7 +28,7 @@ from dynamo_dap.protocol.contract import (
     ProcessInformation,
 )
 from dynamo_dap.protocol.messages import Event, decode
-from dynamo_dap.protocol.options import AgentOptions, SessionOptions
+from dynamo_dap.protocol.options import AgentOptions, ConnectTarget, SessionOptions
 from dynamo_dap.protocol.types import (
     ProcessEventBody,
     ProgressEndEventBody,
@@ -38,12 +38,12 @@ from dynamo_dap.protocol.types import (
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.breakpoints import BreakpointMemory
-from dynamo_dap.server.child_sessions import ChildSessions
+from dynamo_dap.server.child_sessions import ChildSessions, start_rank
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_side import AdoptedDebugpy, EagerSide
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import AGENT as AGENT_IDS
-from dynamo_dap.server.launching.options import agent_arguments
+from dynamo_dap.server.launching.options import agent_arguments, target_of_rank
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.loop_connection import LoopConnection, until_any
 from dynamo_dap.server.own_folder import CrashFolder
@@ -187,6 +187,15 @@ class Debuggee:
         elif options.sub_process:
             text = '"subProcess": this client starts no sessions for child processes; they run without debugging.'
             self._client.output(text, "important")
+
+    def ask_for_ranks(self, given: dict[str, Any], target: ConnectTarget, ranks: list[int]) -> None:
+        """Have sessions started with other ``ranks`` of a job that runs already, whose rank 0 listens at ``target``.
+
+        Raises:
+            StartRefused: there is no such port.
+        """
+        for rank in ranks:
+            self._run(start_rank(self._client, given, rank, target_of_rank(target, rank)))
 
     def tell(self, text: str, category: str = "important") -> None:
         """Show the user ``text``."""

@@ -29,7 +29,7 @@ from dynamo_dap.server.debuggee import Debuggee
 from dynamo_dap.server.debugpy_side import Greeted, is_greeted_by_debugpy
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.launching.listeners import AgentListener, OnArrival
-from dynamo_dap.server.launching.options import target_of
+from dynamo_dap.server.launching.options import target_of, target_of_rank
 from dynamo_dap.server.launching.processes import ChildProcess, OwnedProcess, death_by_signal
 from dynamo_dap.server.launching.program import Changes, Job, with_changes
 from dynamo_dap.server.launching.terminal_process import TerminalCommand, TerminalProcess
@@ -78,6 +78,9 @@ async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None
         StartRefused: nobody listens there, or it does not want us.
     """
     target = target_of(options)
+    if options.ranks and isinstance(target, ConnectTarget):
+        debuggee.ask_for_ranks(given, target, options.ranks[1:])
+        target = target_of_rank(target, options.ranks[0])
     if isinstance(target, ListenTarget):
         await _await_program(debuggee, target)
         _expect_eager(debuggee, options, given)

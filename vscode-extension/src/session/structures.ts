@@ -497,6 +497,8 @@ export interface GraphSummary {
     nodeCount: number;
     /** Nodes that call a function: what `torch._dynamo.explain` counts as ops. */
     operationCount: number;
+    /** What DistributedDataParallel had it cut into, each compiled by itself. */
+    buckets?: Bucket[];
 }
 
 /** Something that Dynamo could not trace. */
@@ -580,6 +582,16 @@ export interface CacheEntry {
     /** How many calls it has served since they are counted. */
     calls?: number;
     lastMiss?: EntryMiss;
+}
+
+/** A part of a graph: the gradients of its parameters are reduced together, while those of others are computed. */
+export interface Bucket {
+    /** Bytes of the parameters. */
+    size: number;
+    /** As the user wrote them. */
+    parameters: string[];
+    /** The lines of its operations. */
+    places?: Place[];
 }
 
 /** Some lines of a document that are one thing: a node, an operation, a kernel, a call of one. */

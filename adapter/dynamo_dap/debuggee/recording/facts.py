@@ -15,6 +15,7 @@ from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_internals.ddp_buckets import GraphBucket
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_places
@@ -32,7 +33,7 @@ from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as Torch
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import values_then_and_now
-from dynamo_dap.records.model import Graph, GraphBreak, Guard, GuardFailure, Node, Place, StackLine
+from dynamo_dap.records.model import Bucket, Graph, GraphBreak, Guard, GuardFailure, Node, Place, StackLine
 from dynamo_dap.records.texts import digest_of_line
 
 MAXIMUM_NODES = 2000
@@ -147,6 +148,20 @@ def _node(node: Any, texts: GraphTexts) -> Node:
         expression=text_of(texts.call(node), _MAXIMUM_LENGTH),
         user_name=texts.names.get(node),
     )
+
+
+def buckets(graph: Graph, cut: list[GraphBucket]) -> list[Bucket]:
+    """Return the parts that a graph was cut into, with the names that the user wrote."""
+    nodes = {node.name: node for node in graph.nodes}
+    names = {known: node.user_name or node.name for node in graph.nodes for known in (node.name, node.target)}
+    return [
+        Bucket(
+            each.size,
+            [names.get(name, name) for name in each.parameters[:MAXIMUM_NODES]],
+            list(dict.fromkeys(node.place for name in each.nodes if (node := nodes.get(name)) and node.place)),
+        )
+        for each in cut
+    ]
 
 
 def guard_failure(failure: Failure, frame: Any) -> GuardFailure:

@@ -41,6 +41,7 @@ from dynamo_dap.debuggee.torch_internals.compilation import (
     resume_codes,
 )
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_internals.ddp_buckets import GraphBucket
 from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, shown_names, user_function_name
 from dynamo_dap.debuggee.torch_internals.errors import error_behind
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
@@ -60,6 +61,7 @@ from dynamo_dap.records.events import (
     Event,
     FilesWritten,
     FrameSkipped,
+    GraphCut,
     GraphMade,
     GuardsMade,
     LimitReached,
@@ -89,6 +91,7 @@ EVENTS = (
     CompileObserver.attempt_restarted,
     CompileObserver.graph_broke,
     CompileObserver.graph_made,
+    CompileObserver.graph_cut,
     CompileObserver.guards_made,
     CompileObserver.frame_skipped,
     CompileObserver.specialized,
@@ -332,6 +335,14 @@ class Recorder(CompileObserver):
         made = facts.graph(index, name, graph)
         self._take(GraphMade(recorded.id, made))
         recorded.values = values_of(recorded.trace)
+
+    def graph_cut(self, compiling: FrameCompile | None, buckets: list[GraphBucket]) -> None:
+        """See ``CompileObserver``."""
+        recorded = self._recorded(compiling)
+        found = None if recorded is None else self.record.read(lambda record: record.find(recorded.id))
+        if recorded is not None and found is not None and found.graphs:
+            graph = found.graphs[-1]
+            self._take(GraphCut(recorded.id, graph.index, facts.buckets(graph, buckets)))
 
     def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard], symbols: list[SymbolFacts]) -> None:
         """See ``CompileObserver``."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
 
 from dynamo_dap.debuggee.torch_internals.chosen_compiles import CHOSEN
+from dynamo_dap.debuggee.torch_internals.ddp_buckets import GraphBucket, buckets_of
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_breaks import was_logged
 from dynamo_dap.debuggee.torch_internals.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
@@ -117,6 +118,9 @@ class CompileObserver:
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
         """An FX graph is about to be given to the backend."""
+
+    def graph_cut(self, compiling: FrameCompile | None, buckets: list[GraphBucket]) -> None:
+        """DistributedDataParallel has had the graph cut that was made last."""
 
     def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
         """The backend raised; ``frame`` is the function being compiled."""
@@ -394,11 +398,14 @@ def _wrap_backend(hooks: CompileHooks, original: Any) -> Any:
     def call_user_compiler(self: Any, gm: Any, *arguments: Any, **keywords: Any) -> Any:
         hooks.notify(CompileObserver.graph_made, hooks.current, gm.graph)
         try:
-            return original(self, gm, *arguments, **keywords)
+            compiled = original(self, gm, *arguments, **keywords)
         except Exception as problem:
             if self.root_tx is not None:
                 hooks.notify(CompileObserver.backend_failed, TracedFrame(self.root_tx), gm.graph, problem)
             raise
+        if buckets := buckets_of(getattr(self, "compiler_fn", None)):
+            hooks.notify(CompileObserver.graph_cut, hooks.current, buckets)
+        return compiled
 
     return call_user_compiler
 
@@ -484,6 +491,7 @@ _HOOKS = {
         _wrap_backend,
         (
             CompileObserver.graph_made,
+            CompileObserver.graph_cut,
             CompileObserver.backend_failed,
         ),
     ),

@@ -68,6 +68,17 @@ def target_of(options: AttachArguments) -> ConnectTarget | ListenTarget:
     return ConnectTarget(port=options.port, host=options.host or "127.0.0.1")
 
 
+def target_of_rank(target: ConnectTarget, rank: int) -> ConnectTarget:
+    """Return where a rank listens, if rank 0 does at ``target``. Raises ``StartRefused`` when there is no such port."""
+    if target.port + rank > _LAST_PORT:
+        text = f'"ranks": rank {rank} would listen at port {target.port} + {rank}, and the last one is {_LAST_PORT}'
+        raise StartRefused(ErrorId.INVALID_OPTION, text)
+    return msgspec.structs.replace(target, port=target.port + rank)
+
+
+_LAST_PORT = 65535
+
+
 def agent_arguments(
     options: SessionOptions,
     *,

@@ -1,0 +1,42 @@
+"""How DistributedDataParallel has Dynamo cut a graph, so that gradients are reduced while others are computed.
+
+Read when the cut graph has been compiled, on the compiling thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+_OPTIMIZER = "DDPOptimizer"
+
+
+@dataclass(frozen=True)
+class GraphBucket:
+    """A part of a graph whose gradients are reduced together."""
+
+    size: int
+    """Bytes of the parameters."""
+    parameters: list[str]
+    """As the graph calls them."""
+    nodes: list[str]
+    """Names of the nodes, in the order of the graph."""
+
+
+def buckets_of(backend: Any) -> list[GraphBucket]:
+    """Return the buckets of the graph that ``backend`` has compiled last, in their order; none without DDP.
+
+    torch keeps them for its own tests: what is not there is not told.
+    """
+    optimizer = getattr(backend, "__self__", None)
+    if type(optimizer).__name__ != _OPTIMIZER:
+        return []
+    try:
+        return [
+            GraphBucket(
+                int(each.size), [str(name) for name in each.params], [str(node.name) for node in reversed(each.nodes)]
+            )
+            for each in getattr(optimizer, "buckets", [])
+        ]
+    except (AttributeError, TypeError):
+        return []
