@@ -81,6 +81,7 @@ def test_a_program_is_debugged(folder: Path) -> None:
             text, data = await one.ask("debug_launch", program="program.py", breakpoints=[looped])
             assert (data["state"], data["function"], data["line"]) == ("stopped", "fn", line("looped"))
             assert f"▶ {line('looped')} │         total = total" in text
+            _nothing_listens_on_the_network(one.mark)
             assert "being debugged already" in await one.refused("debug_launch", program="program.py")
 
             text, _ = await one.ask("debug_variables", depth=2)
@@ -89,9 +90,15 @@ def test_a_program_is_debugged(folder: Path) -> None:
             text, _ = await one.ask("debug_variables", path="config['deep']", frame=1, depth=3)
             assert "['deepest'] = 7" in text
             assert (await one.ask("debug_evaluate", expression="float(total)"))[0] == "2.0"
+            text, _ = await one.ask("debug_command", command="graph")
+            assert "sum(" in text
+            assert "use the tools" in await one.refused("debug_command", command="quit")
+            assert "there is no command 'nonsense'" in await one.refused("debug_command", command="nonsense")
             for much in ("config['long']", "config['many']"):
                 await one.ask("debug_evaluate", expression=much, frame=1)
-            await one.ask("debug_variables", path="config", frame=1, depth=3)
+            text, _ = await one.ask("debug_variables", path="config", frame=1, depth=3)
+            assert "... more than 100 of 100000 items" in text
+            assert "['deepest'] = 7" in text
             assert "is not defined" in await one.refused("debug_evaluate", expression="nothing_of_that_name")
 
             for how, place in (("in", "scaled"), ("out", "looped"), ("over", None), ("back", "looped")):
@@ -208,18 +215,34 @@ def test_everything_ends_with_a_server_that_is_killed(folder: Path) -> None:
             await one.ask("check", program="endless.py", seconds=0.1)
             await one.ask("debug_launch", program="endless.py", seconds=0.1)
             await _until("both programs", lambda: len(_started(folder)) == 4)
-            (server,) = [
-                process
-                for process in psutil.Process().children()
-                if process.environ().get(processes.MARK) == one.mark and "mcp" in process.cmdline()
-            ]
-            server.kill()
+            _server(one.mark).kill()
             with pytest.raises(Exception, match=r"(?i)clos"):
                 await one.ask("wait", run=1)
             left = processes.wait_until_gone(one.mark, 15)
             assert not left, left
 
     asyncio.run(kill())
+
+
+def _server(mark: str) -> psutil.Process:
+    """The process of the server."""
+    (server,) = [
+        process
+        for process in psutil.Process().children()
+        if process.environ().get(processes.MARK) == mark and "mcp" in process.cmdline()
+    ]
+    return server
+
+
+def _nothing_listens_on_the_network(mark: str) -> None:
+    """While a program is debugged: the server nowhere, what it has started on the loopback interface at most."""
+    server = _server(mark)
+    assert not server.net_connections("inet")
+    started = server.children(recursive=True)
+    assert started
+    for process in started:
+        for connection in process.net_connections("inet"):
+            assert connection.laddr.ip in ("127.0.0.1", "::1"), connection
 
 
 def _started(folder: Path) -> list[int]:

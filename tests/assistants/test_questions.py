@@ -118,10 +118,44 @@ def test_what_a_program_compiles(folder: Path) -> None:
             for given in ("../outside.py", "link.py", "/etc/passwd"):
                 assert "outside of the roots" in await one.refused("check", program=given)
             assert "there is no module pytest" in await one.refused("check", module="pytest")
+            text, data = await one.ask("check", module="program", max_breaks=9, max_recompiles=9)
+            assert data["ok"], text
             assert "give a program" in await one.refused("check")
             assert "outside of the roots" in await one.refused("what_was_recorded", folder="..")
 
     asyncio.run(ask())
+
+
+READ_ONLY = {"what_was_recorded", "debug_where", "debug_variables"}
+RUN_CODE = {
+    *("why_did_it_break_or_recompile", "which_line_is_wrong", "which_kernels_compute", "where_compile_time_goes"),
+    *("which_stage_is_wrong", "what_is_cached", "try_this_fix", "check"),
+    *("debug_launch", "debug_attach", "debug_go", "debug_evaluate", "debug_command", "end"),
+}
+CONTROL = {"debug_breakpoint", "debug_pause", "wait"}
+
+
+def test_tools_are_marked_as_what_they_are(folder: Path) -> None:
+    """And each says what it is for, and what each of its parameters is."""
+
+    async def look() -> None:
+        async with assistant(folder) as one:
+            tools = {tool.name: tool for tool in (await one.client.list_tools()).tools}
+            marked = {name: tool.annotations for name, tool in tools.items() if tool.annotations is not None}
+            assert set(marked) == set(tools)
+            assert {name for name, marks in marked.items() if marks.read_only_hint} == READ_ONLY
+            assert {name for name, marks in marked.items() if marks.destructive_hint} == RUN_CODE
+            assert set(tools) == READ_ONLY | RUN_CODE | CONTROL
+            assert all(tool.description for tool in tools.values())
+            without = {
+                (name, parameter)
+                for name, tool in tools.items()
+                for parameter, schema in tool.input_schema["properties"].items()
+                if not schema.get("description") and not parameter.startswith("max_")
+            }
+            assert not without
+
+    asyncio.run(look())
 
 
 def test_which_line_and_which_stage_is_wrong(folder: Path) -> None:

@@ -110,6 +110,17 @@ def test_limits_of_the_program_and_of_functions(
         assert problem in report["problems"][0]
         assert {one["kind"] for one in report["new"]} == kinds, "what is to blame is told, and nothing else"
 
+    # The same in the settings of a project, which the command line goes before.
+    (folder / "pyproject.toml").write_text(
+        f"[tool.dynamo-dap]\nmax-breaks = 2\nmax-recompiles = {recompiles}\nmax-graphs = {graphs}\n"
+        'max-compile-seconds = 1000\n[tool.dynamo-dap.functions."Model.*"]\nmax-breaks = 1\n'
+    )
+    status, report = checked()
+    assert status == 1
+    assert [problem.partition(" graph breaks")[0] for problem in report["problems"]] == ["Model.forward: 2"]
+    assert checked("--function", "Model.*:max-breaks=2")[0] == 0
+    assert checked("--function", "Model.*:max-breaks=2", "--max-graphs", "1")[0] == 1
+
 
 def test_a_baseline_accepts_what_was_there_when_lines_move(program: Path) -> None:
     folder = program.parent
@@ -143,7 +154,7 @@ def test_a_baseline_accepts_what_was_there_when_lines_move(program: Path) -> Non
     program.write_text(PROGRAM.replace('    print("in it")\n', ""))
     ran = check(folder, "program.py")
     assert ran.returncode == 0
-    assert "1 finding of the baseline are gone" in ran.stdout
+    assert "1 finding of the baseline is gone: take it out with --update" in ran.stdout
     assert check(folder, "--update", "program.py").returncode == 0
     assert "helper" not in (folder / "accepted.json").read_text()
 

@@ -48,6 +48,11 @@ assert made.findings[0].where == "program.py:6", made.findings
 assert found in made.breaks and hash(found), "values can be compared and kept"
 assert 'program.py:6  graph break in helper' in str(made) and '    print("in it")' in str(made)
 
+# In Jupyter, which asks for it, it is a table; what the program is made of is text in it.
+table = made._repr_html_()
+assert "<table" in table and "print(&quot;in it&quot;)" in table and "program.py:6" in table, table
+assert "Failed to trace builtin operator" in table and "<script" not in table
+
 # What runs outside is not in it, and a second time inside goes on with it.
 compiles = len(made.compiles)
 torch.compile(lambda x: x + 1, backend="eager")(torch.ones(3))

@@ -131,7 +131,10 @@ def print_verdict(verdict: Verdict, found: Found, console: Console) -> None:
     accepted = f"; {verdict.known} accepted by the baseline" if verdict.known else ""
     console.print(f"dynamo-dap: {counts}, {totals.compile_seconds:.1f} s of compiling{accepted}", soft_wrap=True)
     if verdict.gone:
-        console.print(f"{counted(len(verdict.gone), 'finding')} of the baseline are gone: take them out with --update")
+        are, them = ("is", "it") if len(verdict.gone) == 1 else ("are", "them")
+        console.print(
+            f"{counted(len(verdict.gone), 'finding')} of the baseline {are} gone: take {them} out with --update"
+        )
 
 
 def as_sarif(verdict: Verdict) -> bytes:

@@ -417,17 +417,25 @@ def find_reference(debugger: Debugger, path: list[str]) -> int:
     return reference
 
 
-def show_children(debugger: Debugger, reference: int, levels: int, depth: int = 0) -> None:
-    """Print the children behind ``reference``, and ``levels - 1`` further levels below them."""
-    children = debugger.children(reference)
+def show_children(
+    debugger: Debugger, reference: int, levels: int, depth: int = 0, *, indexed: int | None = None
+) -> None:
+    """Print the first children behind ``reference``, and ``levels - 1`` further levels below them.
+
+    ``indexed`` is how many items there are, if that is known.
+    """
+    # A list of a million items is not to be sent, and not to be computed.
+    children = debugger.children(reference, at_most=_PAGE + 1)
     if not children and depth == 0:
         debugger.screen.note("  (nothing)")
     for child in children[:_PAGE]:
         debugger.screen.variable(child, depth)
         if levels > 1 and child.variables_reference:
-            show_children(debugger, child.variables_reference, levels - 1, depth + 1)
+            items = child.indexed_variables
+            show_children(debugger, child.variables_reference, levels - 1, depth + 1, indexed=items)
     if len(children) > _PAGE:
-        debugger.screen.note(f"{'  ' * depth}... {len(children) - _PAGE} more")
+        count = "" if indexed is None else f" than {_PAGE} of {indexed} items"
+        debugger.screen.note(f"{'  ' * depth}... more{count}")
 
 
 def complete_expression(debugger: Debugger, expression: str) -> list[tuple[str, int]]:

@@ -315,9 +315,9 @@ class Debugger:
         self.stopped_thread()
         return self.client.scopes(self.frame().id)
 
-    def children(self, reference: int) -> list[Variable]:
-        """The variables behind a reference, none behind 0."""
-        return self.client.variables(reference) if reference else []
+    def children(self, reference: int, *, at_most: int | None = None) -> list[Variable]:
+        """The variables behind a reference, none behind 0; a server may give more than ``at_most``."""
+        return self.client.variables(reference, count=at_most) if reference else []
 
     def select_frame(self, number: int) -> None:
         """Select a frame, the nearest there is, and show it."""
