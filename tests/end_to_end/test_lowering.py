@@ -33,6 +33,7 @@ ARMED = "hasattr(torch._inductor.graph.GraphLowering.run_node, '__wrapped__')"
 STAGES = [
     "AOTAutograd traces",
     "A pass takes out",
+    "A pass puts in",
     "Inductor lowers",
     "Inductor fuses",
     "Inductor writes code for",
@@ -74,3 +75,59 @@ def test_the_program_is_held_at_each_stage_of_a_line(session: Session, tmp_path:
     assert stop.frame.evaluate(ARMED).text == "False"
     assert session.run_to_end() == 0
     assert session.output("stdout") == "True True\n"
+
+
+PASSES = """
+import torch
+import torch._inductor.config
+
+aten = torch.ops.aten
+
+def rewrites(graph):
+    for node in list(graph.nodes):
+        if node.target is aten.sin.default:
+            node.target = aten.cos.default
+        elif node.target is aten.add.Tensor:
+            node.args = (node.args[0], 3)
+        elif node.target is aten.exp.default:
+            with graph.inserting_after(node):
+                made = graph.call_function(aten.neg.default, (node,))
+            made.meta.update(node.meta)
+            node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)  # @pass
+
+torch._inductor.config.post_grad_custom_pre_pass = rewrites
+
+@torch.compile
+def f(x):
+    y = torch.sin(x)  # @function
+    y = y + 2  # @constant
+    return torch.exp(y) * 2  # @put_in
+
+print(f(torch.zeros(2)))  # @first
+"""
+
+
+@pytest.mark.timeout(300)
+def test_passes_that_put_operations_in_or_change_them(session: Session, tmp_path: Path) -> None:
+    need_inductor("the mode lowering")
+    program = program_of(PASSES, tmp_path)
+    lines = [
+        SourceBreakpoint(
+            line=program.line(marker), mode="lowering", condition="'takes' not in stage and 'pass' in stage"
+        )
+        for marker in ("function", "constant", "put_in")
+    ]
+    with session.launching(program):
+        session.set_breakpoints(program, *lines)
+    stop = session.wait_for_stop("breakpoint")
+    assert (stop.description, stop.frame.name) == ("A pass puts in", "a pass puts in neg_default (aten.neg.default)")
+    assert [stop.frames[1].marker, stop.frames[-1].marker] == ["put_in", "first"]
+    assert "pass" in [each.marker for each in stop.frames], "the pass that does it"
+    stop = session.go_on()
+    assert stop.frame.name == "a pass has changed sin (aten.cos.default)"
+    assert stop.frames[1].marker == "function"
+    stop = session.go_on()
+    assert stop.frame.name == "a pass has changed add (aten.add.Tensor)"
+    assert (stop.frames[1].marker, stop.frame.evaluate("node.args[1]").text) == ("constant", "3")
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == "tensor([-109.1963, -109.1963])\n"

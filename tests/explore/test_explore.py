@@ -86,6 +86,73 @@ def uncompiled():
 
 torch.compile(Model())(torch.randn(3, 8), torch.tensor(2.0)).backward()
 """
+LANGUAGE_MODEL = """\
+class Norm(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(size))
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, size, heads):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.out = (torch.nn.Linear(size, size, bias=False) for _ in range(4))
+
+    def rotated(self, x):
+        angles = torch.arange(x.shape[2])[:, None] / 10 ** torch.arange(0, 1, 2 / x.shape[3])
+        first, second = x.chunk(2, -1)
+        cosine, sine = angles.cos(), angles.sin()
+        return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+    def forward(self, x):
+        shape = (*x.shape[:2], self.heads, -1)
+        query, key, value = (each(x).view(shape).transpose(1, 2) for each in (self.query, self.key, self.value))
+        mixed = torch.nn.functional.scaled_dot_product_attention(
+            self.rotated(query), self.rotated(key), value, is_causal=True
+        )
+        return self.out(mixed.transpose(1, 2).reshape(x.shape))
+
+
+class Block(torch.nn.Module):
+    def __init__(self, size, heads):
+        super().__init__()
+        self.attention, self.before, self.after = Attention(size, heads), Norm(size), Norm(size)
+        self.gate, self.up = torch.nn.Linear(size, 2 * size, bias=False), torch.nn.Linear(size, 2 * size, bias=False)
+        self.down = torch.nn.Linear(2 * size, size, bias=False)
+
+    def forward(self, x):
+        x = x + self.attention(self.before(x))
+        hidden = self.after(x)
+        return x + self.down(torch.nn.functional.silu(self.gate(hidden)) * self.up(hidden))
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.norm = torch.nn.Embedding(50, 16), Norm(16)
+        self.layers = torch.nn.ModuleList([Block(16, 2), Block(16, 2)])
+
+    def forward(self, tokens, labels):
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        logits = self.norm(x) @ self.embedding.weight.t()
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+model, tokens = Model(), torch.randint(0, 50, (2, 6))
+torch.compile(model)(tokens, tokens).backward()
+
+
+def uncompiled():
+    model(tokens, tokens).backward()
+
+
+"""
 LLAMA = """\
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -148,13 +215,14 @@ def _parts(compiled: Explored, document: str) -> list[Part]:
     return next(each for each in compiled.documents if each.id == document).parts
 
 
-@pytest.fixture(scope="module", params=["small", "llama", "resnet"])
+@pytest.fixture(scope="module", params=["small", "language", "llama", "resnet"])
 def explored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Explored, list[dict]]:  # type: ignore[type-arg]
     """A model's only compile, forward and backward, and what torch has noted of both."""
-    if request.param != "small" and importlib.util.find_spec("transformers") is None:
+    if request.param in ("llama", "resnet") and importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed: the models are its own")
     folder = tmp_path_factory.mktemp(request.param)
-    model = {"small": SMALL, "llama": LLAMA, "resnet": RESNET}[request.param]
+    models = {"small": SMALL, "language": LANGUAGE_MODEL, "llama": LLAMA, "resnet": RESNET}
+    model = models[request.param]
     run = _explore(folder, _NOTING + model + _SAVING, "--json")
     assert run.returncode == 0, run.stderr
     (compiled,) = msgspec.json.decode(run.stdout, type=list[Explored])

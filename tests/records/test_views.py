@@ -58,6 +58,8 @@ def test_a_compile_in_progress(session: Session) -> None:
     assert compiled["breaks"] == []
     graph = session.request("dynamoGraph", {"compileId": "0/0", "index": 0})
     assert (graph["name"], graph["isFinal"]) == ("graph so far", False)
+    # Editors take what follows a slash for the name.
+    assert graph["source"]["name"] == "graph so far of train_step [0\N{DIVISION SLASH}0].py"
     assert [node["name"] for node in graph["nodes"]] == ["l_x_", "total"], "what stands before the loop"
     code = session.request("source", {"source": graph["source"], "sourceReference": 0})["content"]
     assert "total = x * 0" in code

@@ -48,6 +48,7 @@ test("stages open side by side, and a line's counterparts light up in all of the
     await expect(hover, "of a line: its kernels, what else is in them").toContainText("cpp_fused_add_mul_relu");
     await expect(hover).toContainText("explored.py:16");
     await expect(hover).toContainText("reads 196 B");
+    await expect(hover).toContainText("the peak of its pass");
     await expect(hover).toContainText("saved for the backward pass");
     await expect(hover).toContainText("make_pointwise");
     await picture("stages");
@@ -84,6 +85,9 @@ test("the page of explored stages has panes whose counterparts light up", { tag:
     await panes.nth(3).locator(".code .part", { hasText: "// cpp_fused_native_layer_norm_0" }).click();
     await expect(panes.first().locator(".lit")).toHaveCount(1);
     await expect(panes.first().locator(".lit")).toContainText("hidden = self.layers[0]");
+    await page.getByRole("button", { name: /^forward peak: \d+ B at explored.py:\d+/ }).click();
+    await expect(panes.nth(3).locator("select")).toHaveValue("forward-kernels");
+    await expect(page.locator("#said")).toContainText("in use, the peak of its pass");
     await panes.nth(1).locator("select").selectOption("changes:joint-passes");
     await expect(panes.nth(1).locator(".removed", { hasText: "aten.alias.default(relu)" })).toBeVisible();
     expect(problems).toEqual([]);

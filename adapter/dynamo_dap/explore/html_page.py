@@ -32,7 +32,8 @@ def html_page(compiles: Sequence[Explored]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f"<title>Stages of compiles</title><style>{_file('stages.css')}</style></head>\n"
         "<body><header><select id='compile' title='Compile'></select>"
-        "<button id='more' title='One more pane'>+ pane</button><span id='said'></span></header>\n"
+        "<button id='more' title='One more pane'>+ pane</button>"
+        "<span id='peaks'></span><span id='said'></span></header>\n"
         "<main id='panes'></main>\n"
         f"<script type='application/json' id='data'>{embedded}</script>\n"
         f"<script>{script}</script></body></html>\n"

@@ -40,7 +40,9 @@ class Part(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     written: int | None = None
     flops: int | None = None
     memory: int | None = None
-    """Bytes of intermediate and resulting buffers in use while it runs."""
+    """Bytes of intermediate and resulting buffers in use while it runs, in a backward pass of saved ones, too."""
+    is_peak: bool = False
+    """Whether no other operation of its graph has more in use."""
     saved: int | None = None
     """Bytes that are kept of it for the backward pass."""
     recomputed: int | None = None

@@ -32,6 +32,8 @@ def print_overview(compiled: Explored, console: Console) -> None:
     for document in compiled.documents:
         table.add_row(f"  [cyan]{document.id}[/cyan]", escape(document.title), _summary(document))
     console.print(table)
+    for text in _peaks(compiled):
+        console.print(f"  {escape(text)}")
     _print_lines(compiled, console)
     console.print(
         "[dim]--stage NAME shows a stage, --line FILE:LINE what became of a line, --html FILE all of it[/dim]"
@@ -57,6 +59,22 @@ def _summary(document: Document) -> str:
     return ", ".join(parts)
 
 
+def _peaks(compiled: Explored) -> list[str]:
+    """Return for each pass when the most memory is in use, and at which lines: of several kernels the first."""
+    links = Links(compiled.documents)
+    found = []
+    for document in compiled.documents:
+        part = next((each for each in document.parts if each.is_peak), None)
+        if document.id.endswith("-kernels") and part is not None:
+            places = [line.place for line in links.lines_of(f"{document.id}:{part.name}")]
+            names = short_paths(place.path for place in places)
+            lines = ", ".join(f"{names[place.path]}:{place.line}" for place in places)
+            direction = document.id.partition("-")[0]
+            text = f"peak of the {direction} pass: {_size(part.memory or 0)} in use"
+            found.append(f"{text}{f' at {lines}' if lines else ''}, in {part.name}")
+    return found
+
+
 def kernels_by_line(compiled: Explored) -> dict[tuple[str, int], dict[str, list[str]]]:
     """Return for each line of the user's the kernels that compute it: names, by the document they are in."""
     found: dict[tuple[str, int], dict[str, list[str]]] = {}
@@ -75,7 +93,7 @@ def costs(part: Part) -> str:
         part.read is not None and f"reads {_size(part.read)}",
         part.written is not None and f"writes {_size(part.written)}",
         part.flops is not None and f"{part.flops:,} FLOPs",
-        part.memory is not None and f"{_size(part.memory)} in use",
+        part.memory is not None and f"{_size(part.memory)} in use" + (", the peak of its pass" if part.is_peak else ""),
         part.saved is not None and f"{_size(part.saved)} saved for the backward pass",
         part.recomputed is not None and f"{_size(part.recomputed)} computed again in the backward pass",
     ]

@@ -77,12 +77,12 @@ function describedKernel({ part, stage }: LinkedPart): string {
     return [`${part.name} (${stage.split("-")[0] ?? ""})`, costs(part)].filter((each) => each).join(": ");
 }
 
-function costs({ read, written, flops, memory, saved, recomputed }: Part): string {
+function costs({ read, written, flops, memory, isPeak, saved, recomputed }: Part): string {
     return [
         read !== undefined && `reads ${size(read)}`,
         written !== undefined && `writes ${size(written)}`,
         flops !== undefined && `${flops} FLOPs`,
-        memory !== undefined && `${size(memory)} in use`,
+        memory !== undefined && `${size(memory)} in use${isPeak === true ? ", the peak of its pass" : ""}`,
         saved !== undefined && `${size(saved)} saved for the backward pass`,
         recomputed !== undefined && `${size(recomputed)} computed again in the backward pass`,
     ]

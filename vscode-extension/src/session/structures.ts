@@ -617,8 +617,10 @@ export interface Part {
     read?: number;
     written?: number;
     flops?: number;
-    /** Bytes of intermediate and resulting buffers in use while it runs. */
+    /** Bytes of intermediate and resulting buffers in use while it runs, in a backward pass of saved ones, too. */
     memory?: number;
+    /** Whether no other operation of its graph has more in use. */
+    isPeak?: boolean;
     /** Bytes that are kept of it for the backward pass. */
     saved?: number;
     /** Bytes that the backward pass computes again of it. */

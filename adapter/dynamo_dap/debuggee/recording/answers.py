@@ -117,8 +117,7 @@ def _stage(compiled: Explored, document: Document, source_of: SourceOf, *, has_p
 
 def _source(compiled: Explored, document: Document, text: str, which: str, source_of: SourceOf) -> Source | None:
     suffix, mime_type = _SHOWN_AS.get(document.language, (".txt", "text/plain"))
-    # Editors take what follows a slash for the name.
-    name = f"{document.id} of {compiled.name} [{compiled.id}]{which}{suffix}".replace("/", "\N{DIVISION SLASH}")
+    name = f"{document.id} of {compiled.name} [{compiled.id}]{which}{suffix}"
     return source_of(
         VirtualSource(name, lambda: text, mime_type, key=("stage", compiled.id, document.id, which, hash(text)))
     )

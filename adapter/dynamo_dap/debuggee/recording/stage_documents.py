@@ -169,7 +169,9 @@ class StageDocuments:
         document = Document(f"{direction}-{identifier}", f"Inductor's operations {title}, {direction}", "python", "")
         below, places, lines = f"{direction}-{'ir' if fused else 'post-grad'}", _Places(document), _Lines()
         for each in operations:
-            parents = self._known(below, each.members if fused else each.origins)
+            known = self._known(below, each.members if fused else each.origins)
+            # As they stand in the document below: Inductor tells them in any order.
+            parents = sorted(known, key=lambda parent: self._parts[parent].first)
             own = self._inherited(parents, places)
             first = lines.add(*_comments(document, own, "#"))
             last = lines.add(*each.text.splitlines()) + each.text.count("\n")
@@ -208,11 +210,11 @@ class StageDocuments:
     def code(self, direction: str, text: str, kernels: Sequence[Kernel], costs: dict[str, Figures]) -> list[Document]:
         """Write the output code, then the kernels that it defines, by themselves; tell what operations cost."""
         fused = f"{direction}-fused"
-        changed = (
-            [self._changed(fused, {name: asdict(each) for name, each in costs.items()})]
-            if fused in self.documents
-            else []
-        )
+        peak = max((each.memory for each in costs.values() if each.memory is not None), default=None)
+        facts = {
+            name: {**asdict(each), "is_peak": peak is not None and each.memory == peak} for name, each in costs.items()
+        }
+        changed = [self._changed(fused, facts)] if fused in self.documents else []
         lines = text.splitlines()
         definitions = dict(_definitions(lines))
         document = Document(f"{direction}-code", f"Output code, {direction}", "python", "")
@@ -416,6 +418,7 @@ def _together(parts: Sequence[Part]) -> dict[str, Any]:
         "written": total((each.written for each in parts), sum),
         "flops": total((each.flops for each in parts), sum),
         "memory": total((each.memory for each in parts), max),
+        "is_peak": any(each.is_peak for each in parts),
         "why": list(dict.fromkeys(why for each in parts for why in each.why if not why.startswith(inside))),
         "lowerings": list(dict.fromkeys(one for each in parts for one in each.lowerings)),
     }

@@ -1,5 +1,7 @@
 """Says when AOTAutograd, a pass, or Inductor is about to work on operations, before it does.
 
+What a pass puts in is told as soon as it is known which line it is of, and what it changes in place when it is over.
+
 Functions of torch are wrapped while somebody wants to know, and put back afterwards. Meanwhile no compiled graph comes
 from torch's caches: nothing works on one that does. Wrappers run on the compiling thread, or on the one that runs a
 backward pass for the first time; the original always runs, whatever becomes of ours.
@@ -20,7 +22,7 @@ _INTERPRETER = "torch.fx.experimental.symbolic_shapes:PropagateUnbackedSymInts.r
 _PROXIES = "torch.fx.experimental.proxy_tensor:get_proxy_mode"
 _COMPILE_FX = "torch._inductor.compile_fx"
 _PASSES = ("pre_grad_passes", "joint_graph_passes", "post_grad_passes")
-_ERASING = "torch.fx:GraphModule._register_erase_node_hook"
+_CREATING, _REPLACING, _ERASING = (f"_register_{each}_node_hook" for each in ("create", "replace", "erase"))
 _LOWERING = "torch._inductor.graph:GraphLowering.run_node"
 _SCHEDULER = "torch._inductor.scheduler:Scheduler"
 _CPP = "torch._inductor.codegen.cpp:CppScheduling.codegen_node"
@@ -28,15 +30,19 @@ _ON_GPU = ("torch._inductor.codegen.cuda_combined_scheduling", "CUDACombinedSche
 
 TRACING = Feature("stopping when AOTAutograd traces a line's operations", _INTERPRETER, _PROXIES)
 REWRITING = Feature(
-    "stopping when a pass rewrites a line's operations", *(f"{_COMPILE_FX}:{each}" for each in _PASSES), _ERASING
+    "stopping when a pass rewrites a line's operations",
+    *(f"{_COMPILE_FX}:{each}" for each in _PASSES),
+    *(f"torch.fx:GraphModule.{each}" for each in (_CREATING, _REPLACING, _ERASING)),
 )
 LOWERING = Feature("stopping when Inductor lowers a line's operations", _LOWERING)
 FUSING = Feature("stopping when Inductor fuses a line's operations", f"{_SCHEDULER}.fuse_two_nodes")
 WRITING = Feature("stopping when Inductor writes code for a line", f"{_SCHEDULER}.codegen_extern_call", _CPP)
 
-TRACES, REWRITES, LOWERS, FUSES, WRITES = (
+TRACES, PUTS_IN, TAKES_OUT, CHANGED, LOWERS, FUSES, WRITES = (
     "AOTAutograd traces",
+    "a pass puts in",
     "a pass takes out",
+    "a pass has changed",
     "Inductor lowers",
     "Inductor fuses",
     "Inductor writes code for",
@@ -45,10 +51,10 @@ TRACES, REWRITES, LOWERS, FUSES, WRITES = (
 
 @dataclass(frozen=True)
 class Work:
-    """What torch is about to do."""
+    """What torch is about to do, or a pass has just done."""
 
     stage: str
-    """One of ``TRACES``, ``REWRITES`` ..., as a person says it."""
+    """One of ``TRACES``, ``PUTS_IN`` ..., as a person says it."""
     what: str
     """The operations: ``relu (aten.relu.default)``."""
     nodes: tuple[Any, ...]
@@ -158,22 +164,81 @@ class LoweringHooks:
     def _watch_pass(self, module: Any, name: str) -> None:
         original = getattr(module, name)
 
-        def erased(node: Any) -> None:
-            if node.op == "call_function":
-                self._tell(lambda: Work(REWRITES, _text(node), (node,), node, original))
+        def tell(stage: str, node: Any) -> None:
+            self._tell(lambda: Work(stage, _text(node), (node,), node, original))
 
         @functools.wraps(original)
         def wrapped(graph: Any, *arguments: Any, **named: Any) -> Any:
-            if not hasattr(graph, "_register_erase_node_hook"):
+            if not hasattr(graph, _ERASING):
                 return original(graph, *arguments, **named)
-            graph._register_erase_node_hook(erased)
+            changes = _Changes(graph, tell)
+            hooks = ((_CREATING, changes.created), (_REPLACING, changes.replaced), (_ERASING, changes.erased))
+            for register, hook in hooks:
+                getattr(graph, register)(hook)
             try:
-                return original(graph, *arguments, **named)
+                result = original(graph, *arguments, **named)
             finally:
-                graph._unregister_erase_node_hook(erased)
+                for register, hook in hooks:
+                    getattr(graph, register.replace("_register", "_unregister"))(hook)
+            changes.ended()
+            return result
 
         setattr(module, name, wrapped)
         self._put_back.append(lambda: setattr(module, name, original))
+
+
+class _Changes:
+    """What passes do to a graph, in one run of them."""
+
+    def __init__(self, graph: Any, tell: Callable[[str, Any], None]) -> None:
+        """``tell`` gets a stage and a node."""
+        self._tell = tell
+        self._graph = graph
+        self._before = {node: _form(node) for node in graph.graph.nodes}
+        self._made: dict[Any, None] = {}
+        """What was put in and is not told: passes say a little later which line it is of."""
+
+    def created(self, node: Any) -> None:
+        """A node is in the graph now."""
+        self._tell_made()
+        if node.op == "call_function":
+            self._made[node] = None
+
+    def replaced(self, old: Any, new: str, user: Any) -> None:
+        """``user`` is about to get another operand."""
+        self._tell_made()
+
+    def erased(self, node: Any) -> None:
+        """A node is about to leave the graph."""
+        self._tell_made()
+        self._made.pop(node, None)
+        if node.op == "call_function":
+            self._tell(TAKES_OUT, node)
+
+    def ended(self) -> None:
+        """The passes are over: tell what has another function or other constants."""
+        self._tell_made()
+        for node in self._graph.graph.nodes:
+            before = self._before.get(node)
+            if before is not None and node.op == "call_function" and before != _form(node):
+                self._tell(CHANGED, node)
+
+    def _tell_made(self) -> None:
+        for node in [each for each in self._made if "stack_trace" in each.meta]:
+            del self._made[node]
+            self._tell(PUTS_IN, node)
+
+
+def _form(value: Any) -> object:
+    """Return what tells whether a node does the same as before, on whichever operands."""
+    if hasattr(value, "op") and hasattr(value, "all_input_nodes"):
+        return value.target, _form(value.args), _form(value.kwargs)
+    if isinstance(value, list | tuple):
+        return tuple(None if hasattr(each, "all_input_nodes") else _form(each) for each in value)
+    if isinstance(value, dict):
+        return tuple(value), _form(list(value.values()))
+    # Of equal symbols torch would have to know that they are.
+    return (type(value), repr(value)) if type(value) in (bool, int, float, str, type(None)) else id(value)
 
 
 class _Uncached:

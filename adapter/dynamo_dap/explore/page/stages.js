@@ -24,6 +24,25 @@ function open(index) {
     panes.splice(0);
     document.getElementById("panes").replaceChildren();
     [...new Set(wanted.filter(Boolean))].forEach(addPane);
+    document.getElementById("peaks").replaceChildren(...peaks());
+}
+
+/** For each pass when the most memory is in use: a button that leads to the kernel, and so to its lines. */
+function peaks() {
+    const found = new Map([...parts.values()].filter((each) => each.isPeak && each.document.id.endsWith("-kernels")).reverse().map((each) => [each.document.id, each]));
+    return [...found.values()].reverse().map((part) => {
+        const lines = [...placesOf(part, false)].map(({ path, line }) => `${data.sources[path]?.name ?? path}:${line}`);
+        const text = `${part.document.id.split("-")[0]} peak: ${size(part.memory)} at ${lines[0] ?? part.name}${lines.length > 1 ? " …" : ""}`;
+        const button = Object.assign(element("button", text), { title: [`the most memory in use, in ${part.name}`, ...lines].join("\n") });
+        button.onclick = () => {
+            const pane = panes.find(({ select }) => select.value === part.document.id) ?? panes.at(-1);
+            pane.select.value = part.document.id;
+            fill(pane);
+            choose(pane, part.first);
+            pane.lines[part.first - 1].scrollIntoView({ block: "center" });
+        };
+        return button;
+    });
 }
 
 function sourcePaths() {
@@ -186,7 +205,7 @@ function costs(part) {
         part.read !== undefined && `reads ${size(part.read)}`,
         part.written !== undefined && `writes ${size(part.written)}`,
         part.flops !== undefined && `${part.flops} FLOPs`,
-        part.memory !== undefined && `${size(part.memory)} in use`,
+        part.memory !== undefined && `${size(part.memory)} in use${part.isPeak ? ", the peak of its pass" : ""}`,
         part.saved !== undefined && `${size(part.saved)} saved for the backward pass`,
         part.recomputed !== undefined && `${size(part.recomputed)} computed again in the backward pass`,
     ].filter(Boolean).join(", ");

@@ -94,9 +94,9 @@ def dap_source(
         return None
     hint = None if is_user_code else "deemphasize"
     if isinstance(source, VirtualSource):
-        return Source(
-            name=source.name, source_reference=agent.references.number_of(source, pause), presentation_hint=hint
-        )
+        # Editors take what follows a slash for the name; compiles have one in their ids.
+        name = source.name.replace("/", "\N{DIVISION SLASH}")
+        return Source(name=name, source_reference=agent.references.number_of(source, pause), presentation_hint=hint)
     if source.startswith("<"):
         return Source(name=source, presentation_hint="deemphasize")
     shown = Source(name=os.path.basename(source), path=source, presentation_hint=hint)
