@@ -153,6 +153,43 @@ def uncompiled():
 
 
 """
+IMAGE_MODEL = """\
+class Residual(torch.nn.Module):
+    def __init__(self, before, after, stride):
+        super().__init__()
+        self.first = torch.nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.second = torch.nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norms = torch.nn.ModuleList([torch.nn.BatchNorm2d(after), torch.nn.BatchNorm2d(after)])
+        self.shortcut = torch.nn.Conv2d(before, after, 1, stride, bias=False) if stride > 1 else torch.nn.Identity()
+
+    def forward(self, x):
+        hidden = torch.relu(self.norms[0](self.first(x)))
+        return torch.relu(self.norms[1](self.second(hidden)) + self.shortcut(x))
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, 2, 1)
+        self.blocks = torch.nn.ModuleList([Residual(8, 8, 1), Residual(8, 16, 2)])
+        self.head = torch.nn.Linear(16, 3)
+
+    def forward(self, x, labels):
+        x = torch.nn.functional.max_pool2d(torch.relu(self.stem(x)), 2)
+        for block in self.blocks:
+            x = block(x)
+        return torch.nn.functional.cross_entropy(self.head(x.mean((2, 3))), labels)
+
+
+model, images, labels = Model(), torch.randn(2, 3, 16, 16), torch.tensor([0, 2])
+torch.compile(model)(images, labels).backward()
+
+
+def uncompiled():
+    model(images, labels).backward()
+
+
+"""
 LLAMA = """\
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -215,13 +252,13 @@ def _parts(compiled: Explored, document: str) -> list[Part]:
     return next(each for each in compiled.documents if each.id == document).parts
 
 
-@pytest.fixture(scope="module", params=["small", "language", "llama", "resnet"])
+@pytest.fixture(scope="module", params=["small", "language", "image", "llama", "resnet"])
 def explored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Explored, list[dict]]:  # type: ignore[type-arg]
     """A model's only compile, forward and backward, and what torch has noted of both."""
     if request.param in ("llama", "resnet") and importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed: the models are its own")
     folder = tmp_path_factory.mktemp(request.param)
-    models = {"small": SMALL, "language": LANGUAGE_MODEL, "llama": LLAMA, "resnet": RESNET}
+    models = {"small": SMALL, "language": LANGUAGE_MODEL, "image": IMAGE_MODEL, "llama": LLAMA, "resnet": RESNET}
     model = models[request.param]
     run = _explore(folder, _NOTING + model + _SAVING, "--json")
     assert run.returncode == 0, run.stderr

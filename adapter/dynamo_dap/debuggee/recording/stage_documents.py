@@ -173,6 +173,7 @@ class StageDocuments:
             # As they stand in the document below: Inductor tells them in any order.
             parents = sorted(known, key=lambda parent: self._parts[parent].first)
             own = self._inherited(parents, places)
+            own = own or self._inherited(self._known(f"{direction}-post-grad", each.wanting), places)
             first = lines.add(*_comments(document, own, "#"))
             last = lines.add(*each.text.splitlines()) + each.text.count("\n")
             why = each.reasons + [

@@ -92,6 +92,8 @@ class IrOperation:
     """Why it is there as it is: a fallback, a copy."""
     not_fused: list[tuple[str, str]] = field(default_factory=list)
     """Other operations, and why it was not fused with them."""
+    wanting: tuple[str, ...] = ()
+    """Nodes of the post-grad graph that it copies an input for."""
 
 
 @dataclass(frozen=True)
@@ -431,6 +433,7 @@ def _operation(node: Any, members: list[Any], holder: dict[str, str], reasons: R
             *(one for name in names for one in reasons.of_operation(name)),
         ],
         list(reasons.of_fused(names, holder)) if fused else [],
+        tuple(dict.fromkeys(one for name in names for one in reasons.wanting(name))),
     )
 
 

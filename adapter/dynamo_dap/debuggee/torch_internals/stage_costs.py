@@ -130,6 +130,7 @@ class Reasons:
         """Nothing so far."""
         self._not_fused: dict[tuple[str, str], str] = {}
         self._copies: dict[str, str] = {}
+        self._wanting: dict[str, tuple[str, ...]] = {}
 
     def not_fused(self, why: Any) -> None:
         """Note what a ``WhyNoFuse`` has just been told."""
@@ -143,11 +144,22 @@ class Reasons:
         node = getattr(COPIES.resolve(_GRAPH).graph, "current_node", None)
         operation = str(made.data.data.get_operation_name())
         wanted = "in other strides" if caller.startswith("require") else "by itself"
-        self._copies[operation] = f"a copy: {node or 'an operation'} wants its operand {wanted} ({caller})"
+        if node is not None and node.op == "placeholder":
+            # An input is given the strides that its users want before they are lowered.
+            users = [str(each.name) for each in node.users if each.op == "call_function"]
+            self._wanting[operation] = tuple(users)
+            who = ", ".join(users[:MAXIMUM_REASONS]) or "an operation"
+        else:
+            who = str(node or "an operation")
+        self._copies[operation] = f"a copy: {who} wants its operand {wanted} ({caller})"
 
     def of_operation(self, name: str) -> list[str]:
         """Return why there is an operation, as it was before fusion."""
         return [self._copies[name]] if name in self._copies else []
+
+    def wanting(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that want an operation's copy of an input."""
+        return self._wanting.get(name, ())
 
     def of_fused(self, members: Sequence[str], holder: dict[str, str]) -> Iterator[tuple[str, str]]:
         """Yield the operations that one was not fused with, and why not.
