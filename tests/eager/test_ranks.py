@@ -134,6 +134,62 @@ def test_timeouts_can_be_left_as_the_program_says(family: Family) -> None:
     child.timeline.expect_event("terminated")
 
 
+FAULTY = """
+import os, signal, sys, time
+import torch.distributed as dist
+
+is_last = os.environ["RANK"] == "1"
+print("begins", flush=True)
+if is_last and "late" in sys.argv:
+    time.sleep(3600)
+dist.init_process_group("gloo")
+if is_last:
+    os.kill(os.getpid(), signal.SIGKILL)  #@killed
+dist.barrier()
+"""
+
+
+def launch_faulty(session: Session, tmp_path: Path, *arguments: str, **options: Any) -> Fixture:
+    program = Fixture(tmp_path / "program.py")
+    program.path.write_text(FAULTY)
+    args = ["--standalone", "--nproc-per-node=2", str(program.path), *arguments]
+    what = {"module": "torch.distributed.run", "python": [sys.executable], "args": args}
+    with session.configuring("launch", {**what, **options}):
+        pass
+    return program
+
+
+def test_a_rank_that_is_killed_ends_the_job(family: Family, tmp_path: Path) -> None:
+    program = launch_faulty(family.parent, tmp_path)
+    family.parent.expects_program_traceback = True
+    ranks: dict[str, Session] = {}
+    for _ in range(2):
+        name = name_of_next(family)
+        with family.child() as child:
+            child.set_breakpoints(program, "killed")
+        ranks[name] = child
+    last = ranks["rank 1 (local 1)"]
+    last.wait_for_stop("breakpoint", at="killed")
+    last.resume()
+    # The other one waits for a day, but not for one that is gone.
+    assert family.parent.wait_for_exit() == 1
+    for child in ranks.values():
+        child.timeline.expect_event("terminated")
+    assert "SIGKILL" in family.parent.output("stderr")
+
+
+def test_nothing_is_left_of_a_job_that_is_ended_while_a_rank_has_not_arrived(family: Family, tmp_path: Path) -> None:
+    launch_faulty(family.parent, tmp_path, "late", ranks=[0])
+    with family.child() as child:
+        pass
+    begins = "both run, one of them without debugging"
+    family.parent.timeline.wait_until(lambda: family.parent.output("stdout").count("begins") == 2, begins)
+    family.parent.disconnect(terminateDebuggee=True)
+    child.timeline.expect_event("terminated")
+    family.parent.close()
+    assert not family.parent.processes_left
+
+
 RUNNING = """
 import datetime as dt, os, sys
 import torch, torch.distributed as dist

@@ -43,6 +43,7 @@ from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_side import AdoptedDebugpy, EagerSide
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import AGENT as AGENT_IDS
+from dynamo_dap.server.launching.descendants import kill_all, ranks_below
 from dynamo_dap.server.launching.options import agent_arguments, target_of_rank
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.loop_connection import LoopConnection, until_any
@@ -150,6 +151,7 @@ class Debuggee:
         self._is_watched = False
         self._end_was_told = asyncio.Event()
         self._is_being_ended = False
+        self._is_let_go = False
         self._is_ending = False
         """Whether its agent said that it is ending by itself."""
         self._client = client
@@ -298,6 +300,7 @@ class Debuggee:
             for backend in reversed(self.backends):
                 await self._take_leave(backend, kill=kill and backend is self.agent)
             if self.process is not None:
+                self._is_let_go = True
                 self.process.let_go()
         if self.agent is not None:
             self.agent.connection.close()
@@ -314,7 +317,7 @@ class Debuggee:
             await until_any(TERMINATE_GRACE, self._agent_left.wait())
 
     async def _kill(self, process: OwnedProcess) -> None:
-        process.kill()
+        self._kill_with_ranks(process)
         if await until_any(_KILL_TIMEOUT, process.exited) and self._is_watched:
             await until_any(_KILL_TIMEOUT, self._end_was_told.wait())
 
@@ -328,6 +331,8 @@ class Debuggee:
         if self.agent is not None:
             self.agent.connection.close()
         if self.process is not None:
+            if not self._is_let_go and not self.process.exited.done():
+                self._kill_with_ranks(self.process)
             self.process.close()
         if self.children is not None:
             self.children.close()
@@ -445,7 +450,13 @@ class Debuggee:
     async def _kill_after(self, process: OwnedProcess, seconds: float) -> None:
         if not await until_any(seconds, process.exited):
             self._client.output(f"The program has not ended within {seconds:g} s of being asked to; it is killed.")
-            process.kill()
+            self._kill_with_ranks(process)
+
+    def _kill_with_ranks(self, process: OwnedProcess) -> None:
+        # Before: whose launcher is gone is found by nobody.
+        ranks = ranks_below(self.information.process_id, self.children.known if self.children is not None else ())
+        process.kill()
+        kill_all(ranks)
 
     def _run(self, coroutine: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
