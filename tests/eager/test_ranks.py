@@ -239,6 +239,15 @@ def test_ranks_that_run_already_are_attached_to_by_one_configuration(family: Fam
             each.end()
 
 
+def test_a_client_without_child_sessions_is_told_that_no_rank_is_debugged(session: Session) -> None:
+    """Every editor that lacks them would show breakpoints that nothing comes to."""
+    args = ["--help"]
+    with session.configuring("launch", {"module": "torch.distributed.run", "args": args, "python": [sys.executable]}):
+        pass
+    assert session.wait_for_exit() == 0
+    assert "starts no sessions for them: they run without debugging" in session.output("important")
+
+
 def test_a_rank_beyond_the_last_port_is_refused(session: Session) -> None:
     session.initialize()
     refused = session.refusal("attach", {"connect": {"port": 65000}, "ranks": [0, 1000]})

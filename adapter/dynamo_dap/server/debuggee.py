@@ -28,7 +28,7 @@ from dynamo_dap.protocol.contract import (
     ProcessInformation,
 )
 from dynamo_dap.protocol.messages import Event, decode
-from dynamo_dap.protocol.options import AgentOptions, ConnectTarget, SessionOptions
+from dynamo_dap.protocol.options import AgentOptions, ConnectTarget, LaunchArguments, SessionOptions
 from dynamo_dap.protocol.types import (
     ProcessEventBody,
     ProgressEndEventBody,
@@ -51,6 +51,9 @@ from dynamo_dap.server.own_folder import CrashFolder
 
 _PATIENCE = 2.0
 """Seconds before something is said."""
+
+_LAUNCHERS = frozenset({"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"})
+"""Modules that run nothing of the user's themselves."""
 
 _numbers = itertools.count(1)
 
@@ -189,6 +192,9 @@ class Debuggee:
         elif options.sub_process:
             text = '"subProcess": this client starts no sessions for child processes; they run without debugging.'
             self._client.output(text, "important")
+        elif options.sub_process is None and isinstance(options, LaunchArguments) and options.module in _LAUNCHERS:
+            text = f"{options.module} starts ranks, and this client starts no sessions for them: they run without"
+            self._client.output(f"{text} debugging. Have each call dynamo_dap.listen(), and attach to it.", "important")
 
     def ask_for_ranks(self, given: dict[str, Any], target: ConnectTarget, ranks: list[int]) -> None:
         """Have sessions started with other ``ranks`` of a job that runs already, whose rank 0 listens at ``target``.

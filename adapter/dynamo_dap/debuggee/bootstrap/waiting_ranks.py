@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable
 
 from dynamo_dap.debuggee.agent.frames import walk
+from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import own_rank
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.torch_internals import group_timeouts
 from dynamo_dap.debuggee.torch_internals.group_timeouts import STRETCHED, Waiting
 from dynamo_dap.protocol.own_threads import own_thread
 
+_DOING = "having ranks wait for those that are held"
 _SHORTEST, _LONGEST = 0.25, 30.0
 """Seconds between two looks."""
 
@@ -27,7 +29,7 @@ _SHORTEST, _LONGEST = 0.25, 30.0
 def wait_for_held_ranks(is_in_force: Callable[[], bool], tell: Callable[[str], None]) -> None:
     """Have this process wait for other ranks as long as it takes, while it ``is_in_force``; ``tell`` the user."""
     watch = _Watch(is_in_force, tell)
-    group_timeouts.stretch(is_in_force, watch.take)
+    group_timeouts.stretch(is_in_force, watch.take, lambda: log_exception(_DOING))
 
 
 class _Watch:
@@ -50,9 +52,18 @@ class _Watch:
                 f"While this job is debugged, a rank waits for the others up to {STRETCHED.days} day, not {timeout}: "
                 'one that is held does not end the job ("stretchTimeouts": false leaves it as the program says).\n'
             )
-            own_thread("watch of waiting ranks", self._run).start()
+            try:
+                own_thread("watch of waiting ranks", self._run).start()
+            except RuntimeError:  # the program is ending
+                log_exception(_DOING)
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception:  # noqa: BLE001  (whatever it is, the program is to hear nothing of it)
+            log_exception(_DOING)
+
+    def _watch(self) -> None:
         while self._is_in_force():
             shortest = _LONGEST if self._shortest is None else self._shortest.total_seconds()
             time.sleep(min(max(shortest / 4, _SHORTEST), _LONGEST))

@@ -72,11 +72,23 @@ _default: dt.timedelta | None = None
 """What it says where it says nothing."""
 
 
-def stretch(is_in_force: Callable[[], bool], on_stretched: Callable[[dt.timedelta], None]) -> None:
-    """Have groups wait longer: those that there are, and those that are made while it ``is_in_force``."""
+def stretch(
+    is_in_force: Callable[[], bool], on_stretched: Callable[[dt.timedelta], None], on_problem: Callable[[], None]
+) -> None:
+    """Have groups wait longer: those that there are, and those that are made while it ``is_in_force``.
+
+    ``on_problem`` logs the exception being handled: it is none of the program's.
+    """
     global _wish
     _wish = _Wish(is_in_force, on_stretched)
-    when_imported(_MODULE, _begin)
+
+    def begin() -> None:
+        try:
+            _begin()
+        except Exception:  # noqa: BLE001  (this runs inside the program's own import of torch)
+            on_problem()
+
+    when_imported(_MODULE, begin)
 
 
 def _begin() -> None:
