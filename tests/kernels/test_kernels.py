@@ -12,7 +12,7 @@ from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session, zygote
 from tests.client.session import Stop
 
-ADD = Fixture("triton/vector_add")
+ADD = Fixture("triton_programs/vector_add")
 
 
 def options(**more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ pytest.importorskip("triton", reason="Triton is an extra of the package, and is 
 
 from tests.client import Fixture, Session, zygote
 
-PROGRAM = Fixture("triton/out_of_bounds")
+PROGRAM = Fixture("triton_programs/out_of_bounds")
 OPTIONS = {"triton": "interpret", "python": zygote.python(TRITON_INTERPRET="1")}
 TEXT = (
     "x_ptr (Tensor f32[10] cpu) has elements 0 to 9: lane 2 at element 10, lane 3 at element 11, lane 4 at element 12, "

@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="Triton is an extra of the package, and is 
 from tests.client import Fixture, Session, zygote
 from tests.client.session import Frame, Stop
 
-TUTORIALS = Fixture("triton/tutorials")
+TUTORIALS = Fixture("triton_programs/tutorials")
 OPTIONS = {"triton": "interpret", "python": zygote.python(TRITON_INTERPRET="1")}
 Numbers = Any
 """An array of NumPy's."""
