@@ -346,6 +346,39 @@ def test_a_newer_record_takes_over_and_a_running_program_is_followed(tmp_path: P
         editor.wait("the break to go", lambda: not editor.at(program, line))
 
 
+def test_what_a_launchers_processes_compile_is_shown(tmp_path: Path) -> None:
+    """The first process compiles nothing; of the others the first that does is shown, until the program compiles."""
+    launcher, program, records = tmp_path / "launcher.py", tmp_path / "work.py", tmp_path / "records"
+    program.write_text(
+        "import sys, torch\n\n@torch.compile(backend='eager')\ndef fn(x):\n    y = x + 1\n"
+        "    if sys.argv[1] == 'second':\n        torch._dynamo.graph_break()  #@second\n"
+        "    torch._dynamo.graph_break()  #@both\n    return y\n\n"
+        "if sys.argv[1] != 'none':\n    fn(torch.ones(3))\n",
+        encoding="utf-8",
+    )
+    launcher.write_text(
+        "import subprocess, sys\n\nfor which in ('none', 'first', 'second'):\n"
+        "    subprocess.run([sys.executable, 'work.py', which], check=True)\n",
+        encoding="utf-8",
+    )
+    lines = Fixture(program)
+    with Editor(tmp_path, records) as editor:
+        run(launcher, records)
+        editor.wait("the break of a child", lambda: bool(editor.at(program, lines.line("both"), "GB0025")))
+        assert not editor.at(program, lines.line("second"))
+        # A newer run takes over, also where its first process does compile.
+        launcher.write_text(
+            "import subprocess, sys, torch\n\n@torch.compile(backend='eager')\ndef own(x):\n"
+            "    torch._dynamo.graph_break()  #@own\n    return x\n\n"
+            "subprocess.run([sys.executable, 'work.py', 'first'], check=True)\nown(torch.ones(3))\n",
+            encoding="utf-8",
+        )
+        run(launcher, records)
+        own = Fixture(launcher).line("own")
+        editor.wait("the break of the program itself", lambda: bool(editor.at(launcher, own, "GB0025")))
+        assert not editor.at(program, lines.line("both"))
+
+
 def test_a_file_that_is_opened_alone_is_enough(recorded: tuple[Path, Path]) -> None:
     """An editor without a folder, such as one that was started with the file's name."""
     program, records = recorded

@@ -68,14 +68,17 @@ class Finding:
 _NAMES = 5
 
 
-def findings_of(record: Record) -> dict[str, list[Finding]]:
-    """Return what there is to say, by the real path of the file."""
+def findings_of(record: Record, *, is_of_several: bool = False) -> dict[str, list[Finding]]:
+    """Return what there is to say, by the real path of the file.
+
+    ``is_of_several`` says that other processes ran the same code: they may have traced what this one has not.
+    """
     found: dict[tuple[object, ...], Finding] = {}
     for function, compiled in record.compiles():
         for finding in _of_compile(record, function, compiled):
             _merge(found, finding)
     by_path: dict[str, list[Finding]] = {}
-    for finding in [*found.values(), *_skipped(record), *_never_traced(record)]:
+    for finding in [*found.values(), *_skipped(record), *([] if is_of_several else _never_traced(record))]:
         by_path.setdefault(real_path(finding.place.path), []).append(finding)
     return by_path
 

@@ -1,6 +1,7 @@
 """Follows the newest record of a workspace, while the program that writes it runs.
 
-A record without a finished compile has nothing to show: it does not replace one that has some.
+A record without a finished compile has nothing to show: it does not replace one that has some. Of a run whose first
+process compiles nothing, as that of a launcher, the first of its other processes that does is followed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.file import RecordReader, RecordScan, UnreadableRecord, program_of
-from dynamo_dap.records.folders import SUFFIX, records_base
+from dynamo_dap.records.folders import RUN_SUFFIX, SUFFIX, records_base
 from dynamo_dap.records.model import TRACING
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,11 @@ class RecordFollower:
         """The newest record."""
         return None if self._reader is None else self._reader.path
 
+    @property
+    def is_of_several(self) -> bool:
+        """Whether it is the record of one process of a run, and not of its first."""
+        return self.path is not None and self.path.parent.suffix == RUN_SUFFIX
+
     def poll(self) -> bool:
         """Read what is new; whether there was something."""
         newest = self._newest()
@@ -65,7 +71,7 @@ class RecordFollower:
         """Return the newest record with a finished compile; without one, the newest."""
         roots = [os.path.realpath(root) for root in self._roots()]
         newest = None
-        for path in sorted(self._records(), key=lambda path: path.name, reverse=True):
+        for path in _newest_run_first(self._records()):
             if path not in self._programs:
                 self._look_at(path)
             program = self._programs.get(path)
@@ -110,17 +116,39 @@ class RecordFollower:
         try:
             with os.scandir(records_base()) as folders:
                 for folder in folders:
-                    changed = folder.stat().st_mtime_ns
-                    known = self._listed.get(folder.path)
-                    if known is None or known[0] != changed:
-                        known = changed, list(Path(folder.path).glob(f"*{SUFFIX}"))
-                    listed[folder.path] = known
-                    found += known[1]
+                    for path in self._listing(folder.path, listed):
+                        # A run's folder is that of its processes but the first.
+                        found += self._listing(str(path), listed) if path.suffix == RUN_SUFFIX else [path]
         except OSError:
             # No program has been recorded yet, or a folder was removed just now.
             pass
         self._listed = listed
         return found
+
+    def _listing(self, folder: str, listed: dict[str, tuple[int, list[Path]]]) -> list[Path]:
+        """Return the records and runs in a folder, which is read when it has changed; note them in ``listed``."""
+        changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 - asked for each folder, again and again
+        known = self._listed.get(folder)
+        if known is None or known[0] != changed:
+            known = changed, [path for path in Path(folder).iterdir() if path.suffix in (SUFFIX, RUN_SUFFIX)]
+        listed[folder] = known
+        return known[1]
+
+
+def _newest_run_first(records: list[Path]) -> list[Path]:
+    """Return the records by their runs; of a run that of its first process, then those of others as they began."""
+    runs: dict[str, list[Path]] = {}
+    for path in sorted(records, key=lambda path: path.name):
+        runs.setdefault(_run_of(path), []).append(path)
+    return [
+        path
+        for run in sorted(runs, reverse=True)
+        for path in sorted(runs[run], key=lambda path: path.parent.suffix == RUN_SUFFIX)
+    ]
+
+
+def _run_of(path: Path) -> str:
+    return path.parent.stem if path.parent.suffix == RUN_SUFFIX else path.stem
 
 
 def _is_inside(path: str, folder: str) -> bool:

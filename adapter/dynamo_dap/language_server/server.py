@@ -100,7 +100,8 @@ class RecordServer(LanguageServer):
 
     async def _changed(self) -> None:
         record = self._follower.record
-        self._findings = {} if record is None else findings_of(record)
+        several = self._follower.is_of_several
+        self._findings = {} if record is None else findings_of(record, is_of_several=several)
         self._trials.forget()
         self.publish()
         if record is not None:
