@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from dynamo_dap.protocol.types import SourceBreakpoint
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.ranks import compare_ranks, records_of_ranks
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.session import free_port
@@ -58,7 +60,7 @@ def set_breakpoints(session: Session, **conditions: str) -> None:
     )
 
 
-def test_each_rank_is_a_session_and_conditions_know_it(family: Family) -> None:
+def test_each_rank_is_a_session_and_conditions_know_it(family: Family, tmp_path: Path) -> None:
     launch(family.parent)
     ranks: dict[str, Session] = {}
     for _ in range(2):
@@ -81,6 +83,16 @@ def test_each_rank_is_a_session_and_conditions_know_it(family: Family) -> None:
     child.resume()
     wait_for_end(family)
     assert "condition" not in ranks["rank 0 (local 0)"].output()
+    # What stopped in one of them only is compiled alike in both.
+    records = sorted((tmp_path / "session-1" / "records").rglob(f"*{SUFFIX}"))
+    compared = compare_ranks(records_of_ranks(records[-1]))
+    assert compared.ranks == [0, 1]
+    (compute,) = [one for one in compared.compiles if one.function == "compute"]
+    assert [(one.rank, [each.name for each in one.collectives]) for one in compute.ranks] == [
+        (0, ["all_reduce"]),
+        (1, ["all_reduce"]),
+    ]
+    assert compute.partings == []
 
 
 def test_only_the_ranks_that_are_wanted_are_debugged(family: Family) -> None:
@@ -139,7 +151,8 @@ import os, signal, sys, time
 import torch.distributed as dist
 
 is_last = os.environ["RANK"] == "1"
-print("begins", flush=True)
+# In one write: another rank prints, too.
+sys.stdout.write(f"begins with pydevd {'pydevd' in sys.modules}, traced {sys.gettrace() is not None}\\n")
 if is_last and "late" in sys.argv:
     time.sleep(3600)
 dist.init_process_group("gloo")
@@ -184,6 +197,9 @@ def test_nothing_is_left_of_a_job_that_is_ended_while_a_rank_has_not_arrived(fam
         pass
     begins = "both run, one of them without debugging"
     family.parent.timeline.wait_until(lambda: family.parent.output("stdout").count("begins") == 2, begins)
+    # The one that is not wanted runs as without a debugger.
+    assert "begins with pydevd False, traced False\n" in family.parent.output("stdout")
+    assert "begins with pydevd True" in family.parent.output("stdout")
     family.parent.disconnect(terminateDebuggee=True)
     child.timeline.expect_event("terminated")
     family.parent.close()
