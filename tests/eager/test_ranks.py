@@ -207,7 +207,7 @@ def test_nothing_is_left_of_a_job_that_is_ended_while_a_rank_has_not_arrived(fam
 
 
 RUNNING = """
-import datetime as dt, os, sys
+import datetime as dt, os, sys, time
 import torch, torch.distributed as dist
 import dynamo_dap
 
@@ -218,6 +218,10 @@ is_over = torch.zeros(1)
 while not is_over:
     print(end="")  #@step
     dist.all_reduce(is_over)  #@waits
+options = dist.group.WORLD._get_backend(torch.device("cpu")).options
+print("waits for", options._timeout, flush=True)
+while options._timeout != dt.timedelta(seconds=3):
+    time.sleep(0.05)
 print("over", flush=True)
 dist.destroy_process_group()
 """
@@ -247,6 +251,11 @@ def test_ranks_that_run_already_are_attached_to_by_one_configuration(family: Fam
         held.set_breakpoints(program)
         stop.frame.evaluate("is_over.fill_(1)", "repl")
         held.resume()
+        for each in running:
+            each.wait_for_line("waits for 1 day")
+        for session in (held, waiting):
+            session.disconnect(terminateDebuggee=False)
+        # Without a debugger they wait as the program says.
         for each in running:
             each.wait_for_line("over")
             assert each.process.wait(DEADLINE) == 0

@@ -20,7 +20,9 @@ def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") 
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
     parser.add_argument("-m", dest="module", help="run a module instead of a file")
     parser.add_argument("program", nargs="?", help=what)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help="the program's own arguments; those of a module after --"
+    )
 
 
 def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) -> LaunchDescription:
