@@ -164,7 +164,41 @@ def test_the_sum_is_the_time_that_the_clock_shows(tmp_path: Path) -> None:
     assert whole / 1e9 < float(told[0]) < wall
     ours = sum(spent for stage, spent in stage_times(profile, profile.main).items() if stage == "the profiler's record")
     assert ours <= profile.cost < 0.1 * whole
-    assert float(told[1]) == pytest.approx(profile.cost / 1e9, abs=0.001)
+    (writing,) = re.findall(r"the profiler's end +([\d.]+) s", printed)
+    assert float(writing) > 0
+    assert float(told[1]) == pytest.approx(profile.cost / 1e9 + float(writing), abs=0.002)
+
+
+LIVED = """
+import json, os
+with open("/proc/self/stat") as file:
+    ticks = int(file.read().rpartition(")")[2].split()[19])
+with open("/proc/uptime") as file:
+    up = float(file.read().split()[0])
+print(json.dumps({"lived": up - ticks / os.sysconf("SC_CLK_TCK")}), flush=True)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux says when a process was started")
+def test_the_stages_are_all_of_a_process_s_life(tmp_path: Path) -> None:
+    """Up to the program's last line as the kernel counts it, and to the end as whoever started it does."""
+    program = written(tmp_path, INDUCTOR.replace("@torch.compile", '@torch.compile(backend="eager")') + LIVED)
+    done = subprocess.run(
+        [sys.executable, "-m", "dynamo_dap", "profile", "--json", str(program.path)],
+        env={**os.environ, RECORDS_VARIABLE: str(tmp_path / "records")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (lived,) = re.findall(r'"lived": ([\d.]+)', done.stderr)
+    told = json.loads(done.stdout)
+    ends = {name: told["stages"].pop(name) for name in ("the profiler's end", "the interpreter's end")}
+    assert sum(told["stages"].values()) == pytest.approx(float(lived), rel=0.05, abs=0.1)
+    assert sum(told["stages"].values()) + sum(ends.values()) == pytest.approx(told["seconds"], rel=0.05)
+    assert told["profiler"]["seconds"] >= ends["the profiler's end"] > 0
 
 
 def _validate_speedscope(content: Any) -> dict[int, float]:

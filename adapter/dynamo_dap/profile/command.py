@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,7 @@ _FIRST = 66
 _FUNCTIONS = 15
 _LINES = 5
 _PASSES = 10
+_WRITING = "the profiler's end"
 _END = "the interpreter's end"
 _ANSWERS = {"hit": "hit", "miss": "missed", "bypass": "bypassed", "disabled": "off"}
 _SHARE = 0.02
@@ -61,11 +63,12 @@ def main(arguments: list[str]) -> int:
         if not written.exists():
             return _fail("the program wrote no profile: it did not end in an orderly way", status)
         profile = read_profile(written)
+        run = _Run(profile, wall, written.stat().st_mtime - description.began)
         others = _others(stem)
     if options.json:
-        sys.stdout.write(msgspec.json.encode(_as_json(profile, wall, others)).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(_as_json(run, others)).decode() + "\n")
     else:
-        print_profile(profile, wall, _console())
+        print_profile(run, _console())
         _print_others(others, _console())
     name = options.module or Path(options.program).stem
     stem = options.output or Path(name)
@@ -83,6 +86,30 @@ def main(arguments: list[str]) -> int:
     if not options.json:
         _console().print("\n".join(f"[dim]{_opened_by(path)}[/dim] {escape(str(path))}" for path in paths[:-1]))
     return status
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A profile, and what is seen of its process from outside, in seconds."""
+
+    profile: Profile
+    wall: float
+    """How long it lived."""
+    written: float
+    """When it had written the profile."""
+
+    @property
+    def writing(self) -> float:
+        """How long the profiler took when the program was over: to time itself, for its record and its files."""
+        return max(0.0, self.written - self.profile.main.ended / 1e9)
+
+    def stages(self) -> dict[str, int]:
+        """Return the nanoseconds of each stage on the main thread; their sum is how long the process lived."""
+        found = stage_times(self.profile, self.profile.main)
+        found[_WRITING] = int(self.writing * 1e9)
+        # Python takes down what the program has built.
+        found[_END] = max(0, int(self.wall * 1e9) - sum(found.values()))
+        return found
 
 
 def _others(stem: Path) -> dict[int, Profile | None]:
@@ -146,9 +173,10 @@ def _console() -> Console:
     return console
 
 
-def print_profile(profile: Profile, wall: float, console: Console) -> None:
-    """Print the sums of a profile; ``wall`` is how many seconds the process took, seen from outside."""
-    _print_stages(profile, wall, console)
+def print_profile(run: _Run, console: Console) -> None:
+    """Print the sums of a profile."""
+    profile = run.profile
+    _print_stages(run, console)
     _print_compiles(profile, console)
     _print_functions(function_times(profile), console)
     _print_passes(profile, console)
@@ -172,28 +200,25 @@ def _seconds(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e9:.3f} s"
 
 
-def _print_stages(profile: Profile, wall: float, console: Console) -> None:
-    main = stage_times(profile, profile.main)
+def _print_stages(run: _Run, console: Console) -> None:
+    profile, wall, main = run.profile, run.wall, run.stages()
     others: dict[str, int] = {}
     for track in profile.tracks:
         for stage, spent in stage_times(profile, track).items() if not track.is_main else ():
             others[stage] = others.get(stage, 0) + spent
     names = ["stage", "main thread", "of it", *(["other threads"] if others else [])]
     table = _table("Where the time goes", *names)
-    whole = sum(main.values())
-    # From the profiler's last look on: Python takes down what the program has built.
-    main[_END] = max(0, int(wall * 1e9) - whole)
     for stage, spent in sorted(main.items(), key=lambda item: -item[1]):
         beside = [_seconds(others.pop(stage)) if stage in others else ""] if len(names) > 3 else []
         table.add_row(stage, _seconds(spent), f"{spent / 1e9 / wall:.1%}", *beside)
     for stage, spent in others.items():
         table.add_row(stage, "", "", _seconds(spent))
     console.print(table)
-    cost = profile.cost / 1e9
-    record = main.get(OURS, 0) / 1e9
+    cost, record = profile.cost / 1e9 + run.writing, main.get(OURS, 0) / 1e9
     console.print(
-        f"[dim]The process took {wall:.3f} s; {cost:.3f} s of it ({cost / wall:.1%}) the profiler itself took, for "
-        f"{counted(profile.notices, 'notice')} and, {record:.3f} s of these, for its record and to time guards.[/dim]\n"
+        f"[dim]The process took {wall:.3f} s; {cost:.3f} s of it ({cost / wall:.1%}) the profiler itself took: for "
+        f"{counted(profile.notices, 'notice')}, for its record and to time guards ({record:.3f} s), and to write all "
+        f"of it when the program was over ({run.writing:.3f} s).[/dim]\n"
     )
 
 
@@ -353,7 +378,7 @@ class JsonProfile(msgspec.Struct):
     seconds: float
     """Of the whole run."""
     stages: dict[str, float]
-    """On the main thread: their sum is its whole time."""
+    """On the main thread: their sum is that of the whole run."""
     profiler: JsonProfiler
     compiles: list[JsonCompile]
     restarts: list[Restart]
@@ -369,11 +394,12 @@ class JsonProfile(msgspec.Struct):
     """Those that the program started."""
 
 
-def _as_json(profile: Profile, wall: float, others: dict[int, Profile | None]) -> JsonProfile:
+def _as_json(run: _Run, others: dict[int, Profile | None]) -> JsonProfile:
+    profile = run.profile
     return JsonProfile(
-        seconds=wall,
-        stages={stage: spent / 1e9 for stage, spent in stage_times(profile, profile.main).items()},
-        profiler=JsonProfiler(profile.cost / 1e9, profile.notices),
+        seconds=run.wall,
+        stages={stage: spent / 1e9 for stage, spent in run.stages().items()},
+        profiler=JsonProfiler(profile.cost / 1e9 + run.writing, profile.notices),
         compiles=_compiles(profile),
         restarts=profile.restarts,
         functions=[
