@@ -44,6 +44,7 @@ def test_a_kernel_is_stepped_in_its_first_program(session: Session) -> None:
     assert stop.frame["Locals"]["value"].text == "f32[4] = [1.0, 1.0, 1.0, 1.0]"
     session.step_out()
     session.next(at="store")
+    session.next(at="launch")
     session.next(at="after")
     assert session.finish() == 0
 
@@ -52,6 +53,44 @@ def test_a_step_in_goes_from_the_launch_to_the_kernel(session: Session) -> None:
     session.launch(ADD, "launch", **options())
     session.wait_for_stop("breakpoint", at="launch")
     session.step_in(at="first")
+    session.step_out(at="launch")
+    session.next(at="after")
+    assert session.finish() == 0
+
+
+def test_a_program_outside_the_grid_is_told(session: Session) -> None:
+    session.launch(ADD, "store", **options(tritonProgram=[0, 7]))
+    assert session.wait_for_exit() == 0
+    told = 'the kernel add_kernel has no program (0, 7, 0), which "tritonProgram" asks for: its grid is (3, 1, 1)'
+    assert told in session.output("important")
+
+
+def test_a_block_can_be_looked_at_as_a_tensor(session: Session) -> None:
+    session.launch(ADD, "call", **options())
+    stop = session.wait_for_stop("breakpoint", at="call")
+    reference = stop.frame["Locals"]["x"].variable.variables_reference
+    looked_at = session.request("dynamoTensor", {"variablesReference": reference, "startRow": 1, "rowCount": 2})
+    assert (looked_at["shape"], looked_at["elements"]) == ([4], [["1.0"], ["2.0"]])
+    first = session.client.variables(reference, only="indexed", start=1, count=2)
+    assert [(one.name, one.value) for one in first] == [("1", "1.0"), ("2", "2.0")]
+    assert session.finish() == 0
+
+
+def test_steps_pass_over_what_the_interpreter_calls(session: Session) -> None:
+    """Where libraries are debugged as well."""
+    session.launch(ADD, "launch", **options(justMyCode=False))
+    session.wait_for_stop("breakpoint", at="launch")
+    stop = session.step_in(at="first")
+    assert [frame.name for frame in stop.user_frames] == ["add_kernel", "add", "main", "<module>"]
+    session.set_breakpoints(ADD, "load")
+    session.go_on(at="load")
+    session.step_in()
+    session.step_in(at="call")
+    session.step_in(at="helper")
+    session.step_out()
+    session.step_in(at="store")
+    session.step_out(at="launch")
+    session.next(at="after")
     assert session.finish() == 0
 
 
@@ -67,6 +106,7 @@ def test_the_program_is_chosen(session: Session, how: str) -> None:
     values = stop.frame["Locals"]
     assert values["mask"].text == "i1[4]: 2 of 4 are true"
     assert values["x"].text == "f32[4] = [8.0, 9.0, 0.0, 0.0] (2 of 4 masked)"
+    session.next(at="launch")
     session.next(at="after")
     assert session.finish() == 0
 

@@ -13,6 +13,7 @@ from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
 from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing, has_breakpoint_hook
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
 from dynamo_dap.protocol.contract import EAGER_EVENT, EagerEventBody
+from dynamo_dap.protocol.options import INTERPRET
 
 
 def adopt_eager(agent: Agent) -> None:
@@ -49,3 +50,8 @@ def _take_up(agent: Agent, debugger: DebugpyDebugger) -> None:
         # Ours knows of traces and generated code, and passes on to debugpy what is its own.
         install_breakpoint_hook(agent)
     when_dynamo_is_imported(debugger.watch_compiles)
+    if agent.options.triton == INTERPRET:
+        # Imported only now: other programs pay nothing.
+        from dynamo_dap.debuggee.bootstrap.triton_kernels import debugpy_has_started
+
+        debugpy_has_started()

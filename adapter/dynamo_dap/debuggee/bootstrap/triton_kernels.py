@@ -11,15 +11,28 @@ from dynamo_dap.debuggee.eager.kernel_programs import KernelPrograms
 from dynamo_dap.debuggee.triton import opaque_launches
 from dynamo_dap.debuggee.triton.interpreter import CannotInterpret, interpret
 
+_programs: KernelPrograms | None = None
+_has_begun = False
+"""Whether Triton's interpreter has been imported."""
+
+
+def debugpy_has_started() -> None:
+    """Have debugpy step in kernels, where these are run already."""
+    if _programs is not None and _has_begun:
+        _programs.begin()
+
 
 def interpret_kernels(agent: Agent) -> None:
     """Have kernels run in Triton's interpreter, and stop there."""
-    programs = KernelPrograms(agent)
+    global _programs
+    _programs = programs = KernelPrograms(agent)
 
     def tell(problem: str) -> None:
         agent.print(f"dynamo-dap: {problem}\n", "important")
 
     def begin() -> None:
+        global _has_begun
+        _has_begun = True
         try:
             opaque_launches.install()
             programs.begin()

@@ -8,27 +8,29 @@ Made once per process that interprets kernels; called on the threads that launch
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
 from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame, walk
+from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, StepKind, Stop
-from dynamo_dap.debuggee.agent.user_code import is_debugger_file
-from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
+from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_passing
 from dynamo_dap.debuggee.triton.interpreter import Observer
 from dynamo_dap.debuggee.triton.launches import Launch, text_of_index
 from dynamo_dap.debuggee.triton.pointers import Outside
 from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import EAGER, OUT_OF_BOUNDS
 
-_INTERPRETERS_FILES = ("runtime/interpreter.py", "runtime/jit.py", "runtime/autotuner.py", "language/core.py")
-"""Files of Triton through which a kernel's lines run: no step ends there."""
+_INTERPRETERS_FILES = ("runtime/*.py", "language/core.py", "language/semantic.py", "language/math.py", "*.py")
+"""Files of Triton through which a kernel's lines run, as patterns: no step ends there."""
 
 
 class KernelPrograms(Observer):
@@ -38,6 +40,7 @@ class KernelPrograms(Observer):
         self._host = host
         self._local = _OfThread()
         self._told: set[str] = set()
+        self._is_following = False
 
     def begin(self) -> None:
         """Triton's interpreter has been imported."""
@@ -51,13 +54,17 @@ class KernelPrograms(Observer):
 
     def program_begins(self, launch: Launch) -> None:
         """Keep debugpy out of a program that is not the one to debug, unless conditions may choose it."""
-        if launch.program == (0, 0, 0):
+        with _program_going_on():
+            self._begin_program(launch)
+
+    def _begin_program(self, launch: Launch) -> None:
+        if not self._is_following:
             self._follow_debugpy()
         self._leave_program()
         if launch.program == self._chosen(launch) or not self._host.eager_debugger.is_active:
             return
         local = self._local
-        if pydevd_internals.has_conditions():
+        if pydevd_passing.has_conditions():
             local.begin_step_again = pydevd_internals.take_step_away()
             local.is_other = True
             return
@@ -67,7 +74,11 @@ class KernelPrograms(Observer):
 
     def launch_ended(self, launch: Launch) -> None:
         """Go on as before the launch."""
-        self._leave_program()
+        with _program_going_on():
+            self._leave_program()
+            if self._local.has_passed and self._host.eager_debugger.is_active:
+                self._local.has_passed = False
+                pydevd_passing.forget_filtered()
 
     def is_in_other_program(self) -> bool:
         """Whether the calling thread runs a program in which only conditions stop."""
@@ -77,9 +88,21 @@ class KernelPrograms(Observer):
         """Have debugpy ask, and leave out Triton's own files. When Triton has been imported."""
         if not self._host.eager_debugger.is_active:
             return
-        pydevd_internals.pass_unconditional(self.is_in_other_program)
-        folder = os.path.dirname(str(sys.modules["triton"].__file__))
-        pydevd_internals.never_step_into(os.path.join(folder, name) for name in _INTERPRETERS_FILES)
+        self._is_following = True
+        pydevd_passing.pass_unconditional(self.is_in_other_program)
+        paths = [os.path.join(_folder(), name) for name in _INTERPRETERS_FILES]
+        pydevd_passing.never_step_into(paths, self._is_passed)
+
+    def _is_passed(self, frame: types.FrameType) -> bool:
+        """Whether code of a library runs for the interpreter: NumPy's, or what a launch begins with."""
+        for one in walk(frame):
+            path = one.f_code.co_filename
+            if is_user_file(path) and not _is_generated_method(one.f_code):
+                return False
+            if is_debugger_file(path) or not _is_kernels(path):
+                self._local.has_passed = True
+                return True
+        return False
 
     def _leave_program(self) -> None:
         local = self._local
@@ -161,19 +184,40 @@ class KernelPrograms(Observer):
             return True
 
 
+@contextlib.contextmanager
+def _program_going_on() -> Iterator[None]:
+    """Have nothing that goes wrong inside get into the program, whose own call is above."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001  (as said)
+        log_exception("following a kernel")
+
+
 class _OfThread(threading.local):
     """What is to be undone at the end of the program that a thread runs."""
 
     is_other = False
+    has_passed = False
+    """Whether a step has passed over code of libraries."""
     let_in: Callable[[], None] | None = None
     begin_step_again: Callable[[], None] | None = None
 
 
+def _is_generated_method(code: types.CodeType) -> bool:
+    """Whether code is of a method that ``dataclasses`` writes, for the interpreter's own values."""
+    return code.co_filename == "<string>" and code.co_name.startswith("__")
+
+
 def _is_kernels(path: str) -> bool:
     """Whether code of a file is what a kernel does, not the interpreter's."""
-    folder = os.path.dirname(str(sys.modules["triton"].__file__))
-    names = (*_INTERPRETERS_FILES, "language/semantic.py")
-    return not is_debugger_file(path) and path not in {os.path.join(folder, name) for name in names}
+    below = path.removeprefix(_folder() + os.sep)
+    return not is_debugger_file(path) and not any(
+        fnmatch.fnmatch(below, name) and below.count("/") == name.count("/") for name in _INTERPRETERS_FILES
+    )
+
+
+def _folder() -> str:
+    return os.path.dirname(str(sys.modules["triton"].__file__))
 
 
 def _where(launch: Launch) -> str:

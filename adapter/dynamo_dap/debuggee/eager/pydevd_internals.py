@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
@@ -347,6 +347,11 @@ def holds_this_thread() -> bool:
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
+def is_stepping() -> bool:
+    """Whether a step is under way on the calling thread."""
+    return bool(_information().pydev_step_cmd != _NO_COMMAND)
+
+
 def give_up_step() -> None:
     """Forget the step, or the request to pause, that is under way on the calling thread."""
     information = _information()
@@ -470,49 +475,6 @@ def looks_out() -> bool:
     )
 
 
-def has_conditions() -> bool:
-    """Whether a breakpoint has a condition of the user's, or an exception filter needs every line."""
-    pydb = debugger()
-    breakpoints = [one for lines in pydb.breakpoints.values() for one in lines.values()]
-    breakpoints += pydb.function_breakpoint_name_to_breakpoint.values()
-    return bool(pydb.break_on_caught_exceptions or pydb.break_on_user_uncaught_exceptions) or any(
-        one.condition or one.hit_condition for one in breakpoints
-    )
-
-
-_are_unconditional_off: Callable[[], bool] | None = None
-
-
-def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
-    """Have breakpoints without a condition of their own not hit where ``is_wanted``, on the thread that comes to one.
-
-    For the life of the process; the ``is_wanted`` of the last call counts.
-    """
-    global _are_unconditional_off
-    is_first, _are_unconditional_off = _are_unconditional_off is None, is_wanted
-    if not is_first:
-        return
-    breakpoints = importlib.import_module("_pydevd_bundle.pydevd_breakpoints")
-    pydb: Any = sys.modules["pydevd"].PyDB
-    log = pydb.handle_breakpoint_expression
-
-    def has_condition(self: Any) -> bool:
-        # Its condition, none, is then found not to hold.
-        return bool(self.condition or self.hit_condition) or _are_off()
-
-    def handle_breakpoint_expression(self: Any, pybreakpoint: Any, info: Any, new_frame: Any) -> None:
-        if not _are_off() or pybreakpoint.condition or pybreakpoint.hit_condition:
-            log(self, pybreakpoint, info, new_frame)
-
-    for kind in (breakpoints.LineBreakpoint, breakpoints.FunctionBreakpoint):
-        kind.has_condition = property(has_condition)
-    pydb.handle_breakpoint_expression = handle_breakpoint_expression
-
-
-def _are_off() -> bool:
-    return _are_unconditional_off is not None and _are_unconditional_off()
-
-
 def breakpoint_files() -> list[str]:
     """Return the files that have breakpoints."""
     return [path for path, lines in debugger().breakpoints.items() if lines]
@@ -556,17 +518,6 @@ def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) ->
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
-
-
-def never_step_into(paths: Iterable[str]) -> None:
-    """Leave files out of steps and stacks, as ``justMyCode`` does with libraries. Any thread."""
-    pydb = debugger()
-    kind = importlib.import_module("_pydevd_bundle.pydevd_filtering").ExcludeFilter
-    filters = pydb._files_filtering._exclude_filters
-    known = {one.name for one in filters}
-    new = [kind(path, True, True) for path in paths if path not in known]
-    if new:
-        importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI().set_exclude_filters(pydb, [*filters, *new])
 
 
 def never_trace(file_name: str) -> None:

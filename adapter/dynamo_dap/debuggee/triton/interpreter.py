@@ -77,12 +77,6 @@ def interpret(observer: Observer, begin: Callable[[], None], on_problem: Callabl
         when_imported(_INTERPRETER, lambda: _install(begin, on_problem))
 
 
-def forget() -> None:
-    """Tell nobody any more: the session is over."""
-    global _observer
-    _observer = None
-
-
 def _install(begin: Callable[[], None], on_problem: Callable[[str], None]) -> None:
     try:
         module: Any = sys.modules[_INTERPRETER]

@@ -1,0 +1,87 @@
+"""Has debugpy pass over what it would stop in: breakpoints without conditions, and code that steps are not to end in.
+
+For kernels of Triton's, of which one program is debugged and in which an interpreter runs. Uses debugpy's private
+names, as ``pydevd_internals`` does. Functions are called on the threads that debugpy traces.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dynamo_dap.debuggee.eager import pydevd_internals
+
+
+def has_conditions() -> bool:
+    """Whether a breakpoint has a condition of the user's, or an exception filter needs every line."""
+    pydb = pydevd_internals.debugger()
+    breakpoints = [one for lines in pydb.breakpoints.values() for one in lines.values()]
+    breakpoints += pydb.function_breakpoint_name_to_breakpoint.values()
+    return bool(pydb.break_on_caught_exceptions or pydb.break_on_user_uncaught_exceptions) or any(
+        one.condition or one.hit_condition for one in breakpoints
+    )
+
+
+_are_unconditional_off: Callable[[], bool] | None = None
+
+
+def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
+    """Have breakpoints without a condition of their own not hit where ``is_wanted``, on the thread that comes to one.
+
+    For the life of the process; the ``is_wanted`` of the last call counts.
+    """
+    global _are_unconditional_off
+    is_first, _are_unconditional_off = _are_unconditional_off is None, is_wanted
+    if not is_first:
+        return
+    breakpoints = importlib.import_module("_pydevd_bundle.pydevd_breakpoints")
+    pydb: Any = sys.modules["pydevd"].PyDB
+    log = pydb.handle_breakpoint_expression
+
+    def has_condition(self: Any) -> bool:
+        # Its condition, none, is then found not to hold.
+        return bool(self.condition or self.hit_condition) or _are_off()
+
+    def handle_breakpoint_expression(self: Any, pybreakpoint: Any, info: Any, new_frame: Any) -> None:
+        if not _are_off() or pybreakpoint.condition or pybreakpoint.hit_condition:
+            log(self, pybreakpoint, info, new_frame)
+
+    for kind in (breakpoints.LineBreakpoint, breakpoints.FunctionBreakpoint):
+        kind.has_condition = property(has_condition)
+    pydb.handle_breakpoint_expression = handle_breakpoint_expression
+
+
+def _are_off() -> bool:
+    return _are_unconditional_off is not None and _are_unconditional_off()
+
+
+def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType], bool]) -> None:
+    """Leave files out of steps and stacks, as ``justMyCode`` does with libraries: patterns. Any thread.
+
+    No step ends in a frame that ``is_passed`` either, asked while the thread steps; it is shown, and stopped in else.
+    """
+    pydb = pydevd_internals.debugger()
+    kind = importlib.import_module("_pydevd_bundle.pydevd_filtering").ExcludeFilter
+    ours = [kind(path, True, True) for path in paths]
+    theirs = [one for one in pydb._files_filtering._exclude_filters if one not in ours]
+    set_filters, is_filtered = type(pydb).set_exclude_filters, pydb.apply_files_filter
+    # Its client has others set when it attaches.
+    pydb.set_exclude_filters = lambda filters: set_filters(pydb, [*filters, *ours])
+    importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI().set_exclude_filters(pydb, theirs)
+
+    def apply_files_filter(frame: types.FrameType, file_name: str, force: bool) -> bool:
+        return bool(is_filtered(frame, file_name, force)) or (pydevd_internals.is_stepping() and is_passed(frame))
+
+    tell = pydb.notify_skipped_step_in_because_of_filters
+    pydb.notify_skipped_step_in_because_of_filters = lambda frame: None if is_passed(frame) else tell(frame)
+    apply_files_filter.shows_more = getattr(is_filtered, "shows_more", False)  # type: ignore[attr-defined]
+    pydb.apply_files_filter = apply_files_filter
+
+
+def forget_filtered() -> None:
+    """Look again at code that was left out while a thread stepped: it is stopped in else. Any thread."""
+    sys.modules["pydevd"].global_cache_skips.clear()
+    sys.modules["pydevd"].global_cache_frame_skips.clear()
