@@ -16,8 +16,12 @@ test("an assistant and the user debug one program", async ({ vscode, workspace, 
     await vscode.openFile(FILE);
     await editor.setBreakpoint(total);
     await vscode.command("torch.compile: Show How an Assistant Starts the Debugger's Server");
-    await expect.poll(() => editor.text(), { message: "the configuration is shown" }).toContain("DYNAMO_DAP_EDITOR");
-    const configuration = await editor.text();
+    let configuration = "";
+    await expect(async () => {
+        // Its lines are made one by one.
+        configuration = await editor.text();
+        expect(JSON.parse(configuration)).toHaveProperty("mcpServers");
+    }, "the configuration is shown").toPass({ timeout: 20_000 });
     const socket = /"DYNAMO_DAP_EDITOR": "(.*)"/.exec(configuration)?.[1] ?? "";
     expect(statSync(dirname(socket)).mode & 0o077, "only the user comes to the socket").toBe(0);
     const assistant = Assistant.start(configuration);
