@@ -1,5 +1,8 @@
 /** A compile that fails: the stage at fault and the least that fails, by commands and by a click in a debug session. */
 
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+
 import type { Locator } from "@playwright/test";
 
 import { expect, test } from "./harness/test.js";
@@ -77,7 +80,11 @@ test("a failure of the backend is minified by one click, and the result is debug
     await expect(page.locator(".tab.active", { hasText: "minified.py" })).toBeVisible();
     await page.keyboard.press("Shift+F5");
     await debug.waitForEnd();
-    await done.getByRole("button", { name: "Debug It" }).click();
+    await done.getByRole("button", { name: "Keep in launch.json" }).click();
+    const kept = told("Minified: failing.py is in launch.json.");
+    await expect(kept).toBeVisible();
+    expect(await readFile(join(workspace.folder, ".vscode/launch.json"), "utf8")).toContain("minified.py");
+    await kept.getByRole("button", { name: "Debug It" }).click();
     await expect(debug.row("call-stack", "minified.py"), "it stops where it fails").toBeVisible(LATE);
     await picture("minified");
 });

@@ -101,13 +101,15 @@ class FailingCompiles implements vscode.Disposable {
         const configuration = { name: `Minified: ${program.name}`, type: DEBUG_TYPE, request: "launch", program: path, cwd: dirname(path) };
         const fails = error === "" ? "" : ` It fails with: ${error}`;
         const told = `${nodes} of ${before} nodes are left.${fails}`;
-        const chosen = await vscode.window.showInformationMessage(told, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));
-        if (chosen === DEBUG) {
-            await vscode.debug.startDebugging(program.folder, configuration);
-        } else if (chosen === KEEP) {
+        let chosen = await vscode.window.showInformationMessage(told, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));
+        if (chosen === KEEP) {
             const launch = vscode.workspace.getConfiguration("launch", program.folder ?? null);
             const others = launch.get<vscode.DebugConfiguration[]>("configurations", []).filter((each) => each.name !== configuration.name);
             await launch.update("configurations", [...others, configuration], vscode.ConfigurationTarget.WorkspaceFolder);
+            chosen = await vscode.window.showInformationMessage(`${configuration.name} is in launch.json.`, DEBUG);
+        }
+        if (chosen === DEBUG) {
+            await vscode.debug.startDebugging(program.folder, configuration);
         }
     }
 }
