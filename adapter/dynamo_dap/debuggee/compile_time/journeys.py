@@ -419,7 +419,9 @@ class TraceLogs:
         compile_id = leg.past.identity.compile_id
         mine = [each for thread, each in self._earlier if each.past.identity.compile_id == compile_id]
         last = mine[-1] if mine and generated else None
-        if last is not None and (last.attempt is None or not last.attempt.ended_at_break):
+        if last is not None and (
+            last.attempt is None or not last.attempt.ended_at_break or not last.attempt.can_outlive_compile
+        ):
             last = None
         for each in mine:
             if each is not last:

@@ -186,9 +186,17 @@ def listing_source(generated: GeneratedCode, form: str | None = None) -> Virtual
     """Return a listing of ``generated`` as a document, in the form that is shown now, if none is given."""
     form = form or generated.form
     suffix, mime_type = _SHOWN_AS[form]
+    known: list[str] = []
+
+    def text() -> str:
+        # What was shown once can be, when the code is gone.
+        if not known:
+            known.append(generated.document(form).text())
+        return known[0]
+
     return VirtualSource(
         name=f"{generated.function} #{generated.number}{suffix}",
-        text=lambda: generated.document(form).text(),
+        text=text,
         mime_type=mime_type,
         key=("generated code", generated.number, form),
     )

@@ -57,6 +57,9 @@ class Document(Protocol):
         """Return what a line stands for, in full; None where it stands for nothing."""
 
 
+_OF_COMPILE = ("record", "listing", "statements", "table", "depths")
+
+
 class CodeGone(Exception):
     """The code object that something asks about does not exist any more; the text says so, for a person."""
 
@@ -107,6 +110,12 @@ class GeneratedCode:
         """How often it was about to run, while the engine counts that."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
         """Where it stops now, by offset (``plans.Plan.stops``): kept here since it is asked at every instruction."""
+
+    def let_go(self) -> None:
+        """The code is gone: drop what is known of its compile, with its graph. Sources and addresses refer to this."""
+        for name in _OF_COMPILE:
+            self.__dict__.pop(name, None)
+        self.facts = self.backward_facts = None
 
     @property
     def after_break(self) -> Iterator[GeneratedCode]:
@@ -345,7 +354,9 @@ class GeneratedCodes:
     def _forget(self, key: int, number: int) -> None:
         self._references.pop(key, None)
         self._by_id.pop(key, None)
-        self._by_number.pop(number, None)
+        known = self._by_number.pop(number, None)
+        if known is not None:
+            known.let_go()
 
 
 class BadAddress(Exception):

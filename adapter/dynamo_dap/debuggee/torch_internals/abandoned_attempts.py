@@ -14,6 +14,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import global_state, preserved_global_state
 from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.isolation import DYNAMO_OFF, READING
 from dynamo_dap.debuggee.torch_internals.real_values import note_versions
 from dynamo_dap.debuggee.torch_internals.retracing import clear, retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
@@ -67,6 +68,11 @@ class AbandonedAttempt:
             for put_back in self._state:
                 put_back()
             yield
+
+    @property
+    def can_outlive_compile(self) -> bool:
+        """Whether what the program changes by then can be noted."""
+        return DYNAMO_OFF.problem is None and READING.problem is None
 
     def outlive_compile(self) -> None:
         """The compile is over and the program runs on: hold nothing that it could notice, and note what it changes."""

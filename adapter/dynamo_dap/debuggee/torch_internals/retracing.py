@@ -279,7 +279,9 @@ def looking_at(call: CachedCall, output: Any) -> Iterator[None]:
 
 
 def _frame_id(call: CachedCall) -> int:
-    return int(call.compile_id.rpartition("!")[2].partition("/")[0])
+    """Torch's number of the function; 0 where the id of its compile is not known."""
+    number = call.compile_id.rpartition("!")[2].partition("/")[0]
+    return int(number) if number.isdecimal() else 0
 
 
 def _output_of(traced: Any) -> Any:
