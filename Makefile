@@ -91,9 +91,9 @@ bench: $(READY)  ## Measure what the debugger costs, as ratios to the plain prog
 walks: $(READY)  ## 510 random walks through traces, back and forth
 	WALKS=51 $(BIN)/python -m pytest -n $(WORKERS) tests/compile_time/test_walks.py $(ARGUMENTS)
 
-soak: $(READY)  ## Lives, messages, stops at length: LIVES=2000 MESSAGES=100000 STOPS=10000 CYCLES=1000 are the long form
-	SOAK_LIVES=$(or $(LIVES),200) SOAK_MESSAGES=$(or $(MESSAGES),6000) SOAK_STOPS=$(or $(STOPS),2000) \
-	SOAK_CYCLES=$(or $(CYCLES),100) $(BIN)/python -m pytest -n $(WORKERS) tests/soak $(ARGUMENTS)
+soak: $(READY)  ## What it survives, at length: LIVES=2000 MESSAGES=100000 CYCLES=1000 are the long form
+	SOAK_LIVES=$(or $(LIVES),200) SOAK_MESSAGES=$(or $(MESSAGES),6000) SOAK_CYCLES=$(or $(CYCLES),100) \
+	$(BIN)/python -m pytest -n $(WORKERS) tests/soak $(ARGUMENTS)
 
 test-matrix:  ## Run the tests of the debuggee on every other Python that is installed
 	$(PYTHON) tests/matrix/run.py $(ARGUMENTS)
