@@ -52,6 +52,7 @@ ELSEWHERE = {
     "listening": "waits for a client",
     "observed": "runs another program",
     "plain": "compiles nothing",
+    "ranks_that_part": "needs other processes",
     "settings": "functions of one statement",
     "threads": "threads, of which each run has another order",
     "uses_library": "needs a library that is installed",
