@@ -54,6 +54,7 @@ ELSEWHERE = {
     "plain": "compiles nothing",
     "ranks_that_part": "needs other processes",
     "settings": "functions of one statement",
+    "soaked": "runs until it is stopped",
     "threads": "threads, of which each run has another order",
     "uses_library": "needs a library that is installed",
     "waits_for_input": "waits for input",
