@@ -90,6 +90,19 @@ export class Editor {
 
     /** Rests the pointer on a word of a line and returns the debug hover. */
     async hover(line: number, word: string): Promise<Locator> {
+        const hover = this.page.locator(".debug-hover-widget");
+        await expect(async () => {
+            // Looked for each time: lenses and the mark of a stop come after the stop, and move it.
+            const spot = await this.spotOf(line, word);
+            await this.page.mouse.move(spot.x, spot.y + 100);
+            await this.page.mouse.move(spot.x, spot.y, { steps: 4 });
+            await expect(hover).toBeVisible({ timeout: 3000 });
+        }, `the debug hover of ${word} opens`).toPass({ timeout: 20_000 });
+        return hover;
+    }
+
+    /** Where the middle of a word of a line is in the window. */
+    private async spotOf(line: number, word: string): Promise<{ x: number; y: number }> {
         const { y } = await this.gutter.spot(line);
         const spot = await this.area.locator(".view-line").evaluateAll(
             (lines, [middle, wanted]) => {
@@ -115,12 +128,6 @@ export class Editor {
         if (spot === undefined) {
             throw new Error(`line ${line} does not show ${word}`);
         }
-        const hover = this.page.locator(".debug-hover-widget");
-        await expect(async () => {
-            await this.page.mouse.move(spot.x, spot.y + 100);
-            await this.page.mouse.move(spot.x, spot.y, { steps: 4 });
-            await expect(hover).toBeVisible({ timeout: 3000 });
-        }, `the debug hover of ${word} opens`).toPass({ timeout: 20_000 });
-        return hover;
+        return spot;
     }
 }
