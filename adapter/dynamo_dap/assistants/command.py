@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--folder", default=".", help="the root of a client that names none; default: where this runs")
     options = parser.parse_args(arguments)
     if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("mcp.server.mcpserver") is None:
-        print("dynamo-dap: the SDK is missing or too old; run: pip install 'dynamo-dap[mcp]'", file=sys.stderr)  # noqa: T201
+        sys.stderr.write("dynamo-dap: the SDK is missing or too old; run: pip install 'dynamo-dap[mcp]'\n")
         return 1
     from dynamo_dap.assistants.server import serve
 

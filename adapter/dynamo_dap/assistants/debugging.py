@@ -54,7 +54,7 @@ class Stop(BaseModel):
 
 
 Filters = Annotated[
-    list[str],
+    tuple[str, ...],
     Field(description=f"Stop at these events: {', '.join(EXCEPTION_FILTERS)}, raised, uncaught."),
 ]
 Direction = Literal["continue", "over", "in", "out", "back", "reverse", "over-instruction", "in-instruction"]
@@ -108,10 +108,10 @@ class Debugging:
         roots: Roots,
         program: File = None,
         module: Module = None,
-        arguments: Arguments = [],  # noqa: B006 - the SDK copies it
+        arguments: Arguments = (),
         folder: Folder = None,
-        breakpoints: Annotated[list[Stop], Field(description="Where to stop.")] = [],  # noqa: B006
-        stop_at: Filters = [],  # noqa: B006
+        breakpoints: Annotated[tuple[Stop, ...], Field(description="Where to stop.")] = (),
+        stop_at: Filters = (),
         stop_on_entry: Annotated[bool, Field(description="Stop at the first line.")] = False,
         all_code: Annotated[bool, Field(description="Stop in installed packages, too, and show their frames.")] = False,
         seconds: Seconds = WAIT,
@@ -139,8 +139,8 @@ class Debugging:
         roots: Roots,
         port: Annotated[int, Field(gt=0, lt=65536, description="What the program's dynamo_dap.listen() told.")],
         access_token: Annotated[str | None, Field(description="If the program was given one.")] = None,
-        breakpoints: Annotated[list[Stop], Field(description="Where to stop.")] = [],  # noqa: B006
-        stop_at: Filters = [],  # noqa: B006
+        breakpoints: Annotated[tuple[Stop, ...], Field(description="Where to stop.")] = (),
+        stop_at: Filters = (),
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """Attach to a program of this machine that called dynamo_dap.listen(), and wait for the first stop."""
@@ -154,8 +154,8 @@ class Debugging:
         request: str,
         name: str,
         configuration: dict[str, Any],
-        breakpoints: list[Stop],
-        stop_at: list[str],
+        breakpoints: tuple[Stop, ...],
+        stop_at: tuple[str, ...],
         seconds: float,
     ) -> CallToolResult:
         if self._debugger is not None and self._debugger.state is not State.ENDED:

@@ -13,7 +13,11 @@ import subprocess
 import sys
 import threading
 
-_COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())"
+# Interrupts end it, also where a shell has started the client with them ignored.
+_COMMAND = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); del sys.path[0]; "
+    "from dynamo_dap.command_line import main; sys.exit(main())"
+)
 _GRACE_SECONDS = 3.0
 """A command that is interrupted ends the programs that it runs in sessions of their own."""
 
@@ -33,17 +37,11 @@ def main() -> int:
         [sys.executable, "-c", _COMMAND, *sys.argv[1:]],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        # A shell may have started the client with it ignored.
-        preexec_fn=_interruptible,  # noqa: PLW1509 - no other thread has been started yet
     )
     threading.Thread(target=_end_when_alone, args=(command,), daemon=True).start()
     status = command.wait()
     _signal(command, signal.SIGKILL)
     return status if status >= 0 else 128 - status
-
-
-def _interruptible() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end_when_alone(command: subprocess.Popen[bytes]) -> None:

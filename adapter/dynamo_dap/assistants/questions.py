@@ -35,7 +35,7 @@ File = Annotated[
     Field(description="The Python file to run, below a root. Leave it out where the newest record is to answer."),
 ]
 Module = Annotated[str | None, Field(description="A module below the folder, to run as `python -m` does.")]
-Arguments = Annotated[list[str], Field(description="The program's own arguments.")]
+Arguments = Annotated[tuple[str, ...], Field(description="The program's own arguments.")]
 Folder = Annotated[str | None, Field(description="The working directory, below a root; default: the first root.")]
 Seconds = Annotated[
     float, Field(gt=0, le=600, description="How long to wait; what takes longer runs on, and `wait` asks again.")
@@ -87,7 +87,7 @@ class Questions:
         roots: Roots,
         program: File = None,
         module: Module = None,
-        arguments: Arguments = [],  # noqa: B006 - the SDK copies it
+        arguments: Arguments = (),
         folder: Folder = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
@@ -119,7 +119,7 @@ class Questions:
             Field(description="mismatch: what differs from uncompiled Python; nan: the first NaN or Inf."),
         ] = "mismatch",
         module: Module = None,
-        arguments: Arguments = [],  # noqa: B006
+        arguments: Arguments = (),
         folder: Folder = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
@@ -145,7 +145,7 @@ class Questions:
         ] = None,
         program: File = None,
         module: Module = None,
-        arguments: Arguments = [],  # noqa: B006
+        arguments: Arguments = (),
         folder: Folder = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
@@ -167,7 +167,7 @@ class Questions:
         roots: Roots,
         program: File = None,
         module: Module = None,
-        arguments: Arguments = [],  # noqa: B006
+        arguments: Arguments = (),
         folder: Folder = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
@@ -195,7 +195,7 @@ class Questions:
             ),
         ] = "exit",
         module: Module = None,
-        arguments: Arguments = [],  # noqa: B006
+        arguments: Arguments = (),
         folder: Folder = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
@@ -214,7 +214,7 @@ class Questions:
         program: File = None,
         function: Annotated[str | None, Field(description="Only functions of this name: fn, Model.forward.")] = None,
         module: Module = None,
-        arguments: Arguments = [],  # noqa: B006
+        arguments: Arguments = (),
         folder: Folder = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
@@ -259,7 +259,7 @@ class Questions:
         max_compile_seconds: Annotated[float | None, Field(ge=0)] = None,
         no_skips: Annotated[bool, Field(description="Every function is to be compiled.")] = False,
         module: Module = None,
-        arguments: Arguments = [],  # noqa: B006
+        arguments: Arguments = (),
         folder: Folder = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:

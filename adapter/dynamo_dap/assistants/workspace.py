@@ -92,7 +92,9 @@ class Workspace:
             return Path(os.path.realpath(given))
         return self.file(given)
 
-    def program(self, program: str | None, module: str | None, arguments: list[str], folder: str | None) -> Program:
+    def program(
+        self, program: str | None, module: str | None, arguments: tuple[str, ...], folder: str | None
+    ) -> Program:
         """Return what is to be run.
 
         Raises:
@@ -103,13 +105,13 @@ class Workspace:
             raise ToolError("give a program (a Python file) or a module, and only one of them")
         if program is not None:
             file = self.file(program, cwd)
-            return Program((str(file), *arguments), cwd, file, arguments=tuple(arguments))
+            return Program((str(file), *arguments), cwd, file, arguments=arguments)
         stem = cwd.joinpath(*str(module).split("."))
         found = [path for path in (stem.with_suffix(".py"), stem / "__main__.py") if path.is_file()]
         if not found:
             raise ToolError(f"there is no module {module} in {cwd}: only what is below the roots is run")
         file = self._inside(str(found[0]))
-        return Program(("-m", str(module), *arguments), cwd, file, module, tuple(arguments))
+        return Program(("-m", str(module), *arguments), cwd, file, module, arguments)
 
     def has(self, path: str | Path) -> bool:
         """Whether a path is below a root."""
