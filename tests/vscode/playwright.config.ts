@@ -10,7 +10,7 @@ export default defineConfig({
     testMatch: "*.test.ts",
     globalSetup: "./harness/prepare.ts",
     outputDir: join(output, "failures"),
-    reporter: [["list"]],
+    reporter: [["list"], ["./harness/summary-reporter.ts"]],
     // One VS Code at a time: it, a browser and a program that compiles keep a small machine busy.
     workers: 1,
     // A test that fails now and then is a defect, and is not tried again.
