@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test check check-typescript format unit generate test-vscode test-editors screenshots package bench walks soak test-matrix clean
+.PHONY: help setup demo vscode test check check-typescript format unit generate test-vscode test-editors screenshots package bench walks soak test-matrix versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,8 +95,11 @@ soak: $(READY)  ## What it survives, at length: LIVES=2000 MESSAGES=100000 CYCLE
 	SOAK_LIVES=$(or $(LIVES),200) SOAK_MESSAGES=$(or $(MESSAGES),6000) SOAK_CYCLES=$(or $(CYCLES),100) \
 	$(BIN)/python -m pytest -n $(WORKERS) tests/soak $(ARGUMENTS)
 
-test-matrix:  ## Run the tests of the debuggee on every other Python that is installed
-	$(PYTHON) tests/matrix/run.py $(ARGUMENTS)
+test-matrix:  ## Run the tests of the debuggee on every other Python and torch, or on one: TORCH=2.15.0
+	$(PYTHON) tests/matrix/run.py $(if $(TORCH),--torch $(TORCH)) $(ARGUMENTS)
+
+versions:  ## What each Python and torch of the matrix lacks, as a table
+	@$(PYTHON) tests/matrix/run.py --versions $(ARGUMENTS)
 
 clean:  ## Remove everything that was made
 	rm -rf $(ENVIRONMENT) .matrix .vscode-test $(TYPESCRIPT:=/node_modules) vscode-extension/out vscode-extension/wheel build dist .pytest_cache .mypy_cache .ruff_cache tests/output

@@ -1,4 +1,7 @@
-"""Run the tests of the debuggee on every other Python that is installed: ``make test-matrix``.
+"""Run the tests of the debuggee on every other Python that is installed, and on other versions of torch.
+
+``make test-matrix`` takes all combinations, ``make test-matrix TORCH=2.15.0`` one torch that is new; ``--versions``
+prints the table of the README: what each lacks of what the debugger needs, and which feature is therefore off.
 
 Makes an environment per Python in ``.matrix/`` with ``pip install torch`` (once; ``make clean`` removes them). Where
 the machine has no NVIDIA GPU and pip's torch is the CUDA build, the gigabytes of CUDA packages are left out, and
@@ -11,6 +14,7 @@ Needs nothing but the standard library. Exits with 0 when the tests passed on ev
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -35,10 +39,26 @@ class Combination:
 
 COMBINATIONS = (
     Combination("3.10", "torch==2.13.0"),
+    Combination("3.11", "torch==2.12.1"),
     Combination("3.12", "torch==2.13.0"),
+    Combination("3.12", "torch==2.14.1"),
     Combination("3.13", "torch"),
 )
-"""The reference torch on the Pythons around the reference, and the newest torch on the newest Python it is tried on."""
+"""The reference torch on the Pythons around the reference, the oldest, the last but one, and the newest torch on the
+newest Python that is had."""
+NEWEST_PYTHON = COMBINATIONS[-1].python
+
+_PROBE = """
+import importlib, json, pkgutil, platform
+import torch._dynamo
+from dynamo_dap.debuggee import torch_internals
+from dynamo_dap.debuggee.torch_internals import features
+for module in pkgutil.walk_packages(torch_internals.__path__, torch_internals.__name__ + "."):
+    importlib.import_module(module.name)
+needs = features.needs()
+count = len({name for users in needs.values() for name in users})
+print(json.dumps([platform.python_version(), torch.__version__, count, len(needs), features.problems()]))
+"""
 
 
 class Environment:
@@ -70,6 +90,13 @@ class Environment:
         """Run the tests; return pytest's exit code."""
         command = [self.python, "-m", "pytest", *(arguments or ["-n", "2", *TESTS])]
         return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+    def version_row(self) -> str:
+        """A row of the table of versions."""
+        answer = subprocess.run([self.python, "-c", _PROBE], cwd=ROOT, check=True, capture_output=True, text=True)
+        python, torch, features, names, problems = json.loads(answer.stdout.splitlines()[-1])
+        off = "<br>".join(problems) or "nothing"
+        return f"| {python} | {torch.partition('+')[0]} | {features - len(problems)} of {features} | {names} | {off} |"
 
     def _pip(self, *arguments: str) -> None:
         subprocess.run([self.python, "-m", "pip", "install", "--quiet", *arguments], check=True)
@@ -121,19 +148,26 @@ def has_nvidia_gpu() -> bool:
     return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
 
 
+def _chosen(python: str | None, torch: str) -> list[Combination]:
+    if torch:
+        return [Combination(python or NEWEST_PYTHON, f"torch=={torch}")]
+    return [one for one in COMBINATIONS if python in (None, one.python)]
+
+
 def main() -> int:
     """Prepare the environments and run the tests in each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="VERSION", help="one Python, for instance 3.12")
     parser.add_argument("--with-cuda", action="store_true", help="install the CUDA packages also without a GPU")
     parser.add_argument("--prepare", action="store_true", help="make the environments and run nothing")
+    parser.add_argument("--torch", metavar="VERSION", default="", help="one torch, for instance 2.15.0, on one Python")
+    parser.add_argument("--versions", action="store_true", help="print the table of versions and run nothing")
     parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
     options = parser.parse_args()
     os.chdir(ROOT)
     outcomes: dict[str, str] = {}
-    for combination in COMBINATIONS:
-        if options.only not in (None, combination.python):
-            continue
+    rows: list[str] = []
+    for combination in _chosen(options.only, options.torch):
         name = f"Python {combination.python}, {combination.torch}"
         interpreter = find_interpreter(combination.python)
         if interpreter is None:
@@ -141,8 +175,15 @@ def main() -> int:
             continue
         environment = Environment(combination)
         environment.prepare(interpreter, with_cuda=options.with_cuda or has_nvidia_gpu())
-        if not options.prepare:
+        if options.versions:
+            rows.append(environment.version_row())
+        elif not options.prepare:
             outcomes[name] = "passed" if environment.test(options.pytest) == 0 else "FAILED"
+    if rows:
+        print(
+            "| Python | torch | features that work | names looked up | what is off |\n| --- | --- | --- | --- | --- |"
+        )
+        print(*rows, sep="\n")
     for name, outcome in outcomes.items():
         print(f"{name}: {outcome}")
     return int("FAILED" in outcomes.values())

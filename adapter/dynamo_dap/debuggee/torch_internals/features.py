@@ -67,6 +67,15 @@ def problems() -> list[str]:
     return [feature.problem for feature in _features if feature.problem is not None]
 
 
+def needs() -> dict[str, list[str]]:
+    """Return what is needed of torch, as ``module:attribute.path``, and the names of the features that need it."""
+    found: dict[str, list[str]] = {}
+    for feature in _features:
+        for need in feature._needs:
+            found.setdefault(need, []).append(feature.name)
+    return found
+
+
 def _lookup(need: str) -> Any:
     module_name, _, path = need.partition(":")
     value: Any = importlib.import_module(module_name)

@@ -1,0 +1,69 @@
+"""What torch lacks is told from its files alone as it is by importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.matrix.probe_sources import Answer, Lookup, Sources, needs
+
+
+@pytest.fixture(scope="module")
+def installed() -> Path:
+    found = importlib.util.find_spec("torch")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parents[1]
+
+
+DEFINED_TWICE = {
+    "torch._dynamo.variables.misc:ComptimeVariable.call_function",
+    "torch._dynamo.output_graph:SubgraphTracer.create_node",
+    "torch._inductor.codegen.cpp:CppScheduling.codegen_node",
+}
+"""Found in a base class when the class itself has them no more; so they are when torch is imported."""
+
+
+def test_every_name_of_an_installed_torch_is_found_in_its_files(installed: Path) -> None:
+    lookup = Lookup(Sources(installed))
+    assert {need: answer for need in needs() if (answer := lookup.find(need)) is not Answer.FOUND} == {}
+
+
+def test_every_name_that_its_files_have_no_more_is_told(installed: Path) -> None:
+    sources = Sources(installed)
+    not_told, tried = [], 0
+    for need in needs().keys() - DEFINED_TWICE:
+        module, _, path = need.partition(":")
+        stem, name = module.replace(".", "/"), re.escape(path.rpartition(".")[2])
+        for file in (f"{stem}.py", f"{stem}/__init__.py"):
+            text = sources.text(file)
+            if text is not None and re.search(rf"\b{name}\b", text):
+                changed = re.sub(rf"\b{name}\b", "moved_away", text)
+                tried += 1
+                if Lookup(Sources(installed, {file: changed})).find(need) is not Answer.MISSING:
+                    not_told.append(need)
+    assert not not_told
+    assert tried > 100
+
+
+def test_a_wheel_is_looked_at_as_it_is(installed: Path, tmp_path: Path) -> None:
+    wheel = tmp_path / "torch-99-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("torch/__init__.py", "")
+        for file in ("_dynamo/comptime.py", "_dynamo/__init__.py"):
+            archive.write(installed / "torch" / file, f"torch/{file}")
+    command = [sys.executable, "-m", "tests.matrix.probe_sources"]
+    told = subprocess.run([*command, str(wheel)], capture_output=True, text=True, timeout=120, check=False)
+    assert told.returncode == 1, told.stderr
+    assert "no torch._dynamo.comptime.ComptimeContext" not in told.stdout
+    assert "no torch._guards.CompileContext: " in told.stdout
+    assert "is off" in told.stdout
+    told = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False)
+    assert told.returncode == 2
+    assert "neither a wheel of torch nor a folder" in told.stderr
