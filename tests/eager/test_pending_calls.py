@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -56,3 +58,20 @@ def test_a_call_that_finds_no_place_is_refused_after_a_while(asked: list[bool]) 
     _run_python_until(asked, 1)
     time.sleep(0.1)
     assert asked == [False]
+
+
+def test_a_garbage_collection_in_a_call_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    answers: list[bool] = []
+
+    def function() -> None:
+        gc.collect()
+        answers.append(True)
+
+    thread = threading.Thread(target=lambda: answers.append(call_on_main_thread(function)))
+    thread.start()
+    _run_python_until(answers, 2)
+    thread.join()
+    gc.collect()
+    assert unraisable == []

@@ -26,6 +26,14 @@ async function press({ page }: Workbench, button: string): Promise<void> {
     await page.locator(".debug-toolbar, .part.sidebar").getByRole("button", { name: button }).first().click();
 }
 
+/** Clicks a row of the timeline. The view is made anew a moment after a stop: a click that falls into that is lost. */
+async function goBackTo({ compiles, debug }: Workbench, row: string, headline: RegExp): Promise<void> {
+    await expect(async () => {
+        await (await compiles.reveal("Timeline", row)).click();
+        await expect(debug.headline()).toHaveText(headline, { timeout: 5000 });
+    }, `a click on ${row} goes there`).toPass({ timeout: 40_000 });
+}
+
 test("a trace is gone back in, by buttons, by the timeline and from variables", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
     const { compiles, debug, editor, page } = vscode;
     const place = async (marker: string): Promise<number> => workspace.line(FILE, marker);
@@ -55,7 +63,7 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await expect(debug.row("variables", "z ="), "what was not computed yet is not shown").toHaveCount(0);
 
     await compiles.open("Timeline", "z = scale(z, 2)");
-    await (await compiles.reveal("Timeline", "return doubled + 1")).click();
+    await goBackTo(vscode, "return doubled + 1", /2 statements back/);
     await debug.waitForStop(at("scale", FILE, await place("helper_return")));
     await expect(compiles.title("Timeline")).toContainText("5 of 7");
     await expect(debug.headline()).toHaveText("Tracing compute [0/0], 2 statements back");
@@ -82,7 +90,7 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await debug.waitForStop(at("compute", FILE, total));
     // The rows are made anew when the view has heard of the stop: a click before that would be lost.
     await expect(compiles.row("Timeline", "total = z.sum()").locator(".codicon-debug-stackframe")).toBeVisible();
-    await (await compiles.reveal("Timeline", "shape = z.shape")).click();
+    await goBackTo(vscode, "shape = z.shape", /1 statement back/);
     await debug.waitForStop(at("compute", FILE, await place("after_call")));
     await press(vscode, "Step Back");
     await debug.waitForStop(at("compute", FILE, call));
@@ -113,7 +121,7 @@ test("graph breaks, attempts that were given up and breakpoints are marked in th
     await compiles.reveal("Timeline", "scaled = total * 2");
     await expect(marked.locator(".codicon-debug-breakpoint"), "as soon as it is set").toBeVisible();
     await picture("timeline-marks");
-    await (await compiles.reveal("Timeline", "total = x * 0")).click();
+    await goBackTo(vscode, "total = x * 0", /back/);
     await debug.waitForStop(at("train_step", BREAKING, await workspace.line(BREAKING, "before_loop")));
     await expect(compiles.row("Timeline", "total = x * 0")).toContainText("[attempt 1, given up");
     await expect(debug.row("variables", "scaled ="), "this attempt had not come so far").toHaveCount(0);

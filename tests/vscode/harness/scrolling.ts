@@ -19,6 +19,23 @@ export async function scrollTo(row: Locator, list: Locator, what: string): Promi
             await sleep(60);
         }
         await expect(row).toBeVisible({ timeout: 1000 });
+        await expect(async () => {
+            const distance = await distanceFromSight(row);
+            await mouse.wheel(0, distance);
+            expect(distance, "nothing lies over the row").toBe(0);
+        }).toPass({ timeout: 3000, intervals: [100] });
     }, `the row ${what}`).toPass({ timeout: 30_000 });
     return row;
+}
+
+/** How far to scroll so that the middle of a row is to be seen: parents of rows stay at the top, over what is there. */
+async function distanceFromSight(row: Locator): Promise<number> {
+    return row.evaluate((element) => {
+        const box = element.getBoundingClientRect();
+        const [middle, list] = [box.top + box.height / 2, element.closest(".monaco-list")];
+        if (element.contains(document.elementFromPoint(box.left + 30, middle))) {
+            return 0;
+        }
+        return middle < (list?.getBoundingClientRect().bottom ?? 0) - box.height / 2 ? -box.height : box.height;
+    });
 }

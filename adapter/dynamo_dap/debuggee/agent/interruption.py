@@ -34,6 +34,8 @@ _raising: deque[object] = deque(maxlen=64)
 """Calls in whose course an exception is sent: each is needed until it has returned."""
 _waiting: list[object] = []
 """Calls that were not made yet, kept alive until they are."""
+_made: deque[object] = deque(maxlen=64)
+"""The last that were begun: nothing else holds one while it runs, and a garbage collection meanwhile would end it."""
 
 
 def raise_in_thread(ident: int, exception: type[BaseException]) -> None:
@@ -99,7 +101,12 @@ def call_on_main_thread(function: Callable[[], None]) -> bool:
     Returns False when CPython's queue stays full: then it is not called. Not to be called on the main thread, which
     would wait for itself.
     """
-    call = _calling(function, lambda: _waiting.remove(callback))
+
+    def begin() -> None:
+        _made.append(callback)
+        _waiting.remove(callback)
+
+    call = _calling(function, begin)
     next(call)
     callback = _PendingCall(call.send)
     _waiting.append(callback)

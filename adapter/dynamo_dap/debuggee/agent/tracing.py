@@ -6,8 +6,11 @@ the agent, before debugpy; if the program imported debugpy before, pydevd is ask
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
+from itertools import accumulate, chain, islice, repeat
+from operator import itemgetter
 from types import FrameType
 from typing import Any
 
@@ -44,3 +47,17 @@ def trace_beneath(function: TraceFunction, set_it: Callable[[TraceFunction], Non
             owner.before = function
     elif current is None:
         set_it(function)
+
+
+def stack_of_thread(ident: int) -> list[FrameType]:
+    """Return the frames of a running thread, innermost first; none when it has ended. Any thread.
+
+    Walked by Python code, a stack changes on the way: a generator that has yielded meanwhile has no ``f_back``, and
+    all its callers are missed. Here no instruction of Python's is run between the first frame and the last, so that no
+    other thread runs.
+    """
+    frames: list[FrameType | None] = []
+    innermost = map(itemgetter(ident), islice(iter(sys._current_frames, None), 1))
+    with contextlib.suppress(AttributeError, KeyError):  # beyond the outermost; no such thread
+        frames.extend(accumulate(chain(innermost, repeat("f_back")), getattr))
+    return [frame for frame in frames if frame is not None]

@@ -24,7 +24,9 @@ from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
+from dynamo_dap.debuggee.agent.tracing import stack_of_thread
 from dynamo_dap.debuggee.code_analysis.line_table import line_table, looking_once
+from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
 _STATE_RUN, _STATE_SUSPEND = 1, 2
@@ -49,7 +51,7 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
     if not is_first:
         return
     wraps = (_guard_reader, _guard_end, _guard_evaluations, _guard_conditions, _guard_requests, _guard_exceptions)
-    for wrap in (*wraps, _read_files_once, _verify):
+    for wrap in (*wraps, _read_files_once, _trace_all_callers, _verify):
         try:
             wrap()
         except AttributeError:
@@ -92,6 +94,24 @@ def let_threads_leave() -> None:
 def _is_leaving(thread: threading.Thread) -> bool:
     information = getattr(thread, "additional_info", None)
     return information is not None and bool(information.is_in_wait_loop) and information.pydev_state == _STATE_RUN
+
+
+def _trace_all_callers() -> None:
+    """Have it trace every frame that runs when a breakpoint is set, also when the thread runs on meanwhile."""
+    pydb_class = importlib.import_module("pydevd").PyDB
+    trace_contexts = pydb_class.set_tracing_for_untraced_contexts
+
+    def set_tracing_for_untraced_contexts(self: Any, *arguments: Any, **options: Any) -> None:
+        trace_contexts(self, *arguments, **options)
+        own = {thread.ident for thread in threading.enumerate() if _is_pydevds(thread)}
+        for ident in sys._current_frames().keys() - own:
+            pydevd_internals.trace_frames(ident, stack_of_thread(ident))
+
+    pydb_class.set_tracing_for_untraced_contexts = set_tracing_for_untraced_contexts
+
+
+def _is_pydevds(thread: threading.Thread) -> bool:
+    return any(getattr(thread, name, False) for name in ("is_pydev_daemon_thread", "pydev_do_not_trace"))
 
 
 _CANCELLED = "cancelled"

@@ -462,6 +462,20 @@ def set_trace(function: Callable[..., Any]) -> None:
     importlib.import_module("pydevd_tracing").SetTrace(function)
 
 
+def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
+    """Trace frames that run already, of the thread ``ident``, as it does when breakpoints change. Any thread."""
+    pydb = debugger()
+    for frame in frames:
+        if pydb.get_file_type(frame) is not None:
+            continue
+        if uses_monitoring():
+            _monitoring().enable_code_tracing(ident, frame.f_code, frame)
+        elif frame.f_trace is not pydb.trace_dispatch:
+            frame.f_trace = pydb.trace_dispatch
+    if uses_monitoring():
+        _monitoring().restart_events()
+
+
 def looks_out() -> bool:
     """Whether it may have to stop the calling thread for more than an exception that nobody catches."""
     pydb, information = debugger(), _information()
