@@ -450,6 +450,10 @@ class Session:
             found.append(f"the output holds an unexpected traceback:\n{_from_traceback_on(output)}")
         return found
 
+    def log(self) -> str:
+        """The server's whole log so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
     def logs(self) -> str:
         """The server's log and standard error, for a failure's report."""
         texts = []

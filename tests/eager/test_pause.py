@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.client import Session
+import os
+from pathlib import Path
+
+from tests.client import Fixture, Session
 
 
 def test_a_pause_is_shown_where_it_is(session: Session) -> None:
@@ -15,3 +18,32 @@ def test_a_pause_is_shown_where_it_is(session: Session) -> None:
     session.resume()
     session.request("terminate")
     session.timeline.expect_event("terminated")
+
+
+BELOW_LIBRARY = """
+import os, sys
+from torch.distributed.c10d_logger import _exception_logger
+
+read = _exception_logger(os.read)
+pipe = os.open(sys.argv[1], os.O_RDWR)
+print("waits", flush=True)
+read(pipe, 1)  #@waits
+x = 1  #@paused
+y = 2
+z = 3
+"""
+
+
+def test_a_pause_below_a_library_is_stepped_on_from(session: Session, tmp_path: Path) -> None:
+    """The library's function returns first: debugpy would stop there, show the caller, and lose the next step."""
+    program, pipe = Fixture(tmp_path / "program.py"), tmp_path / "pipe"
+    program.path.write_text(BELOW_LIBRARY)
+    os.mkfifo(pipe)
+    session.launch(program, args=[str(pipe)])
+    session.wait_for_output("waits")
+    session.client.pause(session.client.threads()[0].id)
+    pipe.write_bytes(b".")
+    assert session.wait_for_stop("pause").marker in ("waits", "paused")
+    session.next()
+    session.next()
+    assert session.run_to_end() == 0

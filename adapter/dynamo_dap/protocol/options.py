@@ -53,6 +53,12 @@ TRITON = {
     INTERPRET: "In Triton's interpreter, on the CPU and without a GPU: their lines are stepped as Python, slowly."
 }
 CACHES = {FRESH: "In a new folder, that is removed when the program ends: everything is compiled."}
+ALONE, TOGETHER = "alone", "together"
+STOP_RANKS = {
+    ALONE: "One rank by itself.",
+    TOGETHER: "All ranks that are debugged: when one stops the others pause, and continuing one continues all. A step "
+    "of one is done by those that are held at the same line, too; the console says which rank parts from them.",
+}
 CONSOLES = {
     "internalConsole": "Output goes to the Debug Console; the program has no input.",
     "integratedTerminal": "The program runs in a terminal in the editor.",
@@ -293,6 +299,7 @@ class SessionOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True
             "full speed. When attaching: those that listen, each at the port of connect plus its number."
         ),
     ] = None
+    stop_ranks: Annotated[str, _one_of("What stops, steps and continues in a distributed job.", STOP_RANKS)] = ALONE
     launch_timeout: Annotated[
         Seconds, _described("Seconds for the program to start, to connect to the debugger and to answer it.")
     ] = 60.0
@@ -389,6 +396,8 @@ class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
         ListenTarget | None,
         _described('Wait here for a program that calls dynamo_dap.connect(), instead of "connect".'),
     ] = None
+    meeting: ConnectTarget | None = None
+    """Where the ranks of a job meet that stop together: from the session that starts those of the ranks."""
     host: str | None = None
     """As debugpy takes it, too; users write ``connect``."""
     port: Port | None = None

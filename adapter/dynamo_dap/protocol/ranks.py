@@ -1,11 +1,12 @@
-"""Which process of a distributed job one is, and how a child process is told where to ask for a session.
+"""Which process of a distributed job one is, and what is said among those that stop together.
 
-Structs and pure functions; any process, any thread.
+Also how a child process is told where to ask for a session. Structs and pure functions; any process, any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 
 import msgspec
 from msgspec import Struct
@@ -45,3 +46,53 @@ def read_invitation_text(text: str) -> tuple[str, Rank | None]:
 
 
 _MARK = "#rank="
+
+
+# -- where ranks meet that stop together: events between the sessions' servers, no client sees them --------------------
+
+RANK_RUNS = "rankRuns"
+"""A session's program runs: it may be paused. No body."""
+RANK_STOPPED = "rankStopped"
+RANK_GOES = "rankGoes"
+"""The user lets a rank go on, or asks it to pause; to the others, to do the same."""
+PAUSE_RANK = "pauseRank"
+"""Another one has stopped. No body."""
+WITHDRAW_RANK_PAUSE = "withdrawRankPause"
+"""The user goes on: whoever has not come to a line yet is not to stop there any more. No body."""
+TELL_RANK = "tellRank"
+
+
+class Place(Struct, frozen=True):
+    """Where a rank is held."""
+
+    path: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{PurePath(self.path).name}:{self.line}"
+
+
+class Newcomer(Struct):
+    """What a session tells of itself where it meets the others."""
+
+    name: str
+
+
+class RankStoppedBody(Struct):
+    """Body of ``RANK_STOPPED``; ``reason`` is DAP's."""
+
+    reason: str
+    place: Place
+
+
+class RankGoesBody(Struct, omit_defaults=True):
+    """Body of ``RANK_GOES``: a request of DAP's, without its thread."""
+
+    command: str
+    granularity: str | None = None
+
+
+class TellRankBody(Struct):
+    """Body of ``TELL_RANK``: a line for the session's console."""
+
+    text: str

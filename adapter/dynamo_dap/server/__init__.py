@@ -9,6 +9,7 @@ Rooms, each depending only on those above it::
     loop_connection, client, backend           the ends of connections, as the loop sees them
     routing, breakpoints, backend_events       which backend gets a request; what a restart sets again; what is told
     launching/                                 options, the child process, the handshake with the agent
+    rank_meeting, rank_member                  ranks of a distributed job that stop and step together
     debugpy_side, debuggee, session            one life of the program; one IDE connection
     handling, handlers                         who serves a request; those that the server answers itself
     transports                                 where sessions come from

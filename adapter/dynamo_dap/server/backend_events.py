@@ -112,6 +112,8 @@ class BackendEvents:
         """Why debugpy will not come, as the agent told; None when it is on its way."""
         self.has_said_terminated = False
         self.stopped_threads = StoppedThreads()
+        self.on_stopped: Callable[[int, str], None] = lambda thread_id, reason: None
+        """Hears of each stop."""
         self._early_stops: list[object] | None = None if owns_end else []
         """Stops before ``configurationDone``, when an attached program runs on and VS Code would not show them."""
         self._readers: dict[str, Callable[[Backend, Event], object]] = {
@@ -169,6 +171,7 @@ class BackendEvents:
         stop = decode(event.body, StoppedEventBody, "stopped event")
         if stop.thread_id is not None:
             self.stopped_threads.stopped(stop.thread_id, backend.name)
+            self.on_stopped(stop.thread_id, stop.reason)
         if stop.reason == "pause" and stop.preserve_focus_hint:
             # So debugpy tells of every pause, and VS Code then selects no frame: no variables, nothing to continue.
             stop.preserve_focus_hint = None

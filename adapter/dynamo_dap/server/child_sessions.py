@@ -19,12 +19,13 @@ import msgspec
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import RUNS_ON_EVENT, ChildOffer, Invitation, RunsOnEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
-from dynamo_dap.protocol.options import AttachArguments, ConnectTarget, LaunchArguments, SessionOptions
+from dynamo_dap.protocol.options import TOGETHER, AttachArguments, ConnectTarget, LaunchArguments, SessionOptions
 from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.launching.listeners import AgentListener
 from dynamo_dap.server.loop_connection import LoopConnection
 from dynamo_dap.server.own_folder import make_folder
+from dynamo_dap.server.rank_meeting import RankMeeting
 
 _log = logging.getLogger(__name__)
 
@@ -39,24 +40,34 @@ _OF_THE_PARENT = {
 """Attributes of the parent's configuration that say what to debug; the others say how, and hold for its children."""
 
 
-async def start_session(client: Client, given: dict[str, Any], name: str, target: ConnectTarget) -> None:
+async def start_session(
+    client: Client, given: dict[str, Any], name: str, target: ConnectTarget, meeting: ConnectTarget | None = None
+) -> None:
     """Have the client start a session that attaches to ``target``, debugged as ``given`` says.
 
-    Raises ``RequestFailed``, ``TimeoutError``.
+    ``meeting``: where ranks meet that stop together. Raises ``RequestFailed``, ``TimeoutError``.
     """
+    how = {key: value for key, value in given.items() if key not in _OF_THE_PARENT and key[:2] != "__"}
+    if meeting is not None:
+        how["meeting"] = _as_configured(meeting)
+    await client.start_debugging({**how, "name": name, "connect": _as_configured(target)})
+
+
+def _as_configured(target: ConnectTarget) -> dict[str, Any]:
     connect: dict[str, Any] = {"host": target.host, "port": target.port}
     if target.access_token is not None:
         connect["accessToken"] = target.access_token
-    how = {key: value for key, value in given.items() if key not in _OF_THE_PARENT and key[:2] != "__"}
-    await client.start_debugging({**how, "name": name, "connect": connect})
+    return connect
 
 
-async def start_rank(client: Client, given: dict[str, Any], rank: int, target: ConnectTarget) -> None:
+async def start_rank(
+    client: Client, given: dict[str, Any], rank: int, target: ConnectTarget, meeting: ConnectTarget | None
+) -> None:
     """Have the client start a session with another rank of a job that runs already, at ``target``; say why not."""
     problem = "this client starts no sessions"
     if client.has_child_sessions:
         try:
-            await start_session(client, given, str(Rank(rank)), target)
+            await start_session(client, given, str(Rank(rank)), target, meeting)
         except (RequestFailed, TimeoutError) as error:
             problem = str(error)
         else:
@@ -77,6 +88,8 @@ class ChildSessions:
         self._client = client
         self._given = given
         self._ranks = options.ranks
+        self._stop_together = options.stop_ranks == TOGETHER
+        self._meeting: RankMeeting | None = None
         self._parent = parent
         self._has_told_of_ranks = False
         self._listener = AgentListener()
@@ -94,6 +107,8 @@ class ChildSessions:
     def close(self) -> None:
         """Children that come now run undebugged, as do those that wait."""
         self._listener.close()
+        if self._meeting is not None:
+            self._meeting.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         for child in list(self._children):
             child.close()
@@ -116,17 +131,27 @@ class ChildSessions:
     async def _start(self, child: ChildOffer, waiting: _Waiting) -> None:
         target = ConnectTarget(host=child.host, port=child.port, access_token=child.access_token)
         try:
-            await start_session(self._client, self._given, self._name_of(child), target)
+            await start_session(self._client, self._given, self._name_of(child), target, self._meeting_of(child))
         except (RequestFailed, TimeoutError) as error:
             self._let_go(child, f"no session was started for it ({error})")
             waiting.close()
 
     def _name_of(self, child: ChildOffer) -> str:
-        """A child of a rank has that in its environment as well."""
-        parent = self._parent()
-        if child.rank is not None and (parent is None or child.rank.number != parent.number):
+        if self._is_rank(child):
             return str(child.rank)
+        parent = self._parent()
         return f"Subprocess {child.process_id}" + ("" if parent is None else f" of {parent}")
+
+    def _meeting_of(self, child: ChildOffer) -> ConnectTarget | None:
+        if not self._stop_together or not self._is_rank(child):
+            return None
+        self._meeting = self._meeting or RankMeeting()
+        return self._meeting.target
+
+    def _is_rank(self, child: ChildOffer) -> bool:
+        """Whether it is one of its own: a child of a rank has that in its environment as well."""
+        parent = self._parent()
+        return child.rank is not None and (parent is None or child.rank.number != parent.number)
 
     def _tell_of_ranks(self, one: Rank, wanted: list[int]) -> None:
         """``one`` of a job has come, of which only some are ``wanted``: say what becomes of the others, once."""

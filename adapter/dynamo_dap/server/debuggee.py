@@ -28,7 +28,14 @@ from dynamo_dap.protocol.contract import (
     ProcessInformation,
 )
 from dynamo_dap.protocol.messages import Event, decode
-from dynamo_dap.protocol.options import AgentOptions, ConnectTarget, LaunchArguments, SessionOptions
+from dynamo_dap.protocol.options import (
+    TOGETHER,
+    AgentOptions,
+    AttachArguments,
+    ConnectTarget,
+    LaunchArguments,
+    SessionOptions,
+)
 from dynamo_dap.protocol.types import (
     ProcessEventBody,
     ProgressEndEventBody,
@@ -48,6 +55,7 @@ from dynamo_dap.server.launching.options import agent_arguments, target_of_rank
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.loop_connection import LoopConnection, until_any
 from dynamo_dap.server.own_folder import CrashFolder
+from dynamo_dap.server.rank_meeting import RankMeeting
 
 _PATIENCE = 2.0
 """Seconds before something is said."""
@@ -140,6 +148,8 @@ class Debuggee:
         """debugpy's side, when the session wants ordinary Python debugged."""
         self.children: ChildSessions | None = None
         """Where its child processes come, when they are to be debugged."""
+        self.ranks: RankMeeting | None = None
+        """Where those meet that were attached to with it and stop together."""
         self.information = ProcessInformation()
         self.crash_folder = CrashFolder()
         self.events = BackendEvents(
@@ -196,14 +206,18 @@ class Debuggee:
             text = f"{options.module} starts ranks, and this client starts no sessions for them: they run without"
             self._client.output(f"{text} debugging. Have each call dynamo_dap.listen(), and attach to it.", "important")
 
-    def ask_for_ranks(self, given: dict[str, Any], target: ConnectTarget, ranks: list[int]) -> None:
-        """Have sessions started with other ``ranks`` of a job that runs already, whose rank 0 listens at ``target``.
+    def ask_for_ranks(self, given: dict[str, Any], target: ConnectTarget, options: AttachArguments) -> None:
+        """Have sessions started with the other ranks of a job that runs already, whose rank 0 listens at ``target``.
 
         Raises:
             StartRefused: there is no such port.
         """
-        for rank in ranks:
-            self._run(start_rank(self._client, given, rank, target_of_rank(target, rank)))
+        others = [(rank, target_of_rank(target, rank)) for rank in (options.ranks or [])[1:]]
+        if options.stop_ranks == TOGETHER:
+            self.ranks = RankMeeting()
+        meeting = None if self.ranks is None else self.ranks.target
+        for rank, where in others:
+            self._run(start_rank(self._client, given, rank, where, meeting))
 
     def tell(self, text: str, category: str = "important") -> None:
         """Show the user ``text``."""
@@ -342,6 +356,8 @@ class Debuggee:
             self.process.close()
         if self.children is not None:
             self.children.close()
+        if self.ranks is not None:
+            self.ranks.close()
         self.crash_folder.close()
 
     # -- its end ---------------------------------------------------------------------------------------------------

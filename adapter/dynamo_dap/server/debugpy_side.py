@@ -29,7 +29,7 @@ from dynamo_dap.server.ids import DEBUGPY as DEBUGPY_IDS
 from dynamo_dap.server.launching.listeners import DebugpyListener
 from dynamo_dap.server.loop_connection import LoopConnection, Unheard, until_any
 
-_OURS = frozenset({"accessToken", "connect", "eager", "host", "mode", "port", "console", "env", "envFile"})
+_OURS = frozenset({"accessToken", "connect", "eager", "host", "meeting", "mode", "port", "console", "env", "envFile"})
 """Options that are no business of debugpy's; secrets and addresses among them."""
 
 

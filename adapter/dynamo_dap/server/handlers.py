@@ -80,8 +80,20 @@ def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     token = target.access_token or (options.access_token if session.access.token is None else None)
     name = f"{target.host}:{target.port}"
     debuggee = session.new_debuggee(StartMethod.ATTACH, name, is_local=is_loopback(target.host))
-    start = starting.attach(debuggee, options, token, given_arguments(raw))
-    return _initialized_after(session, session.start(debuggee, start))
+    given = given_arguments(raw)
+    start = session.start(debuggee, starting.attach(debuggee, options, token, given))
+    return _initialized_after(
+        session, _with_other_ranks(session, debuggee, start, options, str(given.get("name", name)))
+    )
+
+
+async def _with_other_ranks(
+    session: Session, debuggee: Debuggee, start: Awaitable[None], options: AttachArguments, name: str
+) -> None:
+    await start
+    meeting = options.meeting or (debuggee.ranks.target if debuggee.ranks is not None else None)
+    if meeting is not None:
+        await session.join_ranks(debuggee, meeting, name)
 
 
 async def _initialized_after(session: Session, start: Awaitable[None]) -> None:
@@ -104,6 +116,8 @@ def configuration_done(session: Session, raw: msgspec.Raw, arguments: NoArgument
         if debuggee is not None:
             # After the answer, which has no body.
             asyncio.get_running_loop().call_soon(debuggee.events.tell_early_stops)
+        if session.rank is not None:
+            session.rank.runs()
 
     return merge
 

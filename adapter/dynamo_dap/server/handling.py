@@ -107,12 +107,21 @@ def serve(session: Session, request: Request) -> None:
         if isinstance(given, EvaluateArguments) and _names_option(given):
             _set_option(session, request, given)
         else:
-            session.router.forward(request)
+            _forward(session, request, given)
     elif request.command.startswith(CUSTOM_PREFIX):
         session.require_program()
         session.router.forward(request)
     else:
         raise RequestRefused(ErrorId.UNKNOWN_REQUEST, f"unknown or unsupported request '{request.command}'")
+
+
+def _forward(session: Session, request: Request, given: object) -> None:
+    """Have a backend answer; other ranks of the job do the same, if they stop and step together."""
+    rank, thread_id = session.rank, getattr(given, "thread_id", None)
+    does_it = request.command == "pause" or (rank is not None and rank.holds(thread_id))
+    session.router.forward(request)
+    if rank is not None and does_it:
+        rank.goes(request.command, getattr(given, "granularity", None))
 
 
 def _names_option(given: EvaluateArguments) -> bool:

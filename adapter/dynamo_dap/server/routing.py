@@ -44,6 +44,8 @@ Answers = Sequence[tuple[Backend, msgspec.Raw]]
 Merge = Callable[[Answers], object]
 """Merges the backends' bodies into the one for the IDE; there are none when a program runs without debugging."""
 
+Answer = Callable[[Response], None]
+
 Share = Callable[[Backend, msgspec.Raw], "msgspec.Raw | None"]
 """Returns a backend's part of the arguments; None when the request does not concern it."""
 
@@ -76,8 +78,8 @@ class Router:
         self._in_flight: dict[int, list[tuple[Backend, int]]] = {}
         """By the client's ``seq``: who has the request, under which ``seq``."""
 
-    def forward(self, request: Request) -> None:
-        """Have the owner of ``request`` answer it."""
+    def forward(self, request: Request, answer: Answer | None = None) -> None:
+        """Have the owner of ``request`` answer it: to the client, or to ``answer`` if the server asks by itself."""
         references = decode(request.arguments, References, f"{request.command} arguments")
         backend = self._owner(request, references)
         if backend.name == DEBUGPY and _is_agents(request.command) and request.command != TENSOR:
@@ -108,7 +110,10 @@ class Router:
                 response = msgspec.structs.replace(response, success=True, message=None, body=body)
             elif response.success:
                 response = _as_the_clients(request.command, backend, response)
-            self._client.forward_response(request, response)
+            if answer is None:
+                self._client.forward_response(request, response)
+            else:
+                answer(response)
             if resuming is not None:
                 threads.end_resuming(resuming, None if response.success else owner)
 

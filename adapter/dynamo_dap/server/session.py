@@ -17,6 +17,7 @@ from typing import Any
 
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request
+from dynamo_dap.protocol.options import ConnectTarget
 from dynamo_dap.protocol.streams import ByteStream
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.backend_events import StoppedThreads
@@ -25,6 +26,7 @@ from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee, StartMethod
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.launching.program import Job
+from dynamo_dap.server.rank_member import RankMember
 from dynamo_dap.server.routing import Router
 
 
@@ -98,6 +100,8 @@ class Session:
         """What was launched, to be launched again by ``restart``."""
         self.given: dict[str, Any] = {}
         """The arguments that it was launched with."""
+        self.rank: RankMember | None = None
+        """Its part among ranks that stop together."""
         self.is_configured = False
         """Whether ``configurationDone`` was received."""
         self.closed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -180,6 +184,14 @@ class Session:
         debuggee.announce()
         debuggee.watch()
 
+    async def join_ranks(self, debuggee: Debuggee, meeting: ConnectTarget, name: str) -> None:
+        """Stop and step together with the other ranks that come to ``meeting``; ``name`` is for a person."""
+        rank = debuggee.information.rank
+        member = RankMember(self.client, self.router, self._stopped_threads, name if rank is None else str(rank))
+        await member.join(meeting)
+        self.rank = member
+        debuggee.events.on_stopped = member.stopped
+
     def check_access(self, given: str | None) -> None:
         """Raise ``RequestRefused`` unless the client may use this server, by the token that it has ``given``."""
         self.access.check(given)
@@ -228,6 +240,8 @@ class Session:
     def _on_debuggee_end(self, debuggee: Debuggee) -> None:
         if debuggee is self.debuggee:
             self.phase = Phase.ENDED
+            if self.rank is not None:
+                self.rank.close()
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -250,6 +264,8 @@ class Session:
             _log.exception("leaving the program failed")
         finally:
             await self._answer_rest()
+            if self.rank is not None:
+                self.rank.close()
             if self.debuggee is not None:
                 self.debuggee.close()
             self.client.close()

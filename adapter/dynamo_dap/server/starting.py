@@ -79,7 +79,7 @@ async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None
     """
     target = target_of(options)
     if options.ranks and isinstance(target, ConnectTarget):
-        debuggee.ask_for_ranks(given, target, options.ranks[1:])
+        debuggee.ask_for_ranks(given, target, options)
         target = target_of_rank(target, options.ranks[0])
     if isinstance(target, ListenTarget):
         await _await_program(debuggee, target)

@@ -247,6 +247,9 @@ class EagerDebugger(Protocol):
     def pause_taken(self) -> None:
         """The agent is about to pause the calling thread, as the user asked: of both debuggers."""
 
+    def give_up_pauses(self) -> None:
+        """The user wants no thread to pause any more that has not done so yet. Reader thread."""
+
 
 class NoEagerDebugger:
     """Nobody debugs ordinary Python: until a session with debugpy begins."""
@@ -280,6 +283,9 @@ class NoEagerDebugger:
 
     def pause_taken(self) -> None:
         """Nobody else was asked."""
+
+    def give_up_pauses(self) -> None:
+        """Nobody was asked."""
 
 
 class Process(Protocol):

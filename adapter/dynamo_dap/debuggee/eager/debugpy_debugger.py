@@ -197,6 +197,12 @@ class DebugpyDebugger:
         if self._handing_over is not None:
             self._handing_over.pause_taken()
 
+    def give_up_pauses(self) -> None:
+        """Forget the requests to pause that no thread has come to yet."""
+        if self.is_active:
+            self.pause_taken()
+            pydevd_internals.give_up_pauses()
+
     def thread_id_of(self, ident: int) -> int:
         """Debugpy's id of a thread."""
         return pydevd_internals.thread_id_of(ident)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.agent.binding import not_above_code, why_not_executed
+from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
@@ -51,7 +52,7 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
     if not is_first:
         return
     wraps = (_guard_reader, _guard_end, _guard_evaluations, _guard_conditions, _guard_requests, _guard_exceptions)
-    for wrap in (*wraps, _read_files_once, _trace_all_callers, _verify):
+    for wrap in (*wraps, _guard_pauses, _read_files_once, _trace_all_callers, _verify):
         try:
             wrap()
         except AttributeError:
@@ -112,6 +113,29 @@ def _trace_all_callers() -> None:
 
 def _is_pydevds(thread: threading.Thread) -> bool:
     return any(getattr(thread, name, False) for name in ("is_pydev_daemon_thread", "pydev_do_not_trace"))
+
+
+def _guard_pauses() -> None:
+    """Have threads pause in frames that are shown.
+
+    One that waited in C code below a library would pause where that returns, and the next step would never end.
+    """
+    debugger = sys.modules["pydevd"].PyDB
+    wait, pausing = debugger.do_wait_suspend, _module("pydevd_comm_constants").CMD_THREAD_SUSPEND
+
+    @functools.wraps(wait)
+    def do_wait_suspend(self: Any, thread: Any, frame: Any, event: Any, *rest: Any, **options: Any) -> Any:
+        if (
+            event == "return"
+            and getattr(thread, "stop_reason", None) == pausing
+            and self.get_use_libraries_filter()
+            and not self.in_project_scope(frame)
+            and any(self.in_project_scope(caller) for caller in walk(frame.f_back))
+        ):
+            return None  # it is asked again at the next event
+        return wait(self, thread, frame, event, *rest, **options)
+
+    debugger.do_wait_suspend = do_wait_suspend
 
 
 _CANCELLED = "cancelled"

@@ -20,6 +20,7 @@ from dynamo_dap.protocol.options import (
     LISTINGS,
     MODES,
     STANCES,
+    STOP_RANKS,
     TRITON,
     AgentOptions,
     AttachArguments,
@@ -49,6 +50,7 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
     _check_choice("stance", options.stance, STANCES)
     _check_choice("cache", options.cache, CACHES)
     _check_choice("triton", options.triton, TRITON)
+    _check_choice("stopRanks", options.stop_ranks, STOP_RANKS)
     if isinstance(options, LaunchArguments):
         _check_choice("console", options.console, CONSOLES)
     return options

@@ -13,6 +13,7 @@ from dynamo_dap.protocol.contract import (
     RUN_BACK,
     TIMELINE,
     VS_CODE,
+    WITHDRAW_PAUSE,
     ErrorId,
     GoToMomentArguments,
     RunBackArguments,
@@ -215,6 +216,13 @@ def goto(agent: Agent, pause: Pause, arguments: GotoArguments) -> AnsweredLater:
 def pause_threads(agent: Agent, arguments: PauseArguments) -> None:
     """Ask a thread to stop where it next can; 0 asks all."""
     agent.request_pause(arguments.thread_id)
+
+
+@handles(WITHDRAW_PAUSE, NoArguments)
+def withdraw_pause(agent: Agent, arguments: NoArguments) -> None:
+    """Forget the requests to pause that no thread has come to yet."""
+    agent.steps.give_up_pauses()
+    agent.eager_debugger.give_up_pauses()
 
 
 def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None) -> AndThen:

@@ -1,0 +1,278 @@
+"""Where the ranks of a distributed job meet that stop together (``"stopRanks": "together"``).
+
+In the server process of the session that started those of the ranks, or attached to the first of them. Each rank's
+session connects, from another server process perhaps, and tells of its stops and of what its user does; the meeting
+has the others do the same. It alone decides, in the order in which it hears of things. Used on the loop; lives as long
+as the run of the program. When it is closed, each rank goes on by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
+from dynamo_dap.protocol.options import ConnectTarget
+from dynamo_dap.protocol.ranks import (
+    PAUSE_RANK,
+    RANK_GOES,
+    RANK_RUNS,
+    RANK_STOPPED,
+    TELL_RANK,
+    WITHDRAW_RANK_PAUSE,
+    Newcomer,
+    Place,
+    RankGoesBody,
+    RankStoppedBody,
+    TellRankBody,
+)
+from dynamo_dap.server.launching.listeners import AgentListener
+from dynamo_dap.server.loop_connection import LoopConnection
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE = 2.0
+"""Seconds for the ranks that step together to arrive after the first of them."""
+
+
+class RankMeeting:
+    """The ranks of one job that are debugged."""
+
+    def __init__(self) -> None:
+        self._listener = AgentListener()
+        self._token = self._listener.expect(self._on_arrival, repeatedly=True)
+        self._members: list[_Member] = []
+        self._step: _Step | None = None
+        self._late: set[_Member] = set()
+        """Those that have not come back from a step before the present one."""
+
+    @property
+    def target(self) -> ConnectTarget:
+        """Where sessions come."""
+        host, _, port = self._listener.address.rpartition(":")
+        return ConnectTarget(host=host, port=int(port), access_token=self._token)
+
+    def close(self) -> None:
+        """Nobody decides for the others any more."""
+        self._listener.close()
+        self._end_step()
+        for member in self._members:
+            member.connection.close()
+
+    def _on_arrival(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
+        name = decode(arguments, Newcomer, "a session that joins the ranks").name
+        self._members.append(_Member(self, name, connection))
+
+    # -- what is heard ---------------------------------------------------------------------------------------------
+
+    def runs(self, member: _Member) -> None:
+        """The program of ``member`` begins, or goes on: while others are held it is paused."""
+        others = [other for other in self._members if other is not member]
+        if any(other.is_held or other.is_asked for other in others) or (self._step is not None and self._step.waiting):
+            member.pause()
+
+    def stopped(self, member: _Member, stop: RankStoppedBody) -> None:
+        """``member`` has stopped, for whatever reason."""
+        member.place, member.is_asked = stop.place, False
+        step = self._step
+        if step is not None and member in step.waiting:
+            self._arrived(step, member, stop)
+            return
+        if member in self._late:
+            self._late.discard(member)
+            if step is not None:
+                step.leader.tell(f"{member.name} has come to {stop.place}.")
+        self._pause_running()
+
+    def goes(self, leader: _Member, goes: RankGoesBody) -> None:
+        """The user lets ``leader`` go on, or asks it to pause."""
+        if goes.command == "pause":
+            leader.is_asked = True
+            self._pause_running()
+            return
+        place, leader.place, leader.is_asked = leader.place, None, False
+        if goes.command == "continue":
+            self._continue(leader)
+        else:
+            self._begin_step(leader, place, goes)
+
+    def left(self, member: _Member) -> None:
+        """The session of ``member`` has ended, in general with its program."""
+        if member not in self._members:
+            return
+        self._members.remove(member)
+        self._late.discard(member)
+        for other in self._members:
+            if other.is_held:
+                other.tell(f"{member.name} has ended, or is debugged no more.")
+        step = self._step
+        if step is not None and member in step.waiting | step.arrived.keys():
+            step.waiting.discard(member)
+            step.arrived.pop(member, None)
+            self._look_at(step)
+
+    # -- what is decided -------------------------------------------------------------------------------------------
+
+    def _pause_running(self) -> None:
+        """Have every rank pause that runs; those that are about to end a step do so first."""
+        stepping = self._step.waiting if self._step is not None else frozenset[_Member]()
+        for member in self._members:
+            if not member.is_held and not member.is_asked and member not in stepping:
+                member.pause()
+
+    def _continue(self, leader: _Member) -> None:
+        self._end_step()
+        self._late.clear()
+        for member in self._members:
+            member.told_apart = None
+            if member is leader:
+                continue
+            if member.is_held:
+                member.go(RankGoesBody("continue"))
+            else:
+                member.withdraw_pause()
+
+    def _begin_step(self, leader: _Member, place: Place | None, goes: RankGoesBody) -> None:
+        before = self._step
+        if before is not None:
+            self._late |= before.waiting - {leader}
+        self._end_step()
+        together = [one for one in self._members if one is not leader and one.is_held and one.place == place]
+        self._step = _Step(leader, {leader, *together})
+        for member in self._members:
+            if member in together:
+                member.told_apart = None
+                member.go(goes)
+            elif member is not leader:
+                self._tell_apart(member, leader)
+
+    def _tell_apart(self, member: _Member, leader: _Member) -> None:
+        """Say that ``member`` does not take part in a step of the ``leader``; said again when that changes."""
+        if member.is_held:
+            text = f"{member.name} is held at {member.place}: it does not step with {leader.name}."
+        elif member in self._late:
+            text = f"{member.name} has not come back from its step yet: it does not step with {leader.name}."
+        elif member.is_asked:
+            text = f"{member.name} has not come to a line since it was to pause: it may wait for other ranks."
+        else:
+            text = f"{member.name} runs: it does not step with {leader.name}."
+        if member.told_apart != text:
+            member.told_apart = text
+            leader.tell(text)
+
+    def _arrived(self, step: _Step, member: _Member, stop: RankStoppedBody) -> None:
+        step.waiting.discard(member)
+        step.arrived[member] = stop.place
+        step.is_interrupted = step.is_interrupted or stop.reason != "step"
+        if step.waiting and step.timer is None:
+            step.timer = asyncio.get_running_loop().call_later(_PATIENCE, self._look_at, step)
+        elif not step.waiting or step.is_overdue:
+            self._look_at(step)
+
+    def _look_at(self, step: _Step) -> None:
+        """Say what has become of a step: all have arrived, or the time for that is up."""
+        if step is not self._step:
+            return
+        step.is_overdue = bool(step.waiting)
+        reference, place = next(
+            ((one, step.arrived[one]) for one in (step.leader, *step.arrived) if one in step.arrived), (None, None)
+        )
+        for member, at in step.arrived.items():
+            if at != place and member not in step.told and reference is not None:
+                step.told.add(member)
+                text = f"{member.name} has parted: it is at {at}, and {reference.name} at {place}."
+                for listener in {step.leader, member}:
+                    listener.tell(text)
+        for member in step.waiting - step.told_waiting:
+            step.told_waiting.add(member)
+            for listener in {step.leader, *step.arrived}:
+                listener.tell(f"{member.name} has not come to a line yet, as {_names(step.arrived)} did.")
+        if step.is_interrupted and step.waiting:
+            # Another one has met a breakpoint: these are not to run on while that is looked at.
+            self._late |= step.waiting
+            step.waiting.clear()
+            self._pause_running()
+
+    def _end_step(self) -> None:
+        step, self._step = self._step, None
+        if step is not None and step.timer is not None:
+            step.timer.cancel()
+
+
+def _names(members: dict[_Member, Place]) -> str:
+    return " and ".join(one.name for one in members)
+
+
+class _Step:
+    """A step that several ranks do together."""
+
+    def __init__(self, leader: _Member, waiting: set[_Member]) -> None:
+        """``leader`` is whom the user told to; ``waiting`` those that have not arrived, itself among them."""
+        self.leader = leader
+        self.waiting = waiting
+        self.arrived: dict[_Member, Place] = {}
+        self.timer: asyncio.TimerHandle | None = None
+        self.is_overdue = False
+        """Whether the time to arrive is up."""
+        self.is_interrupted = False
+        """Whether one has stopped for another reason."""
+        self.told: set[_Member] = set()
+        self.told_waiting: set[_Member] = set()
+
+
+class _Member:
+    """The session of one rank."""
+
+    def __init__(self, meeting: RankMeeting, name: str, connection: LoopConnection) -> None:
+        self.name = name
+        self.connection = connection
+        self.place: Place | None = None
+        """Where it is held; None while it runs."""
+        self.is_asked = False
+        """Whether it is to pause, and has not done so yet."""
+        self.told_apart: str | None = None
+        """What was said last of why it does not step with the others."""
+        self._meeting = meeting
+        connection.receiver = self
+
+    @property
+    def is_held(self) -> bool:
+        return self.place is not None
+
+    def pause(self) -> None:
+        self.is_asked = True
+        self.connection.send_event(PAUSE_RANK)
+
+    def withdraw_pause(self) -> None:
+        self.is_asked = False
+        self.connection.send_event(WITHDRAW_RANK_PAUSE)
+
+    def go(self, goes: RankGoesBody) -> None:
+        self.place, self.is_asked = None, False
+        self.connection.send_event(RANK_GOES, goes)
+
+    def tell(self, text: str) -> None:
+        self.connection.send_event(TELL_RANK, TellRankBody(text))
+
+    def on_event(self, event: Event) -> None:
+        try:
+            if event.event == RANK_RUNS:
+                self._meeting.runs(self)
+            elif event.event == RANK_STOPPED:
+                self._meeting.stopped(self, decode(event.body, RankStoppedBody, RANK_STOPPED))
+            elif event.event == RANK_GOES:
+                self._meeting.goes(self, decode(event.body, RankGoesBody, RANK_GOES))
+        except ProtocolError as error:
+            self.on_invalid_message(str(error))
+
+    def on_request(self, request: Request) -> None:
+        """A session asks nothing."""
+
+    def on_invalid_message(self, problem: str) -> None:
+        _log.error("the session of %s sent an invalid message: %s", self.name, problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        self.connection.close()
+        self._meeting.left(self)

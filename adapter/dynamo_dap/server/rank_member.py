@@ -1,0 +1,234 @@
+"""A rank's session where the ranks of its job meet that stop together (``rank_meeting``).
+
+Tells what happens here, and does here what the meeting decides. Used on the loop; made when the session's program is
+there, lives as long as that. Requests that the meeting has this session send go the way of the client's, which hears of
+the thread that goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+from collections.abc import Callable
+
+import msgspec
+
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import AUTHORIZE, WITHDRAW_PAUSE, introduction
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response, decode, encode_body
+from dynamo_dap.protocol.options import ConnectTarget
+from dynamo_dap.protocol.ranks import (
+    PAUSE_RANK,
+    RANK_GOES,
+    RANK_RUNS,
+    RANK_STOPPED,
+    TELL_RANK,
+    WITHDRAW_RANK_PAUSE,
+    Newcomer,
+    Place,
+    RankGoesBody,
+    RankStoppedBody,
+    TellRankBody,
+)
+from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.protocol.types import (
+    ContinuedEventBody,
+    StackTraceResponseBody,
+    ThreadsResponseBody,
+)
+from dynamo_dap.server.backend_events import StoppedThreads
+from dynamo_dap.server.client import Client
+from dynamo_dap.server.errors import RequestRefused
+from dynamo_dap.server.loop_connection import LoopConnection, Unheard
+from dynamo_dap.server.routing import Router
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT = 5.0
+_STEPS = frozenset({"next", "stepIn", "stepOut"})
+_MAIN_THREAD = "MainThread"
+
+OnStopped = Callable[[int, str], None]
+
+
+class RankMember:
+    """The session's part in it."""
+
+    def __init__(self, client: Client, router: Router, threads: Callable[[], StoppedThreads], name: str) -> None:
+        """``threads`` returns who has stopped which thread; ``name`` is the rank's."""
+        self._client = client
+        self._router = router
+        self._threads = threads
+        self._name = name
+        self._connection: LoopConnection | None = None
+        self._numbers = itertools.count(1)
+        self._last: int | None = None
+        """The thread that stopped last."""
+        self._wants_pause = False
+        """Whether the program is to pause: somebody asked for that, and has not withdrawn it."""
+        self._was_withdrawn = False
+        """Whether it was withdrawn since the last stop."""
+        self._asking = 0
+        """How many requests about that have no answer yet."""
+
+    async def join(self, target: ConnectTarget) -> None:
+        """Go to the meeting at ``target``; the user is told when that cannot be reached."""
+        try:
+            connected = await asyncio.wait_for(_connected(target), _TIMEOUT)
+            connection = LoopConnection(SocketStream(connected), "ranks", Unheard("the meeting of the ranks"))
+            connection.receiver = self
+            self._connection = connection
+            arrival = introduction(target.access_token or "", Newcomer(self._name))
+            await connection.request(AUTHORIZE, arrival, timeout=_TIMEOUT)
+        except (OSError, asyncio.TimeoutError, TimeoutError, RequestFailed) as error:
+            self.close()
+            self._client.output(
+                f'"stopRanks": {self._name} stops and steps alone: {error or "no answer"}.', "important"
+            )
+
+    def close(self) -> None:
+        """Go on alone."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # -- what happens here -----------------------------------------------------------------------------------------
+
+    def runs(self) -> None:
+        """The client is configured."""
+        self._tell(RANK_RUNS)
+
+    def stopped(self, thread_id: int, reason: str) -> None:
+        """A thread has stopped."""
+        if self._connection is None:
+            return
+        was_withdrawn, self._was_withdrawn = self._was_withdrawn, False
+        if reason == "pause" and was_withdrawn and not self._wants_pause:
+            # It was to pause, and is not any more: it came to a line just before it could hear of that.
+            asyncio.get_running_loop().call_soon(self._resume, thread_id, "continue", None)
+            return
+        self._last = thread_id
+        self._ask(
+            "stackTrace", {"threadId": thread_id, "startFrame": 0, "levels": 1}, lambda told: self._at(told, reason)
+        )
+
+    def _at(self, told: Response, reason: str) -> None:
+        if not told.success or self._last not in self._threads().held:
+            return
+        frames = decode(told.body, StackTraceResponseBody, "body of 'stackTrace'").stack_frames
+        place = Place("", 0)
+        if frames:
+            source = frames[0].source
+            place = Place((source and (source.path or source.name)) or frames[0].name, frames[0].line)
+        self._tell(RANK_STOPPED, RankStoppedBody(reason, place))
+
+    def holds(self, thread_id: int | None) -> bool:
+        """Whether a thread is held."""
+        return thread_id in self._threads().held
+
+    def goes(self, command: str, granularity: str | None) -> None:
+        """The user has let a held thread go on by ``command``, or asked to ``pause``."""
+        if command == "pause":
+            self._wants_pause = True
+        elif command == "continue" or command in _STEPS:
+            self._withdraw_pause()
+        else:
+            return
+        self._tell(RANK_GOES, RankGoesBody(command, granularity))
+
+    def _tell(self, event: str, body: object = None) -> None:
+        if self._connection is not None and not self._connection.is_closed:
+            self._connection.send_event(event, body)
+
+    # -- what the meeting decides ----------------------------------------------------------------------------------
+
+    def on_event(self, event: Event) -> None:
+        """Do what the meeting has decided."""
+        try:
+            if event.event == PAUSE_RANK:
+                self._pause()
+            elif event.event == WITHDRAW_RANK_PAUSE:
+                self._withdraw_pause()
+            elif event.event == RANK_GOES:
+                self._go(decode(event.body, RankGoesBody, RANK_GOES))
+            elif event.event == TELL_RANK:
+                self._client.output(decode(event.body, TellRankBody, TELL_RANK).text)
+        except ProtocolError as error:
+            self.on_invalid_message(str(error))
+
+    def on_request(self, request: Request) -> None:
+        """The meeting asks nothing."""
+
+    def on_invalid_message(self, problem: str) -> None:
+        """Log it."""
+        _log.error("the meeting of the ranks sent an invalid message: %s", problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        """The session that started this one has ended."""
+        self.close()
+
+    def _pause(self) -> None:
+        if self._threads().held:
+            return
+        self._wants_pause = True
+        self._asking += 1
+        self._ask("threads", {}, self._pause_main_thread)
+
+    def _pause_main_thread(self, told: Response) -> None:
+        threads = decode(told.body, ThreadsResponseBody, "body of 'threads'").threads if told.success else []
+        main = next((one for one in threads if one.name == _MAIN_THREAD), threads[0] if threads else None)
+        if main is None or not self._wants_pause or self._threads().held:
+            self._asking -= 1
+            return
+        self._ask("pause", {"threadId": main.id}, self._asked_to_pause)
+
+    def _asked_to_pause(self, told: Response) -> None:
+        self._asking -= 1
+        if not self._wants_pause:
+            self._ask(WITHDRAW_PAUSE, {})
+
+    def _withdraw_pause(self) -> None:
+        was_wanted, self._wants_pause = self._wants_pause, False
+        self._was_withdrawn = self._was_withdrawn or was_wanted
+        if was_wanted and not self._asking:
+            self._ask(WITHDRAW_PAUSE, {})
+
+    def _go(self, goes: RankGoesBody) -> None:
+        self._withdraw_pause()
+        held = self._threads().held
+        for thread_id in held if goes.command == "continue" else [one for one in held if one == self._last]:
+            self._resume(thread_id, goes.command, goes.granularity)
+
+    def _resume(self, thread_id: int, command: str, granularity: str | None) -> None:
+        arguments: dict[str, object] = {"threadId": thread_id}
+        if granularity is not None and command in _STEPS:
+            arguments["granularity"] = granularity
+        self._ask(command, arguments, lambda told: self._tell_continued(told, thread_id))
+
+    def _tell_continued(self, told: Response, thread_id: int) -> None:
+        if told.success:
+            self._client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=False))
+
+    def _ask(
+        self, command: str, arguments: dict[str, object], answer: Callable[[Response], None] = lambda told: None
+    ) -> None:
+        """Have the program's debuggers answer a request that is not the client's."""
+        request = Request(-next(self._numbers), command, encode_body(arguments))
+        try:
+            self._router.forward(request, answer)
+        except RequestRefused as refusal:
+            _log.info("'%s' for all ranks is refused here: %s", command, refusal)
+            answer(Response(request.seq, command, success=False, body=msgspec.Raw(b"null")))
+
+
+async def _connected(target: ConnectTarget) -> socket.socket:
+    connecting = socket.socket()
+    connecting.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(connecting, (target.host, target.port))
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting

@@ -1,0 +1,203 @@
+"""Ranks of a distributed job that stop, step and continue together (``"stopRanks": "together"``)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.client import Fixture, Session
+from tests.client.free_program import FreeProgram
+from tests.client.session import Stop
+from tests.conftest import NewSession
+from tests.eager.test_child_processes import DEADLINE, Family
+from tests.eager.test_ranks import free_ports, name_of_next
+
+PROGRAM = Fixture("eager/ranks_together")
+RESULT = "[14.0, 14.0]"
+FIRST, SECOND = "rank 0 (local 0)", "rank 1 (local 1)"
+
+
+@pytest.fixture
+def family(new_session: NewSession) -> Family:
+    return Family(new_session)
+
+
+def launch(family: Family, *arguments: str, **conditions: str) -> tuple[Session, Session]:
+    """Start the job with breakpoints by place, each with a condition; return the sessions of the ranks."""
+    args = ["--standalone", "--nproc-per-node=2", str(PROGRAM.path), *arguments]
+    what: dict[str, Any] = {"module": "torch.distributed.run", "python": [sys.executable], "args": args}
+    with family.parent.configuring("launch", {**what, "stopRanks": "together"}):
+        pass
+    ranks: dict[str, Session] = {}
+    for _ in range(2):
+        name = name_of_next(family)
+        with family.child() as child:
+            set_breakpoints(child, **conditions)
+        ranks[name] = child
+    return ranks[FIRST], ranks[SECOND]
+
+
+def set_breakpoints(session: Session, **conditions: str) -> None:
+    places = [SourceBreakpoint(PROGRAM.line(place), condition=text or None) for place, text in conditions.items()]
+    session.set_breakpoints(PROGRAM, *places)
+
+
+def wait_for_both(ranks: tuple[Session, Session], at: str) -> None:
+    """Wait until both are held, and step whoever is not yet ``at`` a place to it: the other one stays where it is."""
+    for rank in ranks:
+        step_alone(rank, rank.wait_for_stop(), at)
+
+
+def step_alone(rank: Session, stop: Stop, at: str) -> None:
+    while stop.marker != at:
+        rank.resume("next")
+        stop = rank.wait_for_stop()
+
+
+def step(ranks: tuple[Session, Session], by: Session, command: str, *places: str) -> None:
+    """Step one, and see where both arrive."""
+    by.resume(command)
+    for rank, at in zip(ranks, places if len(places) == 2 else places * 2, strict=True):
+        rank.wait_for_stop("step", at=at)
+
+
+def place(marker: str) -> str:
+    return f"ranks_together.py:{PROGRAM.line(marker)}"
+
+
+def wait_for_end(family: Family) -> None:
+    assert family.parent.wait_for_exit() == 0
+    printed = family.parent.output("stdout")
+    assert all(f"{rank}: {RESULT}\n" in printed for rank in range(2)), printed
+
+
+def test_ranks_stop_step_and_continue_together(family: Family) -> None:
+    ranks = first, second = launch(family, first="")
+    wait_for_both(ranks, "first")
+    # Whichever is told to step.
+    step(ranks, first, "next", "second")
+    step(ranks, second, "next", "reduce")
+    step(ranks, second, "next", "branch")
+    step(ranks, first, "next", "only", "after")
+    parted = f"{SECOND} has parted: it is at {place('after')}, and {FIRST} at {place('only')}."
+    for rank in ranks:
+        rank.wait_for_output(parted, "console")
+    # That one waits until the other is there, too.
+    first.next(at="after")
+    first.wait_for_output(f"{SECOND} is held at {place('after')}: it does not step with {FIRST}.", "console")
+    # Into a trace, and out of it.
+    step(ranks, second, "stepIn", "traced")
+    step(ranks, first, "next", "computed")
+    step(ranks, first, "stepOut", "after")
+    step(ranks, second, "next", "again")
+    # One continues all.
+    second.resume()
+    first.timeline.expect_event("continued")
+    wait_for_both(ranks, "first")
+    step(ranks, first, "next", "second")
+    for rank in ranks:
+        rank.set_breakpoints(PROGRAM)
+    first.resume()
+    wait_for_end(family)
+
+
+def begin_turn(family: Family, ranks: tuple[Session, Session], begin: Path, turn: int) -> None:
+    """Have rank 0 stop where its turn begins, when rank 1 waits in C for it; and see that rank 1 is asked to pause."""
+    first, second = ranks
+    waits = "rank 1 waits in C"
+    family.parent.timeline.wait_until(lambda: family.parent.output("stdout").count("waits") == turn, waits)
+    begin.with_name(f"{begin.name}{turn}").touch()
+    first.wait_for_stop("breakpoint", at="turn")
+    until = time.monotonic() + DEADLINE
+    while second.log().count("to debugpy: request pause") != turn:
+        assert time.monotonic() < until, "rank 1 is asked to pause"
+        time.sleep(0.05)
+
+
+def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family: Family, tmp_path: Path) -> None:
+    begin = tmp_path / "begin"
+    ranks = first, second = launch(family, str(begin), turn="rank == 0 and turn > 0")
+    begin_turn(family, ranks, begin, 1)
+    # What it was asked for is withdrawn: it does not stop when it is back in Python.
+    first.resume()
+    begin_turn(family, ranks, begin, 2)
+    assert not [event for event in second.timeline.events if event["event"] == "stopped"]
+    first.step_in(at="first")
+    first.wait_for_output(f"{SECOND} has not come to a line since it was to pause: it may wait for other ranks.")
+    first.next(at="second")
+    first.next(at="reduce")
+    # Behind the collective it does stop, perhaps in the same line.
+    first.next(at="branch")
+    step_alone(second, second.wait_for_stop("pause"), "branch")
+    step(ranks, second, "next", "only", "after")
+    second.resume()
+    wait_for_end(family)
+
+
+def test_a_rank_that_ends_leaves_the_others_held(family: Family) -> None:
+    ranks = first, second = launch(family, ends="")
+    wait_for_both(ranks, "ends")
+    step(ranks, first, "next", "longer", "last")
+    second.resume("next")
+    while second.timeline.expect_first("stopped", "terminated")[0] == "stopped":
+        second.resume("next")
+    first.wait_for_output(f"{SECOND} has ended, or is debugged no more.", "console")
+    first.next(at="last")
+    first.resume()
+    wait_for_end(family)
+
+
+RUNNING = """
+import os, sys, time
+import dynamo_dap
+
+dynamo_dap.listen(int(sys.argv[1]) + int(os.environ["RANK"]))
+print("runs", flush=True)
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
+print("over", flush=True)
+"""
+
+
+def test_ranks_that_were_attached_to_stop_together(family: Family, tmp_path: Path) -> None:
+    program, end = tmp_path / "program.py", tmp_path / "end"
+    program.write_text(RUNNING)
+    port = free_ports(2)
+    running = [
+        FreeProgram(program, str(port), str(end), environment={**os.environ, "RANK": str(rank)}) for rank in range(2)
+    ]
+    try:
+        for each in running:
+            each.wait_for_line("runs")
+        how = {"connect": {"port": port}, "ranks": [0, 1], "stopRanks": "together"}
+        with family.parent.configuring("attach", how):
+            pass
+        with family.child() as second:
+            pass
+        first = family.parent
+        for paused, resumed in ((first, second), (second, first), (first, first)):
+            paused.request("pause", {"threadId": paused.client.threads()[0].id})
+            for rank in (first, second):
+                rank.wait_for_stop("pause")
+            if paused is resumed:
+                end.touch()
+            resumed.resume()
+            (second if resumed is first else first).timeline.expect_event("continued")
+        for each in running:
+            each.wait_for_line("over")
+            assert each.process.wait(DEADLINE) == 0
+    finally:
+        for each in running:
+            each.end()
+
+
+def test_what_ranks_do_when_one_stops_is_one_of_two(session: Session) -> None:
+    session.initialize()
+    refused = session.refusal("launch", {"program": str(PROGRAM.path), "stopRanks": "all"})
+    assert '"stopRanks" is "all"; it must be one of "alone", "together"' in refused
