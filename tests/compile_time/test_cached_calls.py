@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import types
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from dynamo_dap.debuggee.compile_time.journeys import Leg, TraceLogs
 from dynamo_dap.debuggee.compile_time.stepping import TraceProgress
 from dynamo_dap.debuggee.compile_time.time_travel import Past
 from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
+from dynamo_dap.debuggee.torch_internals.cache_entries import forget_entry
+from dynamo_dap.debuggee.torch_internals.generated_code import live_entries
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph, KeptGraphInCall
 from dynamo_dap.debuggee.torch_internals.kept_traces import CannotKeep
@@ -308,6 +311,59 @@ def test_a_kept_trace_holds_nothing_of_the_program() -> None:
         LINE_HOOKS.want(calls, None)
         calls.logs.want(False)
         torch._dynamo.reset()
+
+
+def _forget(code: types.CodeType) -> None:
+    for entry in live_entries(code):
+        forget_entry(entry)
+
+
+@pytest.mark.parametrize("drop", [lambda code: torch.compiler.reset(), _forget], ids=["reset", "forgotten"])
+def test_a_kept_trace_goes_with_its_cache_entry(drop: Callable[[types.CodeType], None]) -> None:
+    """With all FakeTensors; that of an entry that torch has stays. What is compiled anew is kept anew."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        return y * 2
+
+    def other(x: torch.Tensor) -> torch.Tensor:
+        return x - 1
+
+    with every_cached_call(Keeping) as calls:
+        calls.logs.want(True)
+        LINE_HOOKS.want(calls, lambda translator: calls.look_if_cached(TracedFrame(translator)))
+        try:
+            for _ in range(2):
+                compiled, beside = (torch.compile(each, backend="eager") for each in (fn, other))
+                kept = _kept_of(calls, compiled)
+                assert kept, "the trace of a cached call is kept"
+                drop(fn.__code__)
+                lasting = _kept_of(calls, beside)
+                gc.collect()
+                assert [each() for each in kept] == [None] * len(kept)
+                assert lasting
+                assert all(each() is not None for each in lasting)
+                torch.compiler.reset()
+            assert not calls.refused
+        finally:
+            LINE_HOOKS.want(calls, None)
+            calls.logs.want(False)
+            calls.release()
+            torch._dynamo.reset()
+
+
+def _kept_of(calls: Keeping, compiled: Callable[[torch.Tensor], torch.Tensor]) -> list[weakref.ref[Any]]:
+    """Call it three times, and return what is kept then that was not before: graphs' FakeTensors, and the trace."""
+    before = {id(each) for each in calls._kept}
+    for _ in range(3):
+        compiled(torch.ones(3))
+    found: list[weakref.ref[Any]] = []
+    for each in calls._kept:
+        if id(each) not in before:
+            nodes = each.trace._output.graph.nodes
+            found += [weakref.ref(node.meta["example_value"]) for node in nodes if "example_value" in node.meta]
+            found += [weakref.ref(each), weakref.ref(each.trace), weakref.ref(each.trace._output)]
+    return found
 
 
 def _shown(frame: TracedFrame) -> tuple[str, int, dict[str, Any], int]:

@@ -13,8 +13,9 @@ import contextlib
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import CallFacts, Host
@@ -26,7 +27,7 @@ from dynamo_dap.debuggee.compile_time.journeys import Leg, TraceLogs
 from dynamo_dap.debuggee.compile_time.later_calls import NotForetold, Visit, evaluating, reached_in
 from dynamo_dap.debuggee.compile_time.time_travel import Past
 from dynamo_dap.debuggee.torch_internals.dynamo_names import goes_on_after_break, resume_function, user_function_name
-from dynamo_dap.debuggee.torch_internals.generated_code import AS_PYTHON_CALLS, run_as_python
+from dynamo_dap.debuggee.torch_internals.generated_code import AS_PYTHON_CALLS, is_served, run_as_python
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_internals.kept_traces import CannotKeep, Given, KeptTrace
 from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, clear, retraced_call, trace_again
@@ -91,8 +92,9 @@ class ReplayedCalls:
         while self._as_python:
             run_as_python(self._as_python.popitem()[1], wanted=False)
         self._begun.clear()
-        while self._kept:
-            self._kept.pop().close()
+        kept, self._kept = self._kept, []
+        for each in kept:
+            each.close()
 
     def are_traced(self) -> bool:
         """See ``CachedCalls``."""
@@ -155,13 +157,26 @@ class ReplayedCalls:
             clear(complete.output)
             return
         try:
-            traced.kept = _Kept(taken[0], KeptTrace(complete, taken[1], call))
+            kept = _Kept(taken[0], KeptTrace(complete, taken[1], call))
         except CannotKeep as problem:
             log_problem(f"the trace of {user_function_name(call.code)} cannot be kept: {problem}")
             return
-        self._kept.append(traced.kept)
+        traced.take(kept)
+        for each in [each for each in self._kept if each.code is not None and not is_served(each.code())]:
+            self._drop(each)
+        self._kept.append(kept)
+        if isinstance(call.frame, types.FrameType):
+            kept.code = weakref.ref(call.frame.f_code, lambda _: self._drop(kept))
         while len(self._kept) > 1 and sum(each.past.end for each in self._kept) > MAXIMUM_KEPT:
             self._kept.pop(0).close()
+
+    def _drop(self, kept: _Kept) -> None:
+        """Torch has dropped the cache entry. Any thread, at any time: another may be looking at the trace just now."""
+        kept.is_closed = True
+        for told in list(kept.told):
+            told.let_go()
+        with contextlib.suppress(ValueError):
+            self._kept.remove(kept)
 
     # -- what the program has gone on from -------------------------------------------------------------------------
 
@@ -290,6 +305,10 @@ class _Kept:
 
     past: Past
     trace: KeptTrace
+    told: weakref.WeakSet[TracedCall] = field(default_factory=weakref.WeakSet)
+    """Who refers to it."""
+    code: weakref.ref[types.CodeType] | None = None
+    """What the cache entry runs; where it is known, the trace lives no longer than that."""
     is_closed: bool = False
 
     def close(self) -> None:
@@ -330,6 +349,10 @@ class _Rest:
     count: int
 
 
+_NEVER = -1
+"""No version of the breakpoints."""
+
+
 class TracedCall:
     """What the trace of a cached call has told: see ``agent.engine.CallFacts``."""
 
@@ -340,7 +363,9 @@ class TracedCall:
         """
         self.version = version
         self.lines: dict[str, frozenset[int]] = {} if before is None else dict(before.lines)
-        self.kept: _Kept | None = None if before is None else before.kept
+        self.kept: _Kept | None = None
+        if before is not None and before.kept is not None:
+            self.take(before.kept)
         self.visits: list[Visit] = []
         """What the breakpoints that each call comes to do there, in this order."""
         self.visited = 0
@@ -350,6 +375,17 @@ class TracedCall:
         self._call: CachedCall | None = call
         self._attempt: object = None
         self._graph = KeptGraph()
+
+    def take(self, kept: _Kept) -> None:
+        """Later calls are looked at in this trace."""
+        self.kept = kept
+        kept.told.add(self)
+
+    def let_go(self) -> None:
+        """No call of the entry comes any more: drop what was told, and the trace. If one comes, it is traced anew."""
+        self.version = _NEVER
+        self.visits = []
+        self.kept = None
 
     def came_to(self, path: str, line: int) -> None:
         """Note a line."""

@@ -233,6 +233,19 @@ def cache_entry_of(code: CodeType) -> Any:
     return next((entry for entry in entries if entry.code is running), None)
 
 
+def is_served(code: CodeType | None) -> bool:
+    """Whether a cache entry may still have calls run ``code``: it is not known that torch has dropped it."""
+    if code is None:
+        return False
+    if ORIGINALS.problem is not None or CACHE_ENTRIES.problem is not None:
+        return True
+    original = original_of(code)
+    if original is None:
+        return False
+    versions = {id(version) for version in versions_of(code)}
+    return any(id(entry.code) in versions for entry in live_entries(original))
+
+
 _versions: dict[int, list[CodeType]] = {}
 """By ``id`` of each code object whose cache entry was made to run another: all that it has run, see ``versions_of``.
 

@@ -170,6 +170,9 @@ class KeptTrace:
         guards.inner, guards.source_to_guards = type(kept)(), type(others)(list)
         let_go(output)
         guards.inner, guards.source_to_guards = kept, others
+        for guard in kept:
+            # The code of all frames below the trace, that of the cache entry among them: it is to go with the entry.
+            guard.stack = None
         lasting = {id(tracker) for _, tracker, source in self._tracked if source is None}
         effects = output.side_effects
         own = {key for key, tracker, _ in self._tracked if id(tracker) in lasting}
