@@ -136,6 +136,7 @@ class Invitation(Struct, frozen=True):
     """Of a distributed job only these are to come for a session."""
     stretch_timeouts: bool = True
     """Whether those that do not come are to wait for those that are held."""
+    rank_output: str = "plain"
 
 
 class RecordedRun(Struct, rename="camel", omit_defaults=True):

@@ -59,6 +59,12 @@ STOP_RANKS = {
     TOGETHER: "All ranks that are debugged: when one stops the others pause, and continuing one continues all. A step "
     "of one is done by those that are held at the same line, too; the console says which rank parts from them.",
 }
+PREFIXED, OWN_CONSOLE, PLAIN = "prefixed", "own", "plain"
+RANK_OUTPUT = {
+    PREFIXED: "Together, each line with its rank: [rank 1].",
+    OWN_CONSOLE: "In the debug console of each rank's own session; what ranks print that are not debugged, as above.",
+    PLAIN: "Together, as the ranks write it.",
+}
 CONSOLES = {
     "internalConsole": "Output goes to the Debug Console; the program has no input.",
     "integratedTerminal": "The program runs in a terminal in the editor.",
@@ -300,6 +306,9 @@ class SessionOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True
         ),
     ] = None
     stop_ranks: Annotated[str, _one_of("What stops, steps and continues in a distributed job.", STOP_RANKS)] = ALONE
+    rank_output: Annotated[
+        str, _one_of("Where ranks print that torchrun or torch.multiprocessing.spawn starts.", RANK_OUTPUT)
+    ] = PREFIXED
     launch_timeout: Annotated[
         Seconds, _described("Seconds for the program to start, to connect to the debugger and to answer it.")
     ] = 60.0

@@ -99,7 +99,8 @@ class ChildSessions:
         self.known: set[int] = set()
         """Process ids of those that came."""
         token = self._listener.expect(self._on_arrival, repeatedly=True)
-        invitation = Invitation(self._listener.address, token, options.ranks, options.stretch_timeouts)
+        address = self._listener.address
+        invitation = Invitation(address, token, options.ranks, options.stretch_timeouts, options.rank_output)
         self.invitation_file = self._folder / "children.json"
         self.invitation_file.touch(mode=0o600)
         self.invitation_file.write_bytes(msgspec.json.encode(invitation))

@@ -28,6 +28,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
 from dynamo_dap.debuggee.bootstrap.child_command import Argument, debugged_command, is_for_program
 from dynamo_dap.debuggee.bootstrap.listening import listen_privately
+from dynamo_dap.debuggee.bootstrap.rank_output import divert
 from dynamo_dap.debuggee.bootstrap.waiting_ranks import wait_for_held_ranks
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
@@ -187,13 +188,24 @@ def offer_session(agent_here: Callable[[], Agent], invitation_file: str) -> bool
         return True
     rank, wanted = own_rank(), offer.invitation.ranks
     if rank is not None and wanted is not None and rank.number not in wanted:
+        divert(rank, offer.invitation.rank_output, lambda text, category: False)
         _tell(offer, ChildOffer(os.getpid(), rank=rank))
         if offer.invitation.stretch_timeouts:
             # The file is there as long as the job is debugged.
             wait_for_held_ranks(lambda: os.path.exists(invitation_file), lambda text: None)
         return False
-    _have_session(agent_here(), offer, rank)
+    agent = agent_here()
+    if rank is not None:
+        divert(rank, offer.invitation.rank_output, lambda text, category: _show(agent, text, category))
+    _have_session(agent, offer, rank)
     return True
+
+
+def _show(agent: Agent, text: str, category: str) -> bool:
+    is_there = agent.client is not None
+    if is_there:
+        agent.print(text, category)
+    return is_there
 
 
 def _tell(offer: _Offer, told: ChildOffer) -> None:

@@ -19,6 +19,7 @@ from dynamo_dap.protocol.options import (
     CONSOLES,
     LISTINGS,
     MODES,
+    RANK_OUTPUT,
     STANCES,
     STOP_RANKS,
     TRITON,
@@ -50,6 +51,7 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
     _check_choice("stance", options.stance, STANCES)
     _check_choice("cache", options.cache, CACHES)
     _check_choice("triton", options.triton, TRITON)
+    _check_choice("rankOutput", options.rank_output, RANK_OUTPUT)
     _check_choice("stopRanks", options.stop_ranks, STOP_RANKS)
     if isinstance(options, LaunchArguments):
         _check_choice("console", options.console, CONSOLES)

@@ -1,0 +1,99 @@
+"""What a rank of a distributed job prints: with its name before each line, or in the console of its own session.
+
+``sys.stdout`` and ``sys.stderr`` of a rank write through a stream of ours, line by line, from before its program runs
+to its end. What C code writes goes by it, as does what a rank prints whose launcher has given it a file (torchrun's
+``--redirects``, ``--tee``). Any thread of the program.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import re
+import sys
+from collections.abc import Callable
+
+from dynamo_dap.protocol.options import OWN_CONSOLE, PLAIN
+from dynamo_dap.protocol.ranks import Rank
+
+_PIECES = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+Show = Callable[[str, str], bool]
+"""Shows a text in the session's console, by DAP's category; False when there is none."""
+
+
+def divert(rank: Rank, how: str, show: Show) -> None:
+    """Have what this process, a ``rank``, prints from now on go ``how`` the option ``rankOutput`` says."""
+    if how == PLAIN:
+        return
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if _goes_there(stream, descriptor) and _is_launchers(descriptor):
+            prefix = f"[rank {rank.number}] ".encode()
+            raw = _RankOutput(descriptor, prefix, name, show if how == OWN_CONSOLE else None)
+            stream.flush()
+            setattr(sys, name, _WholeLines(io.BufferedWriter(raw), stream.encoding, stream.errors))
+
+
+def _goes_there(stream: object, descriptor: int) -> bool:
+    """Whether it is what Python begins with."""
+    try:
+        return isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor
+    except (OSError, ValueError):
+        return False
+
+
+def _is_launchers(descriptor: int) -> bool:
+    """Whether the launcher has left it to this process as it has it itself; where nobody can tell, it has."""
+    try:
+        of_launcher = os.stat(f"/proc/{os.getppid()}/fd/{descriptor}")
+    except OSError:
+        return True
+    return os.path.samestat(of_launcher, os.fstat(descriptor))
+
+
+class _WholeLines(io.TextIOWrapper):
+    """Text that is written when a line of it ends: other ranks write, too."""
+
+    def write(self, text: str, /) -> int:
+        count = super().write(text)
+        if text.endswith("\n") or "\r" in text:
+            self.flush()
+        return count
+
+
+class _RankOutput(io.RawIOBase):
+    """Writes to a file descriptor, or shows it in the console."""
+
+    def __init__(self, descriptor: int, prefix: bytes, category: str, show: Show | None) -> None:
+        self._descriptor = descriptor
+        self._prefix = prefix
+        self._category = category
+        self._show = show
+        self._begins_line = True
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: object, /) -> int:
+        written = bytes(data)  # type: ignore[call-overload]
+        if self._show is None or not self._show(self._decoder.decode(written), self._category):
+            self._write_prefixed(written)
+        return len(written)
+
+    def _write_prefixed(self, written: bytes) -> None:
+        out = bytearray()
+        for piece in _PIECES.findall(written):
+            out += self._prefix + piece if self._begins_line else piece
+            self._begins_line = piece[-1:] in b"\r\n"
+        left = memoryview(out)
+        while left:
+            left = left[os.write(self._descriptor, left) :]
