@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test check check-typescript format unit generate test-vscode test-editors screenshots package bench walks soak test-matrix versions clean
+.PHONY: help setup demo vscode test check check-typescript format unit generate test-vscode test-editors screenshots package bench bench-details walks soak test-matrix versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,7 +75,10 @@ package: $(READY) $(TYPESCRIPT_READY)  ## Build the extension (.vsix), the wheel
 	$(NPM) --prefix $* ci --ignore-scripts --loglevel=error
 	@touch $@
 
-bench: $(READY)  ## Measure what the debugger costs, as ratios to the plain program
+bench: $(READY)  ## Measure what the debugger costs beside the plain program and other debuggers: a table, and bench.json
+	@$(BIN)/python -m tests.benchmarks.table $(ARGUMENTS)
+
+bench-details: $(READY)  ## More of each row of that table: model by model, other moves, other filters
 	@$(BIN)/python tests/benchmarks/compile_time.py
 	@$(BIN)/python tests/benchmarks/run_time_calls.py
 	@$(BIN)/python tests/benchmarks/run_time_instructions.py

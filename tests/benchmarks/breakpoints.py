@@ -51,10 +51,10 @@ def _seconds(program: DebuggedProgram, lines: dict[Path, list[int]]) -> float:
     return time.perf_counter() - began
 
 
-def measure(program: Path, files: list[Path]) -> Iterator[tuple[float, float]]:
+def measure(program: Path, files: list[Path], sessions: int = SESSIONS) -> Iterator[tuple[float, float]]:
     """Yield, for each session, the seconds of all breakpoints at first, and of a click in each file."""
     lines = {path: lines_in(path) for path in files}
-    for _ in range(SESSIONS):
+    for _ in range(sessions):
         with DebuggedProgram(program, eager=True, mode="both", justMyCode=False) as debugged:
             first = _seconds(debugged, {path: wanted[:-1] for path, wanted in lines.items()})
             yield first, _seconds(debugged, lines)

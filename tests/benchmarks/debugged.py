@@ -25,9 +25,14 @@ class DebuggedProgram:
         arguments: Sequence[str] = (),
         breakpoints: Mapping[Path, Sequence[int]] | None = None,
         filters: Sequence[str] = (),
+        condition: str | None = None,
+        breakpoint_mode: str | None = None,
         **options: object,
     ) -> None:
-        """``breakpoints`` are lines by file; ``filters`` are exception filters; ``options`` are launch options."""
+        """``breakpoints`` are lines by file, all with one condition and mode.
+
+        ``filters`` are exception filters; ``options`` are launch options.
+        """
         self._stops: queue.SimpleQueue[StoppedEventBody] = queue.SimpleQueue()
         self._server = ServerProcess()
         self.client = Client(self._server.stream, on_event=self._take)
@@ -43,7 +48,8 @@ class DebuggedProgram:
         beginning = self.client.begin("launch", configuration)
         self.unverified = 0
         for path, lines in (breakpoints or {}).items():
-            answers = self.client.set_breakpoints(path, [SourceBreakpoint(line=line) for line in lines])
+            wanted = [SourceBreakpoint(line=line, condition=condition, mode=breakpoint_mode) for line in lines]
+            answers = self.client.set_breakpoints(path, wanted)
             self.unverified += sum(not answer.verified for answer in answers)
         if filters:
             self.client.set_exception_filters(list(filters))
@@ -53,6 +59,11 @@ class DebuggedProgram:
     def wait_for_stop(self, timeout: float = 60.0) -> StoppedEventBody:
         """Wait until a thread stops."""
         return self._stops.get(timeout=timeout)
+
+    @property
+    def server_process_id(self) -> int:
+        """The server's process; the program is a child of it."""
+        return self._server.process_id
 
     @property
     def has_stopped(self) -> bool:

@@ -31,7 +31,7 @@ TURNS = {"compile_encoder": 10, "calls": 30, "loop": 30}
 AIMS = {"compile_encoder": "1.05", "calls": "1.02", "loop": "debugpy's"}
 STEPS = 100
 
-_STEPS = """
+STEPPED = """
 def steps(n):
     a = 0
     for i in range(n):
@@ -78,7 +78,8 @@ def measure() -> dict[tuple[str, str], list[list[float]]]:
         return taken
 
 
-def _step_latency(adapter: str, program: Path) -> list[float]:
+def step_latency(adapter: str, program: Path) -> list[float]:
+    """Return the milliseconds of each step, to the variables at its stop."""
     peer = Peer(adapter, program, is_checked=False)
     try:
         with peer.launching():
@@ -113,9 +114,9 @@ def main() -> None:
     table = Table("a step, to its variables, in eager code", "p50", "p90", "aim at most")
     with tempfile.TemporaryDirectory() as folder:
         steps = Path(folder, "steps.py")
-        steps.write_text(_STEPS, encoding="utf-8")
+        steps.write_text(STEPPED, encoding="utf-8")
         for adapter in ADAPTERS:
-            latencies = sorted(_step_latency(adapter, steps))
+            latencies = sorted(step_latency(adapter, steps))
             p50, p90 = latencies[len(latencies) // 2], latencies[len(latencies) * 9 // 10]
             table.add_row(adapter, f"{p50:.1f} ms", f"{p90:.1f} ms", "3 ms" if adapter == "dynamo" else "")
     console.print(table)

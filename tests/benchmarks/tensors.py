@@ -54,7 +54,8 @@ def _looks(program: DebuggedProgram, world: str, name: str) -> Iterator[tuple[tu
     program.client.resume("continue", thread)
 
 
-def _session() -> Taken:
+def session() -> Taken:
+    """Return what each look took, in seconds."""
     taken: Taken = {}
     lines = [Fixture(PROGRAM).line("traced"), Fixture(PROGRAM).line("ordinary")]
     with DebuggedProgram(PROGRAM, breakpoints={PROGRAM: lines}, eager=True, mode="both") as program:
@@ -69,7 +70,7 @@ def _session() -> Taken:
 def main() -> None:
     """Measure and print."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    sessions = [_session() for _ in range(SESSIONS)]
+    sessions = [session() for _ in range(SESSIONS)]
     worlds = (ORDINARY, TRACE, CACHED, GENERATED)
     table = Table("a billion elements", *worlds, "aim at most")
     for look in LOOKS:

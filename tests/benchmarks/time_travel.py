@@ -76,10 +76,10 @@ class Held:
         return [entries[number * 7919 % (len(entries) * 9 // 10)]["moment"] for number in range(count)]
 
 
-def measured_moves(held: Held) -> dict[str, list[float]]:
+def measured_moves(held: Held, count: int) -> dict[str, list[float]]:
     """Return seconds of moves by their kind; it ends at the beginning of the trace."""
     found: dict[str, list[float]] = {"step back": [], "step over": [], "go to a moment": [], "reverse": []}
-    for moment in held.moments(MOMENTS):
+    for moment in held.moments(count):
         found["go to a moment"].append(held.go_to(moment))
         found["step back"].append(held.step("stepBack"))
         found["step over"].append(held.step("next"))
@@ -87,7 +87,7 @@ def measured_moves(held: Held) -> dict[str, list[float]]:
     return found
 
 
-def moves_of_calls(model: Path) -> list[dict[str, list[float]]]:
+def moves_of_calls(model: Path, count: int = MOMENTS) -> list[dict[str, list[float]]]:
     """Return what moves take in the first call, and in the third."""
     found = []
     with DebuggedProgram(
@@ -95,12 +95,12 @@ def moves_of_calls(model: Path) -> list[dict[str, list[float]]]:
     ) as program:
         thread = program.wait_for_stop().thread_id
         assert thread is not None
-        found.append(measured_moves(Held(program, thread)))
+        found.append(measured_moves(Held(program, thread), count))
         # Forward to where the first call stands, then to the same line of the two calls after it.
         for _ in range(3):
             program.client.resume("continue", thread)
             program.wait_for_stop()
-        found.append(measured_moves(Held(program, thread)))
+        found.append(measured_moves(Held(program, thread), count))
     return found
 
 
@@ -197,11 +197,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15, help="traces of each kind")
     parser.add_argument("--only-log", action="store_true", help="not what moves take")
     options = parser.parse_args()
-    library = importlib.util.find_spec("transformers")
-    if library is None or library.origin is None:
-        print("going back in a trace is not measured: transformers is not installed")
+    try:
+        model = path_of_model()
+    except ImportError as problem:
+        print(f"going back in a trace is not measured: {problem}")
         return
-    model = Path(library.origin).parent / "models" / "llama" / "modeling_llama.py"
     console = Console()
     console.print(cost_of_log(model, options.repeats))
     if options.only_log:
@@ -213,6 +213,18 @@ def main() -> None:
         row = [each for taken in (first[name], third[name]) for each in (statistics.median(taken), _p95(taken))]
         table.add_row(name, *(f"{seconds * 1000:.1f} ms" for seconds in row), AIM if name == "step back" else "")
     console.print(table)
+
+
+def path_of_model() -> Path:
+    """Return the file of the model.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    library = importlib.util.find_spec("transformers")
+    if library is None or library.origin is None:
+        raise ImportError("transformers is not installed")
+    return Path(library.origin).parent / "models" / "llama" / "modeling_llama.py"
 
 
 def _line_of(model: Path, text: str) -> int:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
+
+ENDING = 60.0
+"""Seconds that a program has to end in, once its connection is closed."""
+TURN = 600.0
+"""Seconds that one turn may take."""
 
 
 class TurnTaker:
@@ -17,12 +24,16 @@ class TurnTaker:
         """Wait until the program, which was just started, has connected to ``listener``."""
         listener.settimeout(120)
         self._connection, _ = listener.accept()
+        self._connection.settimeout(TURN)
         self._lines: TextIO = self._connection.makefile("rw")
 
     def do(self, what: object) -> list[float]:
         """Have it do something once; return the seconds that it tells."""
         print(what, file=self._lines, flush=True)
-        return [float(seconds) for seconds in self._lines.readline().split()]
+        taken = [float(seconds) for seconds in self._lines.readline().split()]
+        if not taken:
+            raise EOFError(f"the program ended when it was told: {what}")
+        return taken
 
     def close(self) -> None:
         """Let it end."""
@@ -39,11 +50,23 @@ class TurnTakers:
         self._listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         self.port = str(self._listener.getsockname()[1])
 
-    def start_plainly(self) -> TurnTaker:
-        """Start the program without a debugger."""
-        process = subprocess.Popen([sys.executable, str(self._program), self.port])
-        self._stack.callback(process.wait)
+    def start_plainly(self, environment: Mapping[str, str] | None = None, command: Sequence[str] = ()) -> TurnTaker:
+        """Start the program without a debugger; with more in its environment, or by a command in place of Python."""
+        process = subprocess.Popen(
+            [*(command or [sys.executable]), str(self._program), self.port],
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.DEVNULL,
+            stderr=None if environment is None else subprocess.DEVNULL,
+        )
+        self._stack.callback(self._end, process)
         return self.accept()
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        try:
+            process.wait(ENDING)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def accept(self) -> TurnTaker:
         """Wait for the program that was just started."""

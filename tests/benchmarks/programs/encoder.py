@@ -1,4 +1,4 @@
-"""Compiles a 12-layer ``nn.TransformerEncoder`` each time it is told to, and answers what that took.
+"""Compiles an ``nn.TransformerEncoder`` each time it is told to, ``compile`` or ``compile LAYERS``; says what it took.
 
 ``python encoder.py PORT``: connects to the benchmark, which writes a line per compile and reads the answer: seconds
 of the clock and of the processor. Ends when the connection does.
@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 
-def make_model():
+def make_model(layers=12):
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(d_model=16, nhead=2, dim_feedforward=32, batch_first=True)
-    return nn.TransformerEncoder(layer, num_layers=12, enable_nested_tensor=False).train()
+    return nn.TransformerEncoder(layer, num_layers=layers, enable_nested_tensor=False).train()
 
 
 def compile_once(model, inputs):
@@ -33,11 +33,14 @@ def compile_once(model, inputs):
 
 def main():
     torch.set_num_threads(1)
-    model, inputs = make_model(), torch.ones(2, 5, 16)
+    models, inputs = {}, torch.ones(2, 5, 16)
     with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
         with connection.makefile("rw") as lines:
-            for _ in lines:
-                print(*compile_once(model, inputs), file=lines, flush=True)
+            for line in lines:
+                layers = int(line.partition(" ")[2] or 12)
+                if layers not in models:
+                    models[layers] = make_model(layers)
+                print(*compile_once(models[layers], inputs), file=lines, flush=True)
 
 
 def never_called(x):
