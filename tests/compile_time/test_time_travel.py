@@ -8,7 +8,7 @@ engines.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.agent.stepping import StepKind
 from dynamo_dap.debuggee.torch_internals import trace_log
 from tests.compile_time import programs
 from tests.compile_time.observation import observe
-from tests.compile_time.programs import PROGRAMS, encoder_layer, functions
+from tests.compile_time.programs import PROGRAMS, Compiled, encoder_layer, functions
 from tests.compile_time.test_cached_calls import parts
 from tests.compile_time.travelling import (
     FIXTURES,
@@ -196,6 +196,100 @@ def test_every_statement_of_llama() -> None:
     travel = go_back_and_forth(llama, lines, None, just_my_code=False)  # it is a library's code
     assert travel.compared > 2 * 2 * 100, "there and back, in both calls"
     assert not travel.differences
+
+
+def branches(compiled: Compiled) -> list[Any]:
+    def fn(x: torch.Tensor, seen: list[Any]) -> torch.Tensor:
+        y = torch.nn.functional.dropout(x + len(seen))
+        seen.append(y)
+        if y.sum() > 0:
+            y = y * len(seen)
+            seen.append(y)
+        else:
+            y = y - 1
+        z = y + x
+        if z.max() > 8:
+            z = z - len(seen)
+        return z * 2
+
+    torch.manual_seed(0)
+    run = compiled(fn)
+    # The cache serves the part before the first branch in the third call, in the fourth and fifth everything.
+    return [run(torch.ones(4) * number, []) for number in (1, 9, -1, 9, -1)] + [run(torch.ones(5), [1])]
+
+
+class AcrossBreaks:
+    """At the end of each call: back to its beginning, over all graph breaks, and forward again."""
+
+    def __init__(self, first: int, last: Collection[int]) -> None:
+        """With the lines of the function's first statement, and of those that return."""
+        self._first, self._last = first, last
+        self._visited: dict[int, State] = {}
+        self._moves: Iterator[Move] | None = None
+        self._line = 0
+        self._is_at_beginning = False
+        self.gone_back: list[list[int]] = []
+        """The lines gone back to, in each call."""
+        self.differences: list[str] = []
+
+    def __call__(self, stop: SeenStop) -> Move | None:
+        """The script."""
+        if position_of(stop) is None:
+            return None
+        self._line = stop.frame.position.line
+        if self._moves is None:
+            if self._line == self._first:
+                self._visited.clear()
+            self._visited[self._line] = state_of(stop)
+            if self._line not in self._last:
+                return None
+            self._moves = self._there_and_back()
+        else:
+            self._is_at_beginning = "beginning" in stop.stop.description
+            for name, (expected, found) in different(self._visited[self._line], state_of(stop)).items():
+                if name.startswith(("stack", "value of ")) and name in self._visited[self._line]:
+                    self.differences.append(
+                        f"{stop.stop.description}, line {self._line}: {name} was {expected}, is {found}"
+                    )
+        for move in self._moves:
+            return move
+        self._moves = None
+        return None
+
+    def _there_and_back(self) -> Iterator[Move]:
+        back: list[int] = []
+        last = self._line
+        self._is_at_beginning = False
+        while not self._is_at_beginning:
+            yield Move(StepKind.BACK)
+            back.append(self._line)
+        forward: list[int] = []
+        while self._line != last:
+            yield Move(StepKind.OVER)
+            forward.append(self._line)
+        assert [last, *back[:-1]] == [*reversed(forward), self._first]
+        self.gone_back.append(back)
+
+
+@pytest.mark.parametrize("program", [branches, programs.graph_break], ids=lambda each: each.__name__)
+def test_over_branches_on_data(program: Program) -> None:
+    """In every call, whichever of its parts are compiled for it; and nothing of it reaches the program."""
+    source, line = inspect.getsourcelines(program)
+    last = {line + number for number, text in enumerate(source) if text.startswith(" " * 8) and "return " in text}
+    first = line + 2
+    observe(program)
+    alone = parts(observe(program))
+    travel = AcrossBreaks(first, last)
+    path = inspect.getsourcefile(program)
+    assert path is not None
+    seen = parts(
+        observe(travelled(program, travel, {path: [each for each in lines_of(path) if first <= each <= max(last)]}))
+    )
+    for name, value in alone.items():
+        assert seen[name] == value, name
+    assert not travel.differences
+    assert len(travel.gone_back) == (6 if program is branches else 2)
+    assert all(back[-2:] == [first, first] and len(back) > 5 for back in travel.gone_back)
 
 
 class AsFarAsItGoes(BackAndForth):

@@ -156,36 +156,150 @@ def test_the_timeline_has_breaks_and_attempts(session: Session, breaking: Fixtur
 
 
 BRANCHING = """
+import gc
+import weakref
+
 import torch
 
-@torch.compile(backend="eager")
-def function(x):
-    y = x * 2  #@first
-    if y.sum() > 0:  #@branch
-        y = y + 1  #@then
-    return y  #@end
+def raised(value):
+    if value.max() > 100:  #@inner
+        value = value * 0  #@zero
+    return value * 2  #@raised
 
-for number in range(1, 3):
-    print(function(torch.ones(3) * number))
+@torch.compile(backend="eager")
+def function(x, items):
+    y = torch.nn.functional.dropout(x + 3)  #@first
+    items.append(y)  #@append
+    if y.sum() > 0:  #@branch
+        y = y + len(items)  #@then
+        x.add_(1)  #@write
+    else:
+        y = y - len(items)  #@else
+    if x.sum() > 0:  #@second
+        y = y * 2  #@double
+    y = raised(y)  #@call
+    return y * len(items)  #@end
+
+torch.manual_seed(0)
+for number in (1, 2, -9, -9, 3):
+    x = torch.ones(8) * number
+    print(function(x, []))
+    given = weakref.ref(x)
+    del x
 """
 
 
-def test_back_over_a_branch_on_data(session: Session, tmp_path: Path) -> None:
-    """Nothing is kept of the trace before one in the call that is compiled, which is said; a cached call is traced."""
-    (tmp_path / "program.py").write_text(BRANCHING)
-    fixture = Fixture(tmp_path / "program.py")
-    session.launch(fixture, "then")
-    session.wait_for_stop("breakpoint", at="then")
+@pytest.fixture
+def branching(tmp_path: Path) -> Fixture:
+    path = tmp_path / "program.py"
+    path.write_text(BRANCHING)
+    return Fixture(path)
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_back_over_branches_on_data(session: Session, branching: Fixture, call: int) -> None:
+    """Dynamo leaves nothing of the trace before one: the call that is compiled is traced once more for that."""
+    session.launch(branching, "then", "double")
+    stop = session.wait_for_stop("breakpoint", at="then")
+    if call == 2:
+        session.go_on(at="double")
+        stop = session.go_on(at="then")
+    drawn = stop.frame.evaluate("items[0].tolist()").text
+    for place in ("branch", "append"):
+        session.resume("stepBack")
+        stop = session.wait_for_stop("step", at=place)
+        # Random numbers as the call drew them, before the program went on.
+        assert stop.frame.evaluate("y.tolist()").text == drawn
+        assert stop.frame["Locals"]["y"].text.startswith("Tensor f32[8]")
+        assert stop.frame.evaluate("len(items)").text == ("1" if place == "branch" else "0")
+    if call == 1:
+        assert (stop.description or "").startswith("Tracing function [0/0], 2 statements back")
+    session.go_on(at="then")
+    session.go_on(at="double")
+    session.set_breakpoints(branching, "double")
+    places = {"second": 1, "write": 2, "then": 3, "branch": 4, "append": 5, "first": 6}
+    for place, number in places.items():
+        session.resume("stepBack")
+        stop = session.wait_for_stop("step", at=place)
+        assert f", {number} statement" in (stop.description or "")
+        if place == "write":
+            assert stop.frame.evaluate("[each - 1 for each in y.tolist()]").text == drawn
+    assert "y" not in stop.frame["Locals"]
+    # The program has written to the tensor since.
+    assert "changed in place since" in stop.frame.refusal("x.sum().item()")
     session.resume("stepBack")
-    stop = session.wait_for_stop("step", at="then")
-    remark = "the beginning of what comes after the graph break; what was before is not known"
-    assert stop.description.endswith(remark)
-    session.resume()
-    session.wait_for_stop("breakpoint", at="then")
+    assert "the beginning of the trace" in (session.wait_for_stop("step", at="first").description or "")
+    for place in ("append", "branch", "then", "write", "second"):
+        session.next(at=place)
+    session.go_on(at="double")
+    session.set_breakpoints(branching, "append", "then", "double")
+    for place in ("then", "append"):
+        session.resume("reverseContinue")
+        session.wait_for_stop("breakpoint", at=place)
+    for place in ("then", "double"):
+        session.go_on(at=place)
+    _finish(session, branching)
+
+
+def test_back_from_a_branch_that_was_not_taken_before(session: Session, branching: Fixture) -> None:
+    """The cache serves the part before it, and the part behind is compiled; then the cache serves both."""
+    branching.path.write_text(BRANCHING + LETTING_GO)
+    session.launch(branching, "else")
+    for call in (3, 4):
+        stop = session.wait_for_stop("breakpoint", at="else") if call == 3 else session.go_on(at="else")
+        for place in ("branch", "append", "first"):
+            session.resume("stepBack")
+            stop = session.wait_for_stop("step", at=place)
+        assert stop.frame.evaluate("x.sum().item()").text == "-72.0"
+        timeline = session.request("dynamoTimeline", {"threadId": stop.thread_id, "count": 100})["entries"]
+        assert [branching.marker_at(entry["line"]) for entry in timeline][:4] == ["first", "append", "branch", "else"]
+        marks = {branching.marker_at(each["line"]): each["mark"] for each in timeline if "mark" in each}
+        assert marks == {"else": "after a graph break"}
+        session.request("dynamoGoTo", {"threadId": stop.thread_id, "moment": timeline[1]["moment"]})
+        session.wait_for_stop("goto", at="append")
+        session.next(at="branch")
+        if call == 3:
+            session.go_on(at="else")
+    # Forward from the past, with nothing armed any more: what was kept for that is gone.
+    session.set_breakpoints(branching)
+    session.go_on(at="else")
+    _finish(session, branching)
+
+
+def test_back_over_a_break_before_a_branch_on_data(session: Session, branching: Fixture) -> None:
+    """Of the part before the first break the attempt is kept that ended there, of the next one nothing is."""
+    text = BRANCHING.replace("    items.append(y)", "    print('broken')  #@print\n    items.append(y)", 1)
+    branching.path.write_text(text + LETTING_GO)
+    session.launch(branching, "double")
+    for call in (1, 2):
+        stop = session.wait_for_stop("breakpoint", at="double") if call == 1 else session.go_on(at="double")
+        for place in ("second", "write", "then", "branch", "append", "print", "first"):
+            session.resume("stepBack")
+            stop = session.wait_for_stop("step", at=place)
+        timeline = session.request("dynamoTimeline", {"threadId": stop.thread_id, "count": 100})["entries"]
+        places = ["first", "print", "append", "branch", "then", "write", "second", "double"]
+        assert [branching.marker_at(entry["line"]) for entry in timeline][: len(places)] == places
+        marks = [branching.marker_at(each["line"]) for each in timeline if "after" in each.get("mark", "")]
+        assert marks == ["append", "then", "double"]
+        for place in places[1:-1]:
+            session.next(at=place)
+        session.go_on(at="double")
+    _finish(session, branching)
+
+
+def test_a_branch_on_data_in_an_inlined_function(session: Session, branching: Fixture) -> None:
+    """Dynamo breaks the graph at the call: what is called is compiled by itself, and its past begins there."""
+    session.launch(branching, "raised", "end")
+    session.wait_for_stop("breakpoint", at="raised")
     session.resume("stepBack")
-    session.wait_for_stop("step", at="branch")
+    session.wait_for_stop("step", at="inner")
     session.resume("stepBack")
-    session.wait_for_stop("step", at="first")
-    session.resume()
-    session.wait_for_stop("breakpoint", at="then")
-    _finish(session, fixture)
+    stop = session.wait_for_stop("step", at="inner")
+    assert (stop.description or "").endswith("the beginning of the trace")
+    session.go_on(at="raised")
+    session.go_on(at="end")
+    for place in ("call", "double", "second", "write", "then", "branch", "append", "first"):
+        session.resume("stepBack")
+        session.wait_for_stop("step", at=place)
+    session.go_on(at="end")
+    _finish(session, branching)

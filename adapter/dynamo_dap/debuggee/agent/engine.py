@@ -362,6 +362,15 @@ class CachedCalls(Protocol):
         ``known`` is what was returned for an earlier call of the same cache entry. None when it cannot be stopped in.
         """
 
+    def are_compiled_wanted(self) -> bool:
+        """Whether calls for which code was generated just now may have to be noted. Any thread."""
+
+    def wants_compiled(self, code: types.CodeType) -> bool:
+        """Whether the call is to be noted for which ``code``, about to run, was generated. On the call's thread."""
+
+    def note_compiled(self, call: CachedCall) -> CallFacts | None:
+        """Note what is before the graph break that such a call comes to; it stops nowhere. Returns as ``stop_in``."""
+
     def has_begun(self, code: types.CodeType) -> bool:
         """Whether the end of a call that runs generated ``code`` is waited for. Any thread."""
 

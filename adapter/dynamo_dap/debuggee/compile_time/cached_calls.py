@@ -2,9 +2,10 @@
 
 Dynamo traces a function once for each cache entry; a breakpoint in it would be hit then and never again. A call that
 comes to an armed line is traced again from its own arguments before its generated code runs, apart from the program
-(``torch_internals.retracing``), and is held in that trace like any other. Or, as the user chose (``cachedCalls``), the
-function runs as ordinary Python for as long as it has breakpoints. One for each process; the decisions run where calls
-begin, on the program's threads.
+(``torch_internals.retracing``), and is held in that trace like any other. A call that was compiled just now is traced
+so as well, without a stop, where nothing is left of the trace before a graph break: at a branch on a tensor's data,
+where Dynamo does not begin again. Or, as the user chose (``cachedCalls``), the function runs as ordinary Python for as
+long as it has breakpoints. One for each process; the decisions run where calls begin, on the program's threads.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dynamo_dap.debuggee.compile_time.frames import TracedFunction
 from dynamo_dap.debuggee.compile_time.journeys import Leg, TraceLogs
 from dynamo_dap.debuggee.compile_time.later_calls import NotForetold, Visit, evaluating, reached_in
 from dynamo_dap.debuggee.compile_time.time_travel import Past
-from dynamo_dap.debuggee.torch_internals.dynamo_names import goes_on_after_break, resume_function, user_function_name
+from dynamo_dap.debuggee.torch_internals.dynamo_names import goes_on_after_break, user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import AS_PYTHON_CALLS, is_served, run_as_python
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_internals.kept_traces import CannotKeep, Given, KeptTrace
@@ -51,6 +52,7 @@ class ReplayedCalls:
         self._kept: list[_Kept] = []
         self._begun: dict[int, list[_BegunCall]] = {}
         """Calls that have come to a graph break or will, by thread."""
+        logs.begun = self._begun_leg
         if RETRACING.problem is not None:
             host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
 
@@ -115,11 +117,9 @@ class ReplayedCalls:
             return told
         # What a trace of this entry has told holds for this call as well: it is not noted again.
         traced = TracedCall(version, call, before) if told is None else None
-        outer = getattr(self._thread, "traced", None), getattr(self._thread, "rest", None)
-        self._thread.traced, self._thread.rest = traced, None
         leg = self._leg_before(call)
         try:
-            with self._logs.coming_from(leg):
+            with self._learning(traced), self._logs.coming_from(leg):
                 if not self._walked(call, before, leg):
                     self._trace(call, before, traced)
             self._note_begun(call, traced or told)
@@ -127,11 +127,52 @@ class ReplayedCalls:
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
             self._tell_failure(call, problem)
             return None
+
+    @contextlib.contextmanager
+    def _learning(self, traced: TracedCall | None) -> Iterator[None]:
+        """Have ``traced`` told what the calling thread's trace comes to."""
+        outer = getattr(self._thread, "traced", None), getattr(self._thread, "rest", None)
+        self._thread.traced, self._thread.rest = traced, None
+        try:
+            yield
         finally:
             self._logs.forget()
             self._thread.traced, self._thread.rest = outer
             if traced is not None:
                 traced.is_over()
+
+    # -- calls that were compiled just now -------------------------------------------------------------------------
+
+    def are_compiled_wanted(self) -> bool:
+        """See ``CachedCalls``."""
+        host = self._host
+        return self.are_traced() and (host.steps.any_step or host.breakpoints.any_line(COMPILE_TIME))
+
+    def wants_compiled(self, code: types.CodeType) -> bool:
+        """See ``CachedCalls``."""
+        return self._logs.take_unkept(code) and self.are_compiled_wanted()
+
+    def note_compiled(self, call: CachedCall) -> CallFacts | None:
+        """See ``CachedCalls``."""
+        # The breakpoints have stopped, counted and logged this call already: what they do is learnt in the next.
+        traced = TracedCall(_NO_VERSION, call, None)
+        try:
+            with self._learning(traced), self._logs.coming_from(self._leg_before(call)):
+                self._thread.is_only_noting = True
+                try:
+                    self._trace(call, None, traced)
+                finally:
+                    self._thread.is_only_noting = False
+            self._note_begun(call, traced)
+        except Exception:  # noqa: BLE001  (as above)
+            log_exception("tracing a call once more that was compiled")
+            return None
+        return traced
+
+    @property
+    def is_only_noting(self) -> bool:
+        """Whether this thread's trace is one that is to stop nowhere, of a call that was compiled just now."""
+        return bool(getattr(self._thread, "is_only_noting", False))
 
     def _walked(self, call: CachedCall, known: TracedCall | None, before: Leg | None) -> bool:
         """Go through the kept trace of the cache entry in place of a trace; False when there is none that serves."""
@@ -201,10 +242,14 @@ class ReplayedCalls:
 
     def has_begun(self, code: types.CodeType) -> bool:
         """See ``CachedCalls``."""
-        return bool(self._begun) and any(each.code_id == id(code) for one in list(self._begun.values()) for each in one)
+        if self._begun and any(each.code_id == id(code) for one in list(self._begun.values()) for each in one):
+            return True
+        return self._logs.leads_from(code)
 
     def ended(self, frame: types.FrameType | None) -> None:
         """See ``CachedCalls``."""
+        if frame is not None:
+            self._logs.ended(frame.f_code)
         begun = self._begun.get(threading.get_ident())
         if not begun:
             return
@@ -226,12 +271,12 @@ class ReplayedCalls:
 
     def _leg_before(self, call: CachedCall) -> Leg | None:
         """Return what was before the graph break that a resume function goes on after."""
+        return self._logs.leg_before(call.code, call.frame.f_back)
+
+    def _begun_leg(self, frame: types.FrameType) -> Leg | None:
         self.ended(None)
-        below = call.frame.f_back
-        if resume_function(call.code) is None or below is None:
-            return None
-        found = next((each for each in self._begun.get(threading.get_ident(), ()) if each.frame_id == id(below)), None)
-        return None if found is None or found.kept.is_closed else found.leg(below)
+        found = next((each for each in self._begun.get(threading.get_ident(), ()) if each.frame_id == id(frame)), None)
+        return None if found is None or found.kept.is_closed else found.leg(frame)
 
     def _passes(self, call: CachedCall, told: TracedCall) -> bool:
         """Whether ``call`` is known to stop nowhere; then its breakpoints have counted and logged it."""
@@ -295,6 +340,8 @@ class ReplayedCalls:
         return not is_stepping and not host.breakpoints.data and host.breakpoints.version == rest.version
 
 
+_NO_VERSION = -1
+"""Of the breakpoints: no call takes what was told for it as what is armed then."""
 MAXIMUM_KEPT = 100_000
 """Lines of kept traces: they take what Dynamo took for these traces."""
 
@@ -312,7 +359,7 @@ class _Kept:
     is_closed: bool = False
 
     def close(self) -> None:
-        """Forget it, unless a thread looks at it."""
+        """Forget it, once no thread looks at it."""
         self.is_closed = True
         self.trace.close()
 

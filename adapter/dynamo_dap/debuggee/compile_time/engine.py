@@ -138,6 +138,8 @@ class CompileTimeEngine:
         if not self._host.is_holding:
             self._logs.note(frame, progress, just_my_code=self._host.options.just_my_code)
         self.cached_calls.came_to(frame.path, line)
+        if self.cached_calls.is_only_noting:
+            return
         is_held = self._what_ifs.came_to(frame, progress)
         if is_held:
             point = self._point(frame, progress)
@@ -158,7 +160,8 @@ class CompileTimeEngine:
         if self._what_ifs.are_instructions_wanted:
             frame.next_index = index + 1  # as below
             frame.next_index = index = self._what_ifs.jump(frame, index, self._progress_of(frame))
-        if (watched := self._host.breakpoints.data) and not self._host.is_holding:
+        is_silent = self._host.is_holding or self.cached_calls.is_only_noting
+        if (watched := self._host.breakpoints.data) and not is_silent:
             self._watch(frame, watched)
         if frame.has_line(index):
             return
@@ -169,7 +172,7 @@ class CompileTimeEngine:
             if not self._host.is_holding:
                 self._logs.note(frame, progress, just_my_code=self._host.options.just_my_code, is_line=False)
             step = self._host.steps.current()
-            if step is not None and step.granularity == "instruction":
+            if step is not None and step.granularity == "instruction" and not is_silent:
                 self._visit(frame, progress, ())
         except Exception:  # noqa: BLE001  (as above)
             self._tell_failure()
@@ -538,7 +541,7 @@ class _EndsOfTraces(CompileObserver):
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """See ``CompileObserver``."""
-        self._logs.compile_ended(generated=result.code is not None)
+        self._logs.compile_ended(result.code)
 
 
 def _limits(asked: RealValues | str) -> Limits | None:

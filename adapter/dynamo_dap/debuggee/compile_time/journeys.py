@@ -2,15 +2,18 @@
 
 Each is a leg, with a past of its own. Dynamo gives an attempt up and begins again: its past can be gone to, and nothing
 leads back there by itself. What comes after a graph break is a trace of its own: from its beginning steps lead back to
-the end of the leg before the break; in a call that the cache serves, to that of the kept trace of the entry that ran
-before, with what this call was given. Tracing thread, but for ``TraceLogs.want``; legs live until the function that
-they lead to is compiled, or the call that they lead to is over.
+the end of the leg before the break. That is the attempt that ended there, or the kept trace of the cache entry that ran
+before, with what this call was given: where the cache served it, or where Dynamo went on at the break without beginning
+again, so that nothing is left of the attempt. Tracing thread, but for ``TraceLogs.want``; legs live until the function
+that they lead to is compiled, or the call that they lead to is over.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+import types
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -22,7 +25,7 @@ from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.stepping import TraceProgress
 from dynamo_dap.debuggee.compile_time.time_travel import Armed, Arrival, Past, Place, Stops
 from dynamo_dap.debuggee.torch_internals.abandoned_attempts import AbandonedAttempt
-from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
+from dynamo_dap.debuggee.torch_internals.dynamo_names import goes_on_after_break, resume_function, user_function_name
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import with_operands
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
@@ -32,6 +35,7 @@ from dynamo_dap.debuggee.torch_internals.trace_changes import CHANGES, TRACE_LOG
 from dynamo_dap.debuggee.torch_internals.trace_log import TraceLog
 from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import TensorForm
+from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace
 from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker
 from dynamo_dap.protocol.contract import (
     BECAME_NAN,
@@ -60,6 +64,8 @@ class Leg:
     """What was before the graph break that it goes on after."""
     lend: Callable[[], AbstractContextManager[None]] | None = None
     """Puts what its call was given in place, where its trace is kept, and the call has come to a graph break."""
+    code: types.CodeType | None = None
+    """What was generated of it, once that is: it runs up to the break, and calls what goes on after it."""
 
     @property
     def is_given_up(self) -> bool:
@@ -136,8 +142,11 @@ class Journey:
         """Return where going forward stops before ``now`` in the trace that runs: see ``Past.forward``."""
         while True:
             end = now if leg is self.present else Place(leg.past.end)
-            with leg.looking():
-                found = leg.past.forward(arrival, end, step, stops(leg.past))
+            try:
+                with leg.looking():
+                    found = leg.past.forward(arrival, end, step, stops(leg.past))
+            except CannotKeep:  # what was armed when one came here is not any more
+                found = None
             if found is not None or leg is self.present:
                 return None if found is None else (leg, found)
             leg.past.show(None)
@@ -161,12 +170,14 @@ class Journey:
     def mark(self, leg: Leg) -> str:
         """Return what begins with a leg, for the timeline; nothing for a trace that is alone."""
         index = self.legs.index(leg)
-        if leg.before is not None and leg.before.lend is not None:
-            return "after a graph break"
         attempt = leg.past.identity.attempt
         parts: list[str] = []
-        if leg.before is not None and (attempt == 0 or leg is self.present):
-            parts.append(f"after a graph break: {_short(leg.before.attempt)}")
+        is_kept = leg.attempt is None
+        if leg.before is not None and (attempt == 0 or is_kept or leg is self.present):
+            reason = _short(leg.before.attempt)
+            parts.append(f"after a graph break: {reason}" if reason else "after a graph break")
+        if is_kept:  # it has no attempts
+            return ", ".join(parts)
         is_restarted = attempt > 0 and index > 0 and self.legs[index - 1] is not leg.before
         if leg.is_given_up or is_restarted:
             parts.append(f"attempt {attempt + 1}")
@@ -290,7 +301,12 @@ class TraceLogs:
         """With the thread that each is of."""
         self._lock = threading.RLock()
         self._of_call = threading.local()
-        """``before``: what was before a resume function that a thread traces once more."""
+        """``before``: what was before a resume function that a thread traces once more.
+
+        ``unkept``: the generated code, by identity, of a trace that ended at a graph break, if nothing is kept of it.
+        """
+        self.begun: Callable[[types.FrameType], Leg | None] = lambda frame: None
+        """Returns the kept trace of what a frame runs, if it is known what that call was given."""
         self._travellers = 0
         """How many threads are held where they may look at earlier legs."""
         self._is_wanted = self._has_gap = False
@@ -333,7 +349,7 @@ class TraceLogs:
     def _begin(self, frame: TracedFrame, progress: TraceProgress, *, just_my_code: bool) -> TraceLog:
         if self._has_gap and not self._travellers:
             self._forget_earlier()
-        before = self._leg_before(frame)
+        before = self.leg_before(frame.compiled_code, frame_below_trace(sys._getframe()))
         if not self._has_gap and self._is_restart(progress):
             before = self._set_aside()
         self._thread = threading.get_ident()
@@ -371,19 +387,41 @@ class TraceLogs:
         finally:
             self._of_call.before = outer
 
-    def _leg_before(self, frame: TracedFrame) -> Leg | None:
-        """Return what was before the graph break that a resume function goes on after."""
-        if resume_function(frame.compiled_code) is None:
+    def leg_before(self, code: types.CodeType, below: types.FrameType | None) -> Leg | None:
+        """Return what was before the graph break that a resume function goes on after.
+
+        ``below`` is the frame that calls it.
+        """
+        if resume_function(code) is None:
             return None
         before: Leg | None = getattr(self._of_call, "before", None)
+        if before is None and below is not None:
+            before = self.begun(below)
         if before is not None:
             return before
-        code = user_function_of(frame.compiled_code)
+        function = user_function_of(code)
         for thread, leg in reversed(self._earlier):
-            ended_at_break = leg.attempt is not None and leg.attempt.ended_at_break
-            if thread == threading.get_ident() and ended_at_break and leg.past.is_of(code):
+            leads_here = below is None or leg.code is below.f_code
+            if thread == threading.get_ident() and leads_here and leg.code is not None and leg.past.is_of(function):
                 return leg
         return None
+
+    def take_unkept(self, code: types.CodeType) -> bool:
+        """Tell, once, whether ``code`` was generated last on this thread, of a trace before a break, now gone."""
+        unkept: int | None = getattr(self._of_call, "unkept", None)
+        self._of_call.unkept = None
+        return unkept == id(code)
+
+    def leads_from(self, code: types.CodeType) -> bool:
+        """Whether generated ``code`` leads on from an attempt that is kept. Any thread."""
+        return any(leg.code is code for _, leg in self._earlier)
+
+    def ended(self, code: types.CodeType) -> None:
+        """Generated ``code`` has run on this thread: nothing leads back to what was before its break any more."""
+        with self._lock:
+            for thread, leg in list(self._earlier):
+                if leg.code is code and thread == threading.get_ident():
+                    self._close(leg)
 
     def journey(self, frame: TracedFrame) -> Journey | None:
         """Return the ways that lead to where the frame's trace is; None when its own is not known."""
@@ -394,10 +432,10 @@ class TraceLogs:
             leg
             for thread, leg in self._earlier
             if thread == threading.get_ident()
-            and (leg in before or leg.past.identity.compile_id == identity.compile_id)
+            and leg not in before
+            and leg.past.identity.compile_id == identity.compile_id
         ]
-        lent = [leg for leg in reversed(before) if leg.lend is not None]
-        return Journey([*lent, *mine, self._leg])
+        return Journey([*reversed(before), *mine, self._leg])
 
     def take(self, output: object) -> tuple[Past, TraceLog] | None:
         """Return the past of the attempt that wrote ``output``, to be kept; None when it is not all known."""
@@ -407,18 +445,18 @@ class TraceLogs:
         self._leg = self._log = self._attempt = CHANGES.log = None
         return leg.past, log
 
-    def compile_ended(self, *, generated: bool) -> None:
+    def compile_ended(self, generated: types.CodeType | None) -> None:
         """A compile of this thread is over, and code was ``generated`` or not."""
         with self._lock:
-            self._compile_ended(generated=generated)
+            self._compile_ended(generated)
 
-    def _compile_ended(self, *, generated: bool) -> None:
+    def _compile_ended(self, generated: types.CodeType | None) -> None:
         leg = self._leg
         if leg is None or self._thread != threading.get_ident():
             return
         compile_id = leg.past.identity.compile_id
         mine = [each for thread, each in self._earlier if each.past.identity.compile_id == compile_id]
-        last = mine[-1] if mine and generated else None
+        last = mine[-1] if mine and generated is not None else None
         if last is not None and (
             last.attempt is None or not last.attempt.ended_at_break or not last.attempt.can_outlive_compile
         ):
@@ -429,6 +467,9 @@ class TraceLogs:
         if last is not None and last.attempt is not None:
             last.past.outlive_trace()
             last.attempt.outlive_compile()
+            last.code = generated
+        elif generated is not None and goes_on_after_break(generated):
+            self._of_call.unkept = id(generated)
         else:
             for each in all_before(leg):
                 self._close(each)

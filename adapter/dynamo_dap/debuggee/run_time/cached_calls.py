@@ -1,15 +1,17 @@
 """Calls of compiled functions, noticed as their generated code begins: which are served by the cache, and may stop.
 
 Whoever stops in such calls (``agent.engine.CachedCalls``) is asked before the code runs. A call that was compiled just
-now has been stopped in already. One ``CallEntries`` for each engine; its decisions run on the program's threads.
+now has been stopped in already, and is at most noted. One ``CallEntries`` for each engine; its decisions run on the
+program's threads.
 """
 
 from __future__ import annotations
 
 import threading
 import types
+from dataclasses import replace
 
-from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, Host
+from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, CallFacts, Host
 from dynamo_dap.debuggee.run_time.generated import GeneratedCode
 from dynamo_dap.debuggee.torch_internals.compile_records import CompileRecorder, lines_of
 from dynamo_dap.debuggee.torch_internals.frame_memory import captured_cells
@@ -40,6 +42,10 @@ class CallEntries:
         self._are_wanted = wanted
         return wanted
 
+    def are_compiled_wanted(self) -> bool:
+        """Whether calls for which code was generated just now may have to be noted. Any thread."""
+        return self._cached_calls is not None and self._cached_calls.are_compiled_wanted()
+
     def forget(self) -> None:
         """Calls are told from now on, and were not until now: what was compiled has run, nothing was counted."""
         self._recorder.forget_compiled()
@@ -56,14 +62,14 @@ class CallEntries:
 
         Or behind a graph break that they come to: what was before can be gone back to from there.
         """
-        if not self._are_wanted or self._cached_calls is None:
-            return False
-        if self._stops_in(generated):
-            return True
-        if not self._cached_calls.are_traced():
+        if self._cached_calls is None:
             return False
         code = generated.code_if_alive
-        return self._leads_on(generated) or (code is not None and self._cached_calls.has_begun(code))
+        if self._are_wanted and (
+            self._stops_in(generated) or (self._cached_calls.are_traced() and self._leads_on(generated))
+        ):
+            return True
+        return code is not None and self._cached_calls.has_begun(code)
 
     def _leads_on(self, generated: GeneratedCode) -> bool:
         decided_at = self._host.breakpoints.version, generated.codes.count
@@ -89,10 +95,14 @@ class CallEntries:
                 self._cached_calls.prepare(original, may_stop=generated.may_stop)
         return generated.may_stop
 
-    def about_to_run(self, generated: GeneratedCode) -> None:
-        """Count the call for which ``generated`` is about to run on this thread."""
+    def about_to_run(self, generated: GeneratedCode) -> bool:
+        """Count the call for which ``generated`` is about to run on this thread; return whether it is to be noted."""
         original = generated.original
         self._thread.number = None if original is None else self._count(generated, original)
+        cached_calls, code = self._cached_calls, generated.code_if_alive
+        wanted = cached_calls is not None and code is not None and cached_calls.wants_compiled(code)
+        self._thread.is_to_be_noted = wanted and self._thread.number == 0
+        return bool(self._thread.is_to_be_noted)
 
     @property
     def number(self) -> int | None:
@@ -107,15 +117,20 @@ class CallEntries:
         number = self.number
         if cached_calls is None or not cached_calls.are_traced() or original is None:
             return
+        if number == 0 and self._thread.is_to_be_noted:
+            call = replace(_call(generated, original, frame, self._counts.get(id(original))), is_compiled_now=True)
+            self._learn(generated, cached_calls.note_compiled(call))
         if number == 0 or generated.cannot_be_stopped:
             return
         step = self._host.steps.current()
         if not (self.may_stop(generated) or (step is not None and cached_calls.wants_step(step))):
             return
         facts = cached_calls.stop_in(_call(generated, original, frame, number), generated.facts)
-        if facts is None:
-            generated.cannot_be_stopped = True
-        elif facts is not generated.facts:
+        generated.cannot_be_stopped = facts is None
+        self._learn(generated, facts)
+
+    def _learn(self, generated: GeneratedCode, facts: CallFacts | None) -> None:
+        if facts is not None and facts is not generated.facts:
             generated.facts = facts
             generated.decided_at = -1
 

@@ -13,7 +13,7 @@ import linecache
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
@@ -74,12 +74,14 @@ class _Wants:
     """Whether calls that the cache serves may have to stop before their code runs."""
     gradients: bool = False
     """Whether the backward passes of calls may have to stop."""
+    compiled: bool = False
+    """Whether calls for which code was generated just now may have to be noted."""
     counts: bool = False
     """Whether calls are counted."""
 
     @property
     def calls(self) -> bool:
-        return self.cached_calls or self.gradients
+        return self.cached_calls or self.gradients or self.compiled
 
     @property
     def notification(self) -> bool:
@@ -153,14 +155,20 @@ class RunTimeEngine:
     def _what_is_wanted(self) -> _Wants:
         host = self._host
         cached_calls, gradients = self._calls.arm(), self._gradients.arm()
+        armed = _Wants(
+            cached_calls=cached_calls,
+            gradients=gradients,
+            compiled=self._calls.are_compiled_wanted(),
+            counts=self.counts_calls,
+        )
         if not host.options.run_time:
-            return _Wants(cached_calls=cached_calls, gradients=gradients, counts=self.counts_calls)
+            return armed
         raises = GENERATED_CODE in host.breakpoints.exception_filters
         entries = host.options.stop_on_generated_code
         stepping = host.steps.any_step or host.steps.any_pause_request
         everything = raises or entries or stepping or host.options.trace_instructions
         breakpoints = bool(self._instruction_breakpoints) or host.breakpoints.any_line(RUN_TIME)
-        return _Wants(everything, entries, raises, breakpoints, cached_calls, gradients, self.counts_calls)
+        return replace(armed, everything=everything, entries=entries, raises=raises, breakpoints=breakpoints)
 
     def count_calls(self) -> None:
         """Count the calls of generated code from now on, to the end of the session. Any thread."""
@@ -223,11 +231,11 @@ class RunTimeEngine:
         self._drop_step_that_ran_off()
         generated = self.codes.meet(code)
         generated.hits += self.counts_calls
-        self._calls.about_to_run(generated)
+        is_noted = self._calls.about_to_run(generated)
         if self._wants.breakpoints:
             for changed in self._lines.update():
                 self._host.breakpoint_changed(changed)
-        if self._is_wanted(generated, self._wants):
+        if self._is_wanted(generated, self._wants) or is_noted:
             self._events.about_to_run(generated, code)
             if self._events.problem is not None:
                 self._host.print(f"dynamo-dap: {self._events.problem}\n", "important")

@@ -87,7 +87,7 @@ class KeptTrace:
         self._output = trace.output
         self._globals = trace.globals
         self._lock = threading.RLock()
-        self._is_lent = False
+        self._is_lent = self._is_unwanted = self._is_closed = False
         self._scope = functions_of_sources()
         self._slots: list[_Slot] = []
         self._inputs: list[tuple[Any, types.CodeType]] = []
@@ -221,11 +221,14 @@ class KeptTrace:
         Waits for the other thread that looks at it, if one does, as for the lock of a compile that is held.
 
         Raises:
-            CannotKeep: this thread looks at the trace already, or another one does and it is not to be waited for.
+            CannotKeep: this thread looks at the trace already, or another one does and it is not to be waited for; or
+                it is closed.
         """
         if not self._lock.acquire(blocking=waits):
             raise CannotKeep("another thread looks at it")
         try:
+            if self._is_unwanted:
+                raise CannotKeep("it is not kept any more: nothing is armed")
             with looking_at(given.call, self._output):
                 if self._is_lent:
                     raise CannotKeep("it is being looked at")
@@ -240,6 +243,8 @@ class KeptTrace:
                     self._give_back()
         finally:
             self._lock.release()
+            if self._is_unwanted:
+                self.close()
 
     def _put_in(self, given: Given) -> None:
         self._log.outlive_trace(has_program_run=given.has_program_gone_on)
@@ -275,7 +280,18 @@ class KeptTrace:
         self._root.closure = ()
 
     def close(self) -> None:
-        """Forget the trace."""
+        """Forget the trace, once nobody looks at it. Any thread."""
+        self._is_unwanted = True
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._is_lent and not self._is_closed:
+                self._is_closed = True
+                self._forget()
+        finally:
+            self._lock.release()
+
+    def _forget(self) -> None:
         self._log.close()
         clear(self._output)
         self._slots.clear()
