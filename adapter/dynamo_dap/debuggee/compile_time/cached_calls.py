@@ -155,7 +155,7 @@ class ReplayedCalls:
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
         """See ``CachedCalls``."""
         # The breakpoints have stopped, counted and logged this call already: what they do is learnt in the next.
-        traced = TracedCall(_NO_VERSION, call, None)
+        traced = TracedCall(_NEVER, call, None)
         try:
             with self._learning(traced), self._logs.coming_from(self._leg_before(call)):
                 self._thread.is_only_noting = True
@@ -340,8 +340,6 @@ class ReplayedCalls:
         return not is_stepping and not host.breakpoints.data and host.breakpoints.version == rest.version
 
 
-_NO_VERSION = -1
-"""Of the breakpoints: no call takes what was told for it as what is armed then."""
 MAXIMUM_KEPT = 100_000
 """Lines of kept traces: they take what Dynamo took for these traces."""
 

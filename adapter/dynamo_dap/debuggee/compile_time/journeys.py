@@ -14,6 +14,7 @@ import contextlib
 import sys
 import threading
 import types
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -64,8 +65,12 @@ class Leg:
     """What was before the graph break that it goes on after."""
     lend: Callable[[], AbstractContextManager[None]] | None = None
     """Puts what its call was given in place, where its trace is kept, and the call has come to a graph break."""
-    code: types.CodeType | None = None
+    code: weakref.ref[types.CodeType] | None = None
     """What was generated of it, once that is: it runs up to the break, and calls what goes on after it."""
+
+    def leads_from(self, code: types.CodeType) -> bool:
+        """Whether generated ``code`` leads on from here."""
+        return self.code is not None and self.code() is code
 
     @property
     def is_given_up(self) -> bool:
@@ -401,8 +406,8 @@ class TraceLogs:
             return before
         function = user_function_of(code)
         for thread, leg in reversed(self._earlier):
-            leads_here = below is None or leg.code is below.f_code
-            if thread == threading.get_ident() and leads_here and leg.code is not None and leg.past.is_of(function):
+            leads_here = leg.code is not None and (below is None or leg.leads_from(below.f_code))
+            if thread == threading.get_ident() and leads_here and leg.past.is_of(function):
                 return leg
         return None
 
@@ -414,13 +419,13 @@ class TraceLogs:
 
     def leads_from(self, code: types.CodeType) -> bool:
         """Whether generated ``code`` leads on from an attempt that is kept. Any thread."""
-        return any(leg.code is code for _, leg in self._earlier)
+        return any(leg.leads_from(code) for _, leg in self._earlier)
 
     def ended(self, code: types.CodeType) -> None:
         """Generated ``code`` has run on this thread: nothing leads back to what was before its break any more."""
         with self._lock:
             for thread, leg in list(self._earlier):
-                if leg.code is code and thread == threading.get_ident():
+                if leg.leads_from(code) and thread == threading.get_ident():
                     self._close(leg)
 
     def journey(self, frame: TracedFrame) -> Journey | None:
@@ -467,7 +472,7 @@ class TraceLogs:
         if last is not None and last.attempt is not None:
             last.past.outlive_trace()
             last.attempt.outlive_compile()
-            last.code = generated
+            last.code = None if generated is None else weakref.ref(generated)
         elif generated is not None and goes_on_after_break(generated):
             self._of_call.unkept = id(generated)
         else:
