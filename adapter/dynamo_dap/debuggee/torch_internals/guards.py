@@ -166,12 +166,17 @@ def _same_symbol(shape_env: Any) -> Iterator[ShapeGuardFacts]:
             yield ShapeGuardFacts(f"{other} == {first}", str(symbol), None, "the same symbol")
 
 
+_ANY_INTEGER = "-∞ … ∞"
+"""A range that no guard is made of: torch 2.12 has symbols for numbers that it knows nothing of."""
+
+
 def _ranges(shape_env: Any, names: dict[str, str]) -> Iterator[ShapeGuardFacts]:
     replaced = getattr(shape_env, "replacements", {})
     for symbol, bounds in list(getattr(shape_env, "var_to_range", {}).items()):
-        if symbol not in replaced and str(symbol) in names:
-            text = f"{names[str(symbol)]} in {range_text(bounds)}"
-            yield ShapeGuardFacts(text, f"{symbol} in {range_text(bounds)}", None, "range of the symbol")
+        bounds_text = range_text(bounds)
+        if symbol not in replaced and str(symbol) in names and bounds_text != _ANY_INTEGER:
+            text = f"{names[str(symbol)]} in {bounds_text}"
+            yield ShapeGuardFacts(text, f"{symbol} in {bounds_text}", None, "range of the symbol")
 
 
 @dataclass(frozen=True, slots=True)
