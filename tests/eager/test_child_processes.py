@@ -33,6 +33,8 @@ class Family:
     def __init__(self, new_session: NewSession) -> None:
         self._new_session = new_session
         self._asked: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._next: dict[str, Any] | None = None
+        """The first of them, when somebody has looked at it."""
         self.parent = self._session()
 
     def _session(self) -> Session:
@@ -46,7 +48,7 @@ class Family:
     @contextmanager
     def child(self) -> Iterator[Session]:
         """The next child's session; breakpoints are set in the body, after which the child runs."""
-        asked = self._asked.get(timeout=DEADLINE)
+        asked, self._next = self.wait_until_asked(), None
         assert asked["request"] == "attach"
         session = self._session()
         with session.configuring("attach", asked["configuration"]):
@@ -54,13 +56,12 @@ class Family:
 
     def wait_until_asked(self) -> dict[str, Any]:
         """Wait until the server has asked for a session, which is left for ``child``; return how."""
-        asked = self._asked.get(timeout=DEADLINE)
-        self._asked.put(asked)
-        return asked
+        self._next = self._next or self._asked.get(timeout=DEADLINE)
+        return self._next
 
     @property
     def has_asked_for_more(self) -> bool:
-        return not self._asked.empty()
+        return self._next is not None or not self._asked.empty()
 
 
 @pytest.fixture
