@@ -75,6 +75,10 @@ class RankMeeting:
 
     def stopped(self, member: _Member, stop: RankStoppedBody) -> None:
         """``member`` has stopped, for whatever reason."""
+        if stop.reason == "pause" and not member.is_asked:
+            # Taken back while it was on its way: the user has let the others go on.
+            member.go(RankGoesBody("continue"))
+            return
         member.place, member.is_asked = stop.place, False
         step = self._step
         if step is not None and member in step.waiting:
