@@ -47,7 +47,7 @@ format: $(READY)  ## Format the sources and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-generate: $(READY)  ## Write what is generated: DAP's structures, what the extension and README.md say of options and requests
+generate: $(READY)  ## Write what is generated: DAP's structures, what the extension and docs/ say of options and requests
 	$(BIN)/python -m tests.structure.generate_types
 	$(BIN)/python -m tests.structure.generate_options
 	$(BIN)/python -m tests.structure.generate_requests

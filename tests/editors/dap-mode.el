@@ -1,5 +1,5 @@
 ;;; -*- lexical-binding: t -*-
-;; Drives Emacs with dap-mode through a session, as a user would: the provider and its template are the README's.
+;; Drives Emacs with dap-mode through a session, as a user would: the provider and its template are the guide's.
 ;; In the environment: PROGRAM, LINE (of the breakpoint), CONFIGURATION (those lines, a file), REPORT (a file).
 
 (package-initialize)

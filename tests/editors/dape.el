@@ -1,5 +1,5 @@
 ;;; -*- lexical-binding: t -*-
-;; Drives Emacs with dape through a session, as a user would: `dape-configs' is extended by the README's lines.
+;; Drives Emacs with dape through a session, as a user would: `dape-configs' is extended by the guide's lines.
 ;; In the environment: PROGRAM, LINE (of the breakpoint), CONFIGURATION (those lines, a file), REPORT (a file).
 
 (require 'dape)

@@ -1,4 +1,4 @@
--- Drives Neovim with nvim-dap through a session, as a user would: `dap` is configured by the README's lines.
+-- Drives Neovim with nvim-dap through a session, as a user would: `dap` is configured by the guide's lines.
 -- In the environment: PROGRAM, LINE (of the breakpoint, or 0), CONFIGURATION (those lines, a file), NUMBER (of the one of
 -- them that is run), REPORT (a file), SECONDS (to wait for one thing).
 

@@ -1,4 +1,4 @@
-"""Real editors with their real plugins, configured by the README's own lines, take a program through a session.
+"""Real editors with their real plugins, configured by the guide's own lines, take a program through a session.
 
 What is not installed is left out, and says so. ``make test-editors PLUGINS=FOLDER`` runs them: the folder holds the
 plugins (``nvim-dap``, ``vimspector``, ``dape``), the editors are looked for on the PATH, or where ``EDITOR_NVIM``,
@@ -28,15 +28,15 @@ from tests.client import Fixture
 from tests.client.free_program import FreeProgram
 
 FIXTURE = Fixture("eager/compiled_in_loop")
-README = Path(__file__).resolve().parents[2] / "README.md"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "editors.md"
 DRIVERS = Path(__file__).parent
 SECONDS = 90
 """What a driver waits for one thing at most."""
 
 
 def readme_block(language: str, *, holds: str) -> str:
-    """The block of the README in ``language`` that holds a text."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    """The block of the guide in ``language`` that holds a text."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     (block,) = [one for one in blocks if holds in one]
     return block
 
@@ -163,7 +163,7 @@ class Desk:
         }
 
     def configure(self, language: str, *, holds: str, change: Callable[[str], str] = str) -> None:
-        """Hand the README's lines to a driver, as a user changes them."""
+        """Hand the guide's lines to a driver, as a user changes them."""
         configuration = self.home / "configuration"
         configuration.write_text(change(readme_block(language, holds=holds)))
         self.environment["CONFIGURATION"] = str(configuration)
@@ -189,7 +189,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def run_neovim(desk: Desk, number: int, change: Callable[[str], str] = str) -> None:
-    """Run a configuration of the README, the lines of which ``change`` makes a user's own."""
+    """Run a configuration of the guide, the lines of which ``change`` makes a user's own."""
     nvim, nvim_dap = editor("nvim"), plugin("nvim-dap")
     desk.configure("lua", holds="dap.adapters.dynamo", change=change)
     desk.environment["NUMBER"] = str(number)

@@ -1,4 +1,4 @@
-" Drives Vim with vimspector through a session, as a user would: .vimspector.json beside the program is the README's.
+" Drives Vim with vimspector through a session, as a user would: .vimspector.json beside the program is the guide's.
 " In the environment: PROGRAM, LINE (of the breakpoint), REPORT (a file), SECONDS (to wait for one thing).
 
 function! s:Tell(...) abort

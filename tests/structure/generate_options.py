@@ -1,4 +1,4 @@
-"""Writes what users read of the options of ``launch`` and ``attach``: the extension's schema, the README's table.
+"""Writes what users read of the options of ``launch`` and ``attach``: the extension's schema, a table in ``docs``.
 
 Run by ``make generate`` after a change of ``protocol/options.py``, and by the test that holds both to it.
 """
@@ -17,10 +17,10 @@ from dynamo_dap.protocol.options import AttachArguments, LaunchArguments
 from tests.structure.sources import ROOT
 
 MANIFEST = ROOT / "vscode-extension" / "package.json"
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "options.md"
 
 _HEAD = "| option | of | meaning | default |\n| --- | --- | --- | --- |\n"
-_TABLE = re.compile(r"(## Launch options\n.*?\n)(\| option .*?\n)(?=\n)", re.DOTALL)
+_TABLE = re.compile(r"(# Launch options\n.*?\n)(\| option .*?\n)(?=\n)", re.DOTALL)
 
 
 def manifest_text() -> str:
@@ -34,13 +34,13 @@ def manifest_text() -> str:
     return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
 
 
-def readme_text() -> str:
-    """Return the README, with its table of options."""
+def page_text() -> str:
+    """Return docs/options.md, with its table of options."""
     rows = [_row(option, "launch") for option in options_of(LaunchArguments) if option.is_own]
     rows += [_row(option, "attach") for option in options_of(AttachArguments) if option.is_own]
     rows += [_row(option, "both") for option in options_of(LaunchArguments) if not option.is_own]
-    text, count = _TABLE.subn(lambda found: found[1] + _HEAD + "".join(rows), README.read_text(encoding="utf-8"))
-    assert count == 1, "the README has no table of launch options"
+    text, count = _TABLE.subn(lambda found: found[1] + _HEAD + "".join(rows), PAGE.read_text(encoding="utf-8"))
+    assert count == 1, "docs/options.md has no table of launch options"
     return text
 
 
@@ -156,4 +156,4 @@ def _json(value: object) -> str:
 
 if __name__ == "__main__":
     MANIFEST.write_text(manifest_text(), encoding="utf-8")
-    README.write_text(readme_text(), encoding="utf-8")
+    PAGE.write_text(page_text(), encoding="utf-8")

@@ -39,6 +39,11 @@ class Module:
                 yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
 
+def guides() -> list[Path]:
+    """The pages that users read: the README and what it leads to."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
 def adapter_modules() -> list[Module]:
     """All modules of ``dynamo_dap``."""
     return [Module(path) for path in sorted(ADAPTER.rglob("*.py"))]

@@ -1,4 +1,4 @@
-"""What README.md says of the command line is there: subcommands, their options, launch options, exception filters."""
+"""What README.md and ``docs`` say of the command line is there: subcommands, options, launch options, filters."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 from dynamo_dap.command_line import _SUBCOMMANDS, main
 from dynamo_dap.protocol.contract import EXCEPTION_FILTERS
-from tests.structure.sources import ROOT
+from tests.structure.sources import guides
 
-_README = (ROOT / "README.md").read_text(encoding="utf-8")
-_TABLE = _README.partition("### The guides' tools")[2].partition("\n## ")[0]
+_GUIDES = "\n".join(page.read_text(encoding="utf-8") for page in guides())
+_TABLE = _GUIDES.partition("## The guides' tools")[2].partition("\n## ")[0]
 _USED = re.compile(r"\bdynamo-dap ([a-z][a-z-]*)((?: --[a-z-]+)*)")
-_CODE = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", _README, re.DOTALL))
+_CODE = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", _GUIDES, re.DOTALL))
 
 
 def _help(subcommand: str) -> str:
@@ -25,7 +25,7 @@ def _help(subcommand: str) -> str:
     return text.getvalue()
 
 
-def test_every_subcommand_and_option_in_the_readme_exists() -> None:
+def test_every_subcommand_and_option_in_the_guides_exists() -> None:
     used = [(word, options.split()) for word, options in _USED.findall(_CODE)]
     assert len({word for word, _ in used}) > 10
     helps = {word: _help(word) for word in _SUBCOMMANDS}
@@ -38,5 +38,5 @@ def test_every_option_and_filter_in_the_guides_table_exists() -> None:
     cells = [line.split(" | ")[-1] for line in _TABLE.splitlines() if line.startswith("| ")][2:]
     assert len(cells) > 12
     options = {name for cell in cells for name in re.findall(r"the option `(\w+)`", cell)}
-    assert options <= set(re.findall(r"^\| `(\w+)` \| (?:both|launch)", _README, re.MULTILINE))
+    assert options <= set(re.findall(r"^\| `(\w+)` \| (?:both|launch)", _GUIDES, re.MULTILINE))
     assert {name for cell in cells for name in re.findall(r"filter `([\w-]+)`", cell)} <= set(EXCEPTION_FILTERS)

@@ -12,6 +12,7 @@ from dynamo_dap.debuggee.agent.requests import HANDLERS
 from dynamo_dap.protocol.contract import CUSTOM_PREFIX
 from dynamo_dap.protocol.options import AttachArguments, LaunchArguments
 from tests.structure import generate_options, generate_requests, generate_types
+from tests.structure.sources import ROOT
 
 
 def test_the_structures_of_dap_are_those_of_the_schema_that_are_used() -> None:
@@ -20,7 +21,7 @@ def test_the_structures_of_dap_are_those_of_the_schema_that_are_used() -> None:
 
 def test_the_options_in_the_extension_and_the_readme_are_those_that_there_are() -> None:
     assert generate_options.MANIFEST.read_text(encoding="utf-8") == generate_options.manifest_text(), "make generate"
-    assert generate_options.README.read_text(encoding="utf-8") == generate_options.readme_text(), "make generate"
+    assert generate_options.PAGE.read_text(encoding="utf-8") == generate_options.page_text(), "make generate"
 
 
 @pytest.mark.parametrize(
@@ -39,11 +40,9 @@ def test_the_structures_of_our_requests_in_the_extension_are_those_that_are_answ
     assert generate_requests.PATH.read_text(encoding="utf-8") == generate_requests.generated_text(), "make generate"
 
 
-def test_the_readme_lists_our_requests_and_their_arguments() -> None:
-    readme = (
-        generate_options.README.read_text(encoding="utf-8").partition("## Custom requests\n")[2].partition("\n## ")[0]
-    )
-    rows = re.findall(r"^\| `(\w+)` \| `\{(.*?)\}` \|", readme, re.MULTILINE)
+def test_the_guide_lists_our_requests_and_their_arguments() -> None:
+    guide = (ROOT / "docs" / "custom-requests.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `\{(.*?)\}` \|", guide, re.MULTILINE)
     listed = {name: [one for one in arguments.split(", ") if one] for name, arguments in rows}
     served = {name: handler for name, handler in HANDLERS.items() if name.startswith(CUSTOM_PREFIX)}
     assert listed == {name: [*handler.arguments_type.__struct_encode_fields__] for name, handler in served.items()}

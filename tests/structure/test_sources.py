@@ -1,4 +1,4 @@
-"""What holds for every file: docstrings, sizes, no trace of one machine, and what the README says exists."""
+"""What holds for every file: docstrings, sizes, no trace of one machine, and what the guides say exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.client import FIXTURES, Fixture
 from tests.client.fixtures import PLACES
-from tests.structure.sources import ADAPTER, ROOT, adapter_modules
+from tests.structure.sources import ADAPTER, ROOT, adapter_modules, guides
 
 MAXIMUM_LINES = 600
 _GENERATED = {ADAPTER / "dynamo_dap/protocol/types.py"}
@@ -117,14 +117,14 @@ def test_what_contributors_are_told_exists() -> None:
     assert not missing, missing
 
 
-def test_commands_in_the_readme_exist() -> None:
-    """Every ``make`` target and every option of ``dynamo-dap`` in the README is real."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = "\n".join(re.findall(r"^```[^\n]*\n(.*?)^```", readme, re.MULTILINE | re.DOTALL))
+def test_commands_in_the_guides_exist() -> None:
+    """Every ``make`` target and every option of ``dynamo-dap`` in the README and in ``docs`` is real."""
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in guides())
+    blocks = "\n".join(re.findall(r"^```[^\n]*\n(.*?)^```", pages, re.MULTILINE | re.DOTALL))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     used = set(re.findall(r"^\s*make ([a-z-]+)", blocks, re.MULTILINE))
-    assert used, "the README shows no make command"
-    assert used <= targets, f"the README names {used - targets}, which the Makefile does not have"
+    assert used, "the guides show no make command"
+    assert used <= targets, f"the guides name {used - targets}, which the Makefile does not have"
     help_texts = "".join(
         subprocess.run(
             [sys.executable, "-m", "dynamo_dap", *command, "--help"],
@@ -137,7 +137,30 @@ def test_commands_in_the_readme_exist() -> None:
     )
     for line in re.findall(r"^\s*(?:\$ )?(?:dynamo-dap|python -m dynamo_dap)\b(.*)$", blocks, re.MULTILINE):
         for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", line.partition(" -- ")[0]):
-            assert option in help_texts, f"the README uses {option}, which dynamo-dap does not have"
+            assert option in help_texts, f"the guides use {option}, which dynamo-dap does not have"
+
+
+def test_every_link_of_the_guides_leads_somewhere() -> None:
+    """Links to files and to headings, in the README, in ``docs`` and in CONTRIBUTING.md; every page can be reached."""
+    reached, wrong = set(), []
+    for page in [*guides(), ROOT / "CONTRIBUTING.md"]:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"https?:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            reached.add(file)
+            if not file.exists() or (anchor and anchor not in _anchors(file)):
+                wrong.append(f"{page.name}: {target}")
+    assert not wrong
+    assert set(guides()[1:]) <= reached
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_what_security_md_promises_is_tested() -> None:

@@ -1,6 +1,7 @@
 """What torch.compile made, as a program reads it in a ``Recording``: plain values that stay as they are.
 
-Their names are part of the public interface: see README.md, "In a program". Pure, but for reading the user's lines.
+Their names are part of the public interface: see docs/breaks-and-recompiles.md, "In a program". Pure, but for reading
+the user's lines.
 """
 
 from __future__ import annotations

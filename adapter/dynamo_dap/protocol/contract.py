@@ -273,7 +273,7 @@ class RunsOnEventBody(Struct):
     """How long it has waited."""
 
 
-# -- for clients: README.md, "Custom requests" -------------------------------------------------------------------------
+# -- for clients: docs/custom-requests.md ------------------------------------------------------------------------------
 
 COMPILES = "dynamoCompiles"
 GRAPH = "dynamoGraph"

@@ -1,7 +1,7 @@
 """The options of ``launch`` and ``attach``, each defined once: name, type, bounds, default, description for users.
 
 The server decodes them and passes on what the agent needs; ``make generate`` writes the extension's schema and the
-table in ``README.md`` from them. An option without a description is internal: users do not write it. Structs; any
+table in ``docs/options.md`` from them. An option without a description is internal: users do not write it. Structs; any
 thread.
 """
 

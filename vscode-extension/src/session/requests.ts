@@ -1,4 +1,4 @@
-/** Sends the custom requests about compiles, as README.md ("Custom requests") documents them. */
+/** Sends the custom requests about compiles, as docs/custom-requests.md documents them. */
 
 import type { DebugSession } from "vscode";
 
