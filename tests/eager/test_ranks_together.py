@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +30,24 @@ def family(new_session: NewSession) -> Family:
 
 
 def launch(family: Family, *arguments: str, **conditions: str) -> tuple[Session, Session]:
-    """Start the job with breakpoints by place, each with a condition; return the sessions of the ranks."""
-    args = ["--standalone", "--nproc-per-node=2", str(PROGRAM.path), *arguments]
+    """Start a job of two with breakpoints by place, each with a condition; return the sessions of the ranks."""
+    first, second = launch_many(family, 2, *arguments, **conditions)
+    return first, second
+
+
+def launch_many(family: Family, count: int, *arguments: str, **conditions: str) -> list[Session]:
+    """The same with as many ranks as wanted."""
+    args = ["--standalone", f"--nproc-per-node={count}", str(PROGRAM.path), *arguments]
     what: dict[str, Any] = {"module": "torch.distributed.run", "python": [sys.executable], "args": args}
     with family.parent.configuring("launch", {**what, "stopRanks": "together"}):
         pass
     ranks: dict[str, Session] = {}
-    for _ in range(2):
+    for _ in range(count):
         name = name_of_next(family)
         with family.child() as child:
             set_breakpoints(child, **conditions)
         ranks[name] = child
-    return ranks[FIRST], ranks[SECOND]
+    return [ranks[f"rank {number} (local {number})"] for number in range(count)]
 
 
 def set_breakpoints(session: Session, **conditions: str) -> None:
@@ -48,8 +55,8 @@ def set_breakpoints(session: Session, **conditions: str) -> None:
     session.set_breakpoints(PROGRAM, *places)
 
 
-def wait_for_both(ranks: tuple[Session, Session], at: str) -> None:
-    """Wait until both are held, and step whoever is not yet ``at`` a place to it: the other one stays where it is."""
+def wait_for_all(ranks: Sequence[Session], at: str) -> None:
+    """Wait until all are held, and step whoever is not yet ``at`` a place to it: the other one stays where it is."""
     for rank in ranks:
         step_alone(rank, rank.wait_for_stop(), at)
 
@@ -60,10 +67,10 @@ def step_alone(rank: Session, stop: Stop, at: str) -> None:
         stop = rank.wait_for_stop()
 
 
-def step(ranks: tuple[Session, Session], by: Session, command: str, *places: str) -> None:
-    """Step one, and see where both arrive."""
+def step(ranks: Sequence[Session], by: Session, command: str, *places: str) -> None:
+    """Step one, and see where all arrive: at one place, or each at its own."""
     by.resume(command)
-    for rank, at in zip(ranks, places if len(places) == 2 else places * 2, strict=True):
+    for rank, at in zip(ranks, places if len(places) > 1 else places * len(ranks), strict=True):
         rank.wait_for_stop("step", at=at)
 
 
@@ -79,7 +86,7 @@ def wait_for_end(family: Family) -> None:
 
 def test_ranks_stop_step_and_continue_together(family: Family) -> None:
     ranks = first, second = launch(family, first="")
-    wait_for_both(ranks, "first")
+    wait_for_all(ranks, "first")
     # Whichever is told to step.
     step(ranks, first, "next", "second")
     step(ranks, second, "next", "reduce")
@@ -99,12 +106,40 @@ def test_ranks_stop_step_and_continue_together(family: Family) -> None:
     # One continues all.
     second.resume()
     first.timeline.expect_event("continued")
-    wait_for_both(ranks, "first")
+    wait_for_all(ranks, "first")
     step(ranks, first, "next", "second")
     for rank in ranks:
         rank.set_breakpoints(PROGRAM)
     first.resume()
     wait_for_end(family)
+
+
+def test_four_ranks_stop_step_and_continue_together(family: Family) -> None:
+    ranks = launch_many(family, 4, first="")
+    names = [f"rank {number} (local {number})" for number in range(4)]
+    wait_for_all(ranks, "first")
+    for by, at in ((2, "second"), (0, "reduce"), (3, "branch")):
+        step(ranks, ranks[by], "next", at)
+    step(ranks, ranks[1], "next", "only", "after", "after", "after")
+    # One has parted from three.
+    parted = f"{names[0]} has parted: it is at {place('only')}, and {names[1]} at {place('after')}."
+    for rank in ranks[:2]:
+        rank.wait_for_output(parted, "console")
+    assert "has parted" not in ranks[2].output() + ranks[3].output()
+    # Those go on together, into a trace, and the one is left where it is.
+    step(ranks[1:], ranks[3], "stepIn", "traced")
+    ranks[3].wait_for_output(f"{names[0]} is held at {place('only')}: it does not step with {names[3]}.", "console")
+    ranks[0].next(at="after")
+    step(ranks[1:], ranks[1], "stepOut", "after")
+    step(ranks, ranks[2], "next", "again")
+    ranks[3].resume()
+    wait_for_all(ranks, "first")
+    for rank in ranks:
+        rank.set_breakpoints(PROGRAM)
+    ranks[1].resume()
+    assert family.parent.wait_for_exit() == 0
+    printed = family.parent.output("stdout")
+    assert all(f"{number}: [84.0, 84.0]\n" in printed for number in range(4)), printed
 
 
 def begin_turn(family: Family, ranks: tuple[Session, Session], begin: Path, turn: int) -> None:
@@ -142,7 +177,7 @@ def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family:
 
 def test_a_rank_that_ends_leaves_the_others_held(family: Family) -> None:
     ranks = first, second = launch(family, ends="")
-    wait_for_both(ranks, "ends")
+    wait_for_all(ranks, "ends")
     step(ranks, first, "next", "longer", "last")
     second.resume("next")
     while second.timeline.expect_first("stopped", "terminated")[0] == "stopped":

@@ -1,0 +1,171 @@
+"""What the meeting of ranks that stop together decides, by the order in which it hears of things.
+
+The members are connections of the test's own, so that the order is the test's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from dynamo_dap.protocol.contract import AUTHORIZE, introduction
+from dynamo_dap.protocol.messages import Event, to_builtins
+from dynamo_dap.protocol.ranks import (
+    PAUSE_RANK,
+    RANK_GOES,
+    RANK_RUNS,
+    RANK_STOPPED,
+    TELL_RANK,
+    WITHDRAW_RANK_PAUSE,
+    Newcomer,
+    Place,
+    RankGoesBody,
+    RankStoppedBody,
+)
+from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.server.loop_connection import LoopConnection, Unheard
+from dynamo_dap.server.rank_meeting import RankMeeting
+
+SECONDS = 20.0
+GO_ON = RankGoesBody("continue")
+
+
+class Meeting(RankMeeting):
+    """One that says when it has heard something: what comes on two connections comes in no order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: asyncio.Queue[None] = asyncio.Queue()
+
+    def runs(self, member: Any) -> None:
+        """As in the class."""
+        super().runs(member)
+        self.heard.put_nowait(None)
+
+    def stopped(self, member: Any, stop: RankStoppedBody) -> None:
+        """As in the class."""
+        super().stopped(member, stop)
+        self.heard.put_nowait(None)
+
+    def goes(self, leader: Any, goes: RankGoesBody) -> None:
+        """As in the class."""
+        super().goes(leader, goes)
+        self.heard.put_nowait(None)
+
+
+class Member(Unheard):
+    """The session of a rank, as the meeting sees it."""
+
+    def __init__(self, name: str, meeting: Meeting) -> None:
+        super().__init__(name)
+        self._meeting = meeting
+        self._heard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        target = meeting.target
+        connected = socket.create_connection((target.host, target.port))
+        self._connection = LoopConnection(SocketStream(connected), name, self)
+        self._arrival = introduction(target.access_token or "", Newcomer(name))
+
+    async def arrive(self) -> None:
+        """Be a member, whose program runs."""
+        await self._connection.request(AUTHORIZE, self._arrival, timeout=SECONDS)
+        await self.tell(RANK_RUNS)
+
+    async def tell(self, event: str, body: object = None) -> None:
+        """Tell the meeting, and wait until it has heard that."""
+        self._connection.send_event(event, body)
+        await asyncio.wait_for(self._meeting.heard.get(), SECONDS)
+
+    async def stops(self, reason: str, line: int) -> None:
+        """Tell of a stop."""
+        await self.tell(RANK_STOPPED, RankStoppedBody(reason, Place("program.py", line)))
+
+    def on_event(self, event: Event) -> None:
+        """Keep what the meeting has decided."""
+        self._heard.put_nowait((event.event, to_builtins(event.body)))
+
+    async def hears(self, event: str, **body: str) -> None:
+        """Wait for what the meeting tells next; it must be this."""
+        told, given = await asyncio.wait_for(self._heard.get(), SECONDS)
+        assert (told, given) == (event, body)
+
+    def close(self) -> None:
+        """Leave."""
+        self._connection.close()
+
+
+def with_two(scenario: Callable[[Member, Member], Awaitable[None]]) -> None:
+    """Run what two members of one meeting do."""
+
+    async def run() -> None:
+        meeting = Meeting()
+        first, second = Member("rank 0", meeting), Member("rank 1", meeting)
+        try:
+            await first.arrive()
+            await second.arrive()
+            await scenario(first, second)
+        finally:
+            meeting.close()
+            first.close()
+            second.close()
+
+    asyncio.run(run())
+
+
+async def stop_and_go_on(first: Member, second: Member) -> None:
+    """The first stops and is continued, before the second has come to a line."""
+    await first.stops("breakpoint", 1)
+    await second.hears(PAUSE_RANK)
+    await first.tell(RANK_GOES, GO_ON)
+    await second.hears(WITHDRAW_RANK_PAUSE)
+
+
+def test_a_rank_that_paused_while_its_pause_was_taken_back_goes_on() -> None:
+    async def scenario(first: Member, second: Member) -> None:
+        await stop_and_go_on(first, second)
+        # It was on its way.
+        await second.stops("pause", 1)
+        await second.hears(RANK_GOES, command="continue")
+        # It counts as running, and the first was not paused for it: that one hears nothing before it is, for this.
+        await second.stops("breakpoint", 2)
+        await first.hears(PAUSE_RANK)
+        await first.stops("pause", 2)
+        await second.tell(RANK_GOES, GO_ON)
+        await first.hears(RANK_GOES, command="continue")
+
+    with_two(scenario)
+
+
+def test_what_it_stops_for_by_itself_is_a_stop_for_all() -> None:
+    async def scenario(first: Member, second: Member) -> None:
+        await stop_and_go_on(first, second)
+        await second.stops("breakpoint", 1)
+        await first.hears(PAUSE_RANK)
+
+    with_two(scenario)
+
+
+def test_a_pause_that_is_asked_for_again_is_one() -> None:
+    async def scenario(first: Member, second: Member) -> None:
+        await stop_and_go_on(first, second)
+        await first.stops("breakpoint", 2)
+        await second.hears(PAUSE_RANK)
+        await second.stops("pause", 1)
+        # Both are held, and not at the same line.
+        await first.tell(RANK_GOES, RankGoesBody("next"))
+        await first.hears(TELL_RANK, text="rank 1 is held at program.py:1: it does not step with rank 0.")
+
+    with_two(scenario)
+
+
+def test_a_pause_that_a_user_asks_for_pauses_all() -> None:
+    async def scenario(first: Member, second: Member) -> None:
+        await second.tell(RANK_GOES, RankGoesBody("pause"))
+        await first.hears(PAUSE_RANK)
+        await second.stops("pause", 1)
+        await first.stops("pause", 1)
+        await second.tell(RANK_GOES, GO_ON)
+        await first.hears(RANK_GOES, command="continue")
+
+    with_two(scenario)
