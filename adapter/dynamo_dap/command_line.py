@@ -17,6 +17,7 @@ from dynamo_dap.protocol.contract import ACCESS_TOKEN_VARIABLE, LOG_VARIABLE
 
 _SUBCOMMANDS = {
     "debug": "dynamo_dap.terminal.command",
+    "connect": "dynamo_dap.terminal.connecting",
     "run": "dynamo_dap.records.run",
     "report": "dynamo_dap.records.report",
     "check": "dynamo_dap.checking.command",
@@ -42,6 +43,7 @@ over stdin and stdout.
 _SUBCOMMAND_HELP = f"""\
 subcommands:
   debug       debug a program in this terminal; see: dynamo-dap debug -h
+  connect     run a program under the debugger that waits for it; see: dynamo-dap connect -h
   run         run a program without stops and record what torch.compile does; see: dynamo-dap run -h
   report      print what was recorded last in this directory; see: dynamo-dap report -h
   check       run a program and fail if it breaks or recompiles more than it may; see: dynamo-dap check -h

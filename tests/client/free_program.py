@@ -33,13 +33,17 @@ class FreeProgram:
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         python: Sequence[str] | None = None,
+        launcher: Sequence[str] | None = None,
     ) -> None:
-        """``python`` is the command that starts Python, where it is to be another one."""
+        """``python`` is the command that starts Python, where it is to be another one.
+
+        ``launcher`` is one that runs the program itself, and is given it with its arguments.
+        """
         self._mark = uuid.uuid4().hex
         if python is None:
             python = zygote.python() if Fixture(path).imports_torch else [sys.executable]
         self.process = subprocess.Popen(
-            [*python, "-u", str(path), *arguments],
+            [*(launcher if launcher is not None else [*python, "-u"]), str(path), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

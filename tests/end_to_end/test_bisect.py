@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dynamo_dap.protocol.contract import BisectedBody, BisectedPlace, BisectionRun, LaunchDescription
+from dynamo_dap.protocol.bisection import BisectedBody, BisectedPlace, BisectionRun
+from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.run import launching
 from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field, to_builtins
 
+from dynamo_dap.protocol.bisection import BisectionRun
 from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.protocol.saved_calls import RecordingRun
 from dynamo_dap.protocol.types import Variable
@@ -37,6 +38,8 @@ TRITON_INTERPRET_VARIABLE = "TRITON_INTERPRET"
 """Triton's own: kernels run in its interpreter."""
 CHECK_VARIABLE = "DYNAMO_DAP_CHECK"
 """Set where ``dynamo-dap check`` runs a program: pytest's workers record themselves then."""
+CONNECT_VARIABLE = "DYNAMO_DAP_CONNECT"
+"""Where a server waits for this program, perhaps on another machine, and the token: see ``arrivals.NamedServer``."""
 EDITOR_VARIABLE = "DYNAMO_DAP_EDITOR"
 """The socket at which an editor is asked to show the sessions of an assistant that it runs."""
 
@@ -154,56 +157,14 @@ class RecordedRun(Struct, rename="camel", omit_defaults=True):
     """The child's, where it is known to who makes it."""
 
 
-class BisectionRun(Struct, rename="camel", omit_defaults=True):
-    """How a program is run once by ``dynamo-dap bisect``."""
-
-    result: str
-    """Where to write a ``BisectedBody``."""
-    check: str | None = None
-    """An expression that is true at the program's end if it ran well."""
-    number: int | None = None
-    """Which thing that the bisector may leave out is to be told, counted from 0."""
-    settings: dict[str, bool] = {}
-    """Inductor's settings to change."""
-
-
-class BisectedPlace(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """A line of the user's."""
-
-    path: str
-    line: int
-    function: str
-
-
-class BisectedThing(Struct, rename="camel", omit_defaults=True):
-    """A decomposition, a pass or a lowering."""
-
-    name: str
-    places: list[BisectedPlace] = []
-    gone: list[str] = []
-    """Operations that a pass took out or changed."""
-    made: list[str] = []
-    """What it made of them."""
-
-
-class BisectedBody(Struct, rename="camel", omit_defaults=True):
-    """What a run of a bisection tells."""
-
-    count: int = 0
-    """How many things the bisector could have left out."""
-    thing: BisectedThing | None = None
-    """The one that was asked for."""
-    check: bool | None = None
-    problem: str | None = None
-    """Why this torch cannot be bisected."""
-
-
 class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """The value of ``LAUNCH_VARIABLE``."""
 
     address: str | None = None
     """The server's, ``HOST:PORT``; None to run without a debugger and only write a record."""
     token: str = ""
+    connects: bool = False
+    """Whether it connects to the server that the environment names, and runs without a debugger if it names none."""
     program: str | None = None
     module: str | None = None
     code: str | None = None

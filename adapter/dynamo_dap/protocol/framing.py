@@ -52,6 +52,11 @@ class FrameParser:
         """Whether bytes of an unfinished message are waiting: a stream that ends now was truncated."""
         return self._expected is not None or self._is_skipping or bool(self._buffer)
 
+    @property
+    def wanted(self) -> int:
+        """How many bytes can be read without reading into the next message."""
+        return 1 if self._expected is None else self._expected - len(self._buffer)
+
     def feed(self, data: bytes) -> list[bytes | MessageTooLarge]:
         """Take in ``data`` and return the bodies that are complete now, and in their place those that are skipped.
 

@@ -267,7 +267,10 @@ class AgentOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True):
     eager: bool = False
     """Whether ordinary Python is debugged in this session, by another backend."""
     eager_address: str | None = None
-    """``HOST:PORT`` where the server waits for debugpy, when it is to be started by this request."""
+    """``HOST:PORT`` where the server waits for debugpy, when it is to be started by this request.
+
+    Empty for where this program has connected to itself.
+    """
     eager_token: str | None = None
     """What debugpy has to show there."""
     eager_adopts: bool = False
@@ -302,7 +305,8 @@ class SessionOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True
         list[Annotated[int, Meta(ge=0)]] | None,
         _described(
             "Of a distributed job (torchrun, torch.multiprocessing.spawn), debug only these ranks; the others run at "
-            "full speed. When attaching: those that listen, each at the port of connect plus its number."
+            "full speed. When attaching: of those that come to listen; or those that listen, each at the port of "
+            "connect plus its number."
         ),
     ] = None
     stop_ranks: Annotated[str, _one_of("What stops, steps and continues in a distributed job.", STOP_RANKS)] = ALONE
@@ -387,8 +391,22 @@ class ListenTarget(Struct, rename="camel", frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65535), _described("Port number; 0 is any free one.")]
     access_token: Annotated[
         str | None,
-        _described("The access token that the program has to present; if not given, the program finds it."),
+        _described("The access token that the program has to present; if not given, a random one is told."),
     ] = None
+    access_token_variable: Annotated[
+        str | None, _described("The environment variable that holds the access token, instead of accessToken.")
+    ] = None
+    timeout: Annotated[Seconds, _described("Seconds to wait for the first program.")] = 3600.0
+
+
+class ArrivalTarget(Struct, rename="camel", frozen=True, kw_only=True):
+    """Where another server process has a program's connection, which came to it, for the session with that."""
+
+    path: str
+    """A socket in a folder that only its user can enter."""
+    access_token: str
+    is_local: bool = True
+    """Whether the program came by way of the loopback interface."""
 
 
 class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True):
@@ -403,8 +421,13 @@ class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
     ] = None
     listen: Annotated[
         ListenTarget | None,
-        _described('Wait here for a program that calls dynamo_dap.connect(), instead of "connect".'),
+        _described(
+            "Wait here for a program that calls dynamo_dap.connect(), or for the ranks of a job, on any machine, "
+            'instead of "connect".'
+        ),
     ] = None
+    arrival: ArrivalTarget | None = None
+    """Of the session with a rank that came to another one, which has said ``listen``."""
     meeting: ConnectTarget | None = None
     """Where the ranks of a job meet that stop together: from the session that starts those of the ranks."""
     host: str | None = None

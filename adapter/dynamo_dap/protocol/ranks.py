@@ -13,6 +13,11 @@ from msgspec import Struct
 
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 """What launchers of distributed jobs tell each of their processes."""
+_OF_SCHEDULERS = (
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+)
+"""The same of schedulers. What they start need not be a rank: it may be a launcher."""
 
 
 class Rank(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -28,10 +33,15 @@ class Rank(Struct, rename="camel", omit_defaults=True, frozen=True):
         return f"rank {self.number}" + ("" if self.local is None else f" (local {self.local})")
 
 
-def rank_in(environment: Mapping[str, str]) -> Rank | None:
+def rank_in(environment: Mapping[str, str], names: tuple[str, str, str] = _VARIABLES) -> Rank | None:
     """Return the rank that a launcher (torchrun, or one that does as it does) put into the environment."""
-    number, local, of = (int(text) if (text := environment.get(name, "")).isdecimal() else None for name in _VARIABLES)
+    number, local, of = (int(text) if (text := environment.get(name, "")).isdecimal() else None for name in names)
     return None if number is None else Rank(number, local, of)
+
+
+def scheduled_rank_in(environment: Mapping[str, str]) -> Rank | None:
+    """Return the rank that a scheduler gave a process which it started itself (``srun``, ``mpirun``)."""
+    return next((rank for names in _OF_SCHEDULERS if (rank := rank_in(environment, names)) is not None), None)
 
 
 def invitation_text(file: str, rank: Rank | None) -> str:

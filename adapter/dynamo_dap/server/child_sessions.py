@@ -19,7 +19,14 @@ import msgspec
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import RUNS_ON_EVENT, ChildOffer, Invitation, RunsOnEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
-from dynamo_dap.protocol.options import TOGETHER, AttachArguments, ConnectTarget, LaunchArguments, SessionOptions
+from dynamo_dap.protocol.options import (
+    TOGETHER,
+    ArrivalTarget,
+    AttachArguments,
+    ConnectTarget,
+    LaunchArguments,
+    SessionOptions,
+)
 from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.launching.listeners import AgentListener
@@ -47,10 +54,33 @@ async def start_session(
 
     ``meeting``: where ranks meet that stop together. Raises ``RequestFailed``, ``TimeoutError``.
     """
+    await client.start_debugging({**_how(given, meeting), "name": name, "connect": _as_configured(target)})
+
+
+async def start_session_of_arrival(
+    client: Client, given: dict[str, Any], name: str, target: ArrivalTarget, meeting: ConnectTarget | None
+) -> None:
+    """Have the client start a session with a program that came by itself, whose connection is at ``target``."""
+    how = _how(given, meeting)
+    await client.start_debugging({**how, "name": name, "arrival": msgspec.to_builtins(target)})
+
+
+def _how(given: dict[str, Any], meeting: ConnectTarget | None) -> dict[str, Any]:
     how = {key: value for key, value in given.items() if key not in _OF_THE_PARENT and key[:2] != "__"}
     if meeting is not None:
         how["meeting"] = _as_configured(meeting)
-    await client.start_debugging({**how, "name": name, "connect": _as_configured(target)})
+    return how
+
+
+def texts_about_ranks(one: Rank, wanted: list[int]) -> list[tuple[str, str]]:
+    """``one`` of a job has come, of which only some are ``wanted``: return what to say, with DAP's category of each."""
+    named = ", ".join(map(str, wanted)) or "none"
+    texts = [(f'"ranks": of this job these are debugged: {named}; the others run without debugging.', "console")]
+    missing = [number for number in wanted if one.of is not None and number >= one.of]
+    if missing:
+        there = f"it has {one.of}, counted from 0"
+        texts.append((f'"ranks": there is no rank {", ".join(map(str, missing))} in this job: {there}.', "important"))
+    return texts
 
 
 def _as_configured(target: ConnectTarget) -> dict[str, Any]:
@@ -159,13 +189,8 @@ class ChildSessions:
         if self._has_told_of_ranks:
             return
         self._has_told_of_ranks = True
-        named = ", ".join(map(str, wanted)) or "none"
-        self._client.output(f'"ranks": of this job these are debugged: {named}; the others run without debugging.')
-        missing = [number for number in wanted if one.of is not None and number >= one.of]
-        if missing:
-            there = f"it has {one.of}, counted from 0"
-            text = f'"ranks": there is no rank {", ".join(map(str, missing))} in this job: {there}.'
-            self._client.output(text, "important")
+        for text, category in texts_about_ranks(one, wanted):
+            self._client.output(text, category)
 
     def _let_go(self, child: ChildOffer, why: str) -> None:
         """``child`` runs on, and so will those that come after it; said once."""

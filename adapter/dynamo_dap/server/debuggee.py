@@ -42,6 +42,7 @@ from dynamo_dap.protocol.types import (
     ProgressStartEventBody,
     ProgressUpdateEventBody,
 )
+from dynamo_dap.server.arriving_programs import ArrivingPrograms
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.breakpoints import BreakpointMemory
@@ -51,6 +52,7 @@ from dynamo_dap.server.debugpy_side import AdoptedDebugpy, EagerSide
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import AGENT as AGENT_IDS
 from dynamo_dap.server.launching.descendants import kill_all, ranks_below
+from dynamo_dap.server.launching.handing_over import Taker
 from dynamo_dap.server.launching.options import agent_arguments, target_of_rank
 from dynamo_dap.server.launching.processes import OwnedProcess, death_by_signal
 from dynamo_dap.server.loop_connection import LoopConnection, until_any
@@ -150,6 +152,8 @@ class Debuggee:
         """Where its child processes come, when they are to be debugged."""
         self.ranks: RankMeeting | None = None
         """Where those meet that were attached to with it and stop together."""
+        self.arrivals: ArrivingPrograms | None = None
+        """Where it came by itself, and others may."""
         self.information = ProcessInformation()
         self.crash_folder = CrashFolder()
         self.events = BackendEvents(
@@ -222,6 +226,10 @@ class Debuggee:
     def tell(self, text: str, category: str = "important") -> None:
         """Show the user ``text``."""
         self._client.output(text, category)
+
+    def take_debugpy_over(self, taker: Taker, eager: EagerSide) -> None:
+        """Have debugpy's connection taken over from the server to which that comes."""
+        self._run(taker.wait_for_debugpy(eager.receive))
 
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
         """Take over the connection of the authorised agent, which told ``information`` of its process."""
@@ -358,6 +366,8 @@ class Debuggee:
             self.children.close()
         if self.ranks is not None:
             self.ranks.close()
+        if self.arrivals is not None:
+            self.arrivals.close()
         self.crash_folder.close()
 
     # -- its end ---------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import Any
 
 import msgspec
@@ -29,7 +30,22 @@ from dynamo_dap.server.ids import DEBUGPY as DEBUGPY_IDS
 from dynamo_dap.server.launching.listeners import DebugpyListener
 from dynamo_dap.server.loop_connection import LoopConnection, Unheard, until_any
 
-_OURS = frozenset({"accessToken", "connect", "eager", "host", "meeting", "mode", "port", "console", "env", "envFile"})
+_OURS = frozenset(
+    {
+        "accessToken",
+        "arrival",
+        "connect",
+        "eager",
+        "host",
+        "listen",
+        "meeting",
+        "mode",
+        "port",
+        "console",
+        "env",
+        "envFile",
+    }
+)
 """Options that are no business of debugpy's; secrets and addresses among them."""
 
 
@@ -126,6 +142,8 @@ class EagerSide:
         """Set while debugpy takes requests."""
         self.is_adopted = False
         """Whether it debugged the program before the agent was there."""
+        self.comes_as_program_did = False
+        """Whether it connects where the program has connected to itself, perhaps from another machine."""
         self.left = asyncio.Event()
         """Set when debugpy's connection has ended."""
         self.has_taken_leave = False
@@ -140,7 +158,12 @@ class EagerSide:
     @property
     def invitation(self) -> Invitation:
         """What the program has to be told."""
-        return self._listener.invitation
+        invitation = self._listener.invitation
+        return Invitation("", invitation.token) if self.comes_as_program_did else invitation
+
+    def receive(self, connected: socket.socket) -> None:
+        """Take debugpy's connection, which came to another listener."""
+        self._listener.receive(connected)
 
     async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
         """Wait until debugpy is here, or will not come; the user is told why."""

@@ -13,7 +13,13 @@ import msgspec
 from dynamo_dap.protocol.access_tokens import is_loopback
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import ErrorId
-from dynamo_dap.protocol.options import COMPILING_OPTIONS, AttachArguments, LaunchArguments, SessionOptions
+from dynamo_dap.protocol.options import (
+    COMPILING_OPTIONS,
+    ArrivalTarget,
+    AttachArguments,
+    LaunchArguments,
+    SessionOptions,
+)
 from dynamo_dap.protocol.types import (
     BreakpointEventBody,
     CancelArguments,
@@ -78,10 +84,13 @@ def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     _warn(session, raw, AttachArguments)
     # Over TCP "accessToken" is this server's; the program's can then be given in "connect".
     token = target.access_token or (options.access_token if session.access.token is None else None)
-    name = f"{target.host}:{target.port}"
-    debuggee = session.new_debuggee(StartMethod.ATTACH, name, is_local=is_loopback(target.host))
     given = given_arguments(raw)
-    start = session.start(debuggee, starting.attach(debuggee, options, token, given))
+    if isinstance(target, ArrivalTarget):
+        name, is_local = str(given.get("name", "a program that came")), target.is_local
+    else:
+        name, is_local = f"{target.host}:{target.port}", is_loopback(target.host)
+    debuggee = session.new_debuggee(StartMethod.ATTACH, name, is_local=is_local)
+    start = session.start(debuggee, starting.attach(debuggee, options, token, session.client, given))
     return _initialized_after(
         session, _with_other_ranks(session, debuggee, start, options, str(given.get("name", name)))
     )

@@ -19,6 +19,7 @@ from dynamo_dap.protocol.crash_cell import read_crash
 
 _PREFIX = "dynamo-dap-"
 _NAME = re.compile(_PREFIX + r"(\d+)-\w+")
+_LONGEST = 60
 _STALE_SECONDS = 3600.0
 """What looks dead may live where its process has another number: in a container that shares the folder."""
 
@@ -27,6 +28,12 @@ def make_folder() -> Path:
     """Make a folder, to be removed by the caller; those of servers that could not are removed now."""
     _remove_stale_folders(Path(tempfile.gettempdir()))
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+
+
+def make_folder_for_sockets() -> Path:
+    """Make such a folder where the names of sockets in it are not too long: they have some hundred characters."""
+    parent = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent if len(parent) < _LONGEST else "/tmp"))
 
 
 def _remove_stale_folders(parent: Path) -> None:

@@ -12,7 +12,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.protocol.access_tokens import is_loopback, read_token_file, write_token_file
+from dynamo_dap.protocol.access_tokens import read_token_file
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import (
     ACCESS_TOKEN_VARIABLE,
@@ -22,12 +22,14 @@ from dynamo_dap.protocol.contract import (
     ErrorId,
     Invitation,
 )
-from dynamo_dap.protocol.options import AttachArguments, ConnectTarget, ListenTarget
+from dynamo_dap.protocol.options import ArrivalTarget, AttachArguments, ConnectTarget, ListenTarget
 from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.server.arriving_programs import ArrivingPrograms
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debuggee import Debuggee
 from dynamo_dap.server.debugpy_side import Greeted, is_greeted_by_debugpy
 from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.launching.handing_over import NotTaken, Taker
 from dynamo_dap.server.launching.listeners import AgentListener, OnArrival
 from dynamo_dap.server.launching.options import target_of, target_of_rank
 from dynamo_dap.server.launching.processes import ChildProcess, OwnedProcess, death_by_signal
@@ -68,7 +70,9 @@ async def launch(debuggee: Debuggee, job: Job, client: Client, given: dict[str, 
         listener.close()
 
 
-async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None, given: dict[str, Any]) -> None:
+async def attach(
+    debuggee: Debuggee, options: AttachArguments, token: str | None, client: Client, given: dict[str, Any]
+) -> None:
     """Connect to the program that ``options`` name, or wait for it, and begin the session with its agent.
 
     ``given`` are the client's ``attach`` arguments. ``token`` is the program's access token; when None, it is looked
@@ -82,8 +86,9 @@ async def attach(debuggee: Debuggee, options: AttachArguments, token: str | None
         debuggee.ask_for_ranks(given, target, options)
         target = target_of_rank(target, options.ranks[0])
     if isinstance(target, ListenTarget):
-        await _await_program(debuggee, target)
-        _expect_eager(debuggee, options, given)
+        await _await_program(debuggee, target, options, client, given)
+    elif isinstance(target, ArrivalTarget):
+        await _take_program_over(debuggee, target, options, given)
     else:
         debuggee.slow_start.waits_for("connecting to the program")
         connected = await _connect(target)
@@ -123,32 +128,37 @@ async def _connect_to_agent(
     debuggee.adopt_agent(connection, information)
 
 
-async def _await_program(debuggee: Debuggee, target: ListenTarget) -> None:
+async def _await_program(
+    debuggee: Debuggee, target: ListenTarget, options: AttachArguments, client: Client, given: dict[str, Any]
+) -> None:
     """Listen until a program comes that shows the token; the client may give that up."""
-    where = f"{target.host}:{target.port}"
-    if target.access_token is None and not is_loopback(target.host):
-        text = (
-            f"listening on {where} lets other machines send programs here: "
-            'give "listen" an "accessToken", or listen on 127.0.0.1'
-        )
-        raise StartRefused(ErrorId.INVALID_OPTION, text)
+    debuggee.arrivals = arrivals = ArrivingPrograms(client, given, options, target)
+    debuggee.slow_start.waits_for("waiting for a program that calls dynamo_dap.connect()")
+    debuggee.adopt_agent(*await arrivals.first())
+    debuggee.ranks = arrivals.meeting
+    if options.eager:
+        arrivals.expect_debugpy(debuggee.expect_debugpy(given))
+        debuggee.expect_children(options, given)
+
+
+async def _take_program_over(
+    debuggee: Debuggee, target: ArrivalTarget, options: AttachArguments, given: dict[str, Any]
+) -> None:
+    """Have a program that came to the server of another session."""
+    eager = debuggee.expect_debugpy(given) if options.eager else None
+    if eager is not None:
+        eager.comes_as_program_did = True
+    taker = Taker(target)
     try:
-        listener = AgentListener(target.host, target.port)
-    except OSError as error:
-        raise StartRefused(ErrorId.CANNOT_ATTACH, f"cannot listen on {where}: {error.strerror or error}") from None
-    token_file = None
-    try:
-        token = listener.expect(debuggee.adopt_agent, token=target.access_token)
-        host, _, port = listener.address.rpartition(":")
-        if target.access_token is None:
-            token_file = write_token_file(host, int(port), token)
-        debuggee.slow_start.waits_for("waiting for a program that calls dynamo_dap.connect()")
-        debuggee.tell(f'Waiting for a program that calls dynamo_dap.connect(("{host}", {port})).', "console")
-        await debuggee.agent_arrived.wait()
-    finally:
-        listener.close()
-        if token_file is not None:
-            token_file.unlink(missing_ok=True)
+        connected, information = await taker.take(None if eager is None else eager.invitation.token)
+    except NotTaken as problem:
+        raise StartRefused(ErrorId.CANNOT_ATTACH, str(problem)) from None
+    debuggee.adopt_agent(LoopConnection(SocketStream(connected), "agent", Unheard("the agent")), information)
+    if eager is None:
+        taker.close()
+        return
+    debuggee.take_debugpy_over(taker, eager)
+    debuggee.expect_children(options, given)
 
 
 async def _connect_to_debugpy(

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.protocol.contract import BisectedBody, BisectedThing, BisectionRun, LaunchDescription
+from dynamo_dap.protocol.bisection import BisectedBody, BisectedThing, BisectionRun
+from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.program import add_program, given_program, launching
 
 _STAGES = {

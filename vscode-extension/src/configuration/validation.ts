@@ -9,7 +9,8 @@ export interface ConfigurationSchemas {
 }
 
 const TARGETS = ["program", "module", "code"] as const;
-const ADDRESSES = ["connect", "listen", "port"] as const;
+/** The last is the server's own: of the session with a rank that came to another session. */
+const ADDRESSES = ["connect", "listen", "port", "arrival"] as const;
 
 /** Says, a sentence each, what is wrong with the configuration; an empty list for nothing. */
 export function problems(configuration: Readonly<Record<string, unknown>>, schemas: ConfigurationSchemas): string[] {

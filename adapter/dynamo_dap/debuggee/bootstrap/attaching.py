@@ -5,21 +5,16 @@ Any thread of the program. The program outlives the debugger.
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.agent.serving import AgentReceiver
-from dynamo_dap.debuggee.bootstrap.listening import is_listening, listen_for, process_information
-from dynamo_dap.debuggee.bootstrap.process_agent import process_agent, session_entries
+from dynamo_dap.debuggee.bootstrap.connecting import connect_as_told, connect_to
+from dynamo_dap.debuggee.bootstrap.listening import is_listening, listen_for
+from dynamo_dap.debuggee.bootstrap.process_agent import known_agent, process_agent, session_entries
 from dynamo_dap.debuggee.bootstrap.stops import stop_at
 from dynamo_dap.protocol.access_tokens import read_token_file
-from dynamo_dap.protocol.connection import Connection, RequestFailed
-from dynamo_dap.protocol.contract import AUTHORIZE, introduction
-from dynamo_dap.protocol.streams import SocketStream
-
-_SECONDS = 20.0
+from dynamo_dap.protocol.arrivals import NamedServer
 
 
 def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -> tuple[str, int]:
@@ -39,19 +34,26 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
     return listen_for(process_agent, address, access_token)
 
 
-def connect(address: tuple[str, int] | int, *, access_token: str | None = None) -> None:
+def connect(address: tuple[str, int] | int | None = None, *, access_token: str | None = None) -> None:
     """Connect to a debug server that waits at ``address``: its ``attach`` request had ``"listen": {...}``.
 
     Nothing when this process has a debugger already. ``access_token`` is the server's; one that it made up itself is
     found where it left it for programs of its user.
 
+    Without an address: to the server that the environment variable ``DYNAMO_DAP_CONNECT`` names, with its token. This
+    then returns when the breakpoints are set. Without that variable it does nothing; where it leads to no debugger,
+    that is said on stderr, and the program goes on.
+
     Raises:
         PermissionError: there is no token for that address, or the server does not want this one.
         OSError: nobody listens there.
     """
+    if address is None:
+        connect_as_told()
+        return
     host, port = ("127.0.0.1", address) if isinstance(address, int) else address
-    agent = process_agent()
-    if agent.client is not None:
+    agent = known_agent()
+    if agent is not None and agent.client is not None:
         return
     token = access_token or read_token_file(host, port)
     if token is None:
@@ -59,14 +61,7 @@ def connect(address: tuple[str, int] | int, *, access_token: str | None = None) 
             f"no access token for {host}:{port}: no debug server of yours waits there; "
             "give connect() the access_token of one that has its own"
         )
-    connection = Connection(SocketStream(socket.create_connection((host, port), timeout=_SECONDS)), "server")
-    agent.attach_client(connection)
-    connection.start(AgentReceiver(connection, agent))
-    try:
-        connection.request(AUTHORIZE, introduction(token, process_information()), timeout=_SECONDS)
-    except (RequestFailed, TimeoutError) as error:
-        agent.detach_client()
-        raise PermissionError(f"the debug server at {host}:{port} refused this program: {error}") from None
+    connect_to(NamedServer(host, port, token))
 
 
 def wait_for_client() -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from dynamo_dap.debuggee.bootstrap.program import Program, run
 from dynamo_dap.debuggee.torch_internals.bisecting import BisectedRun
-from dynamo_dap.protocol.contract import BisectionRun
+from dynamo_dap.protocol.bisection import BisectionRun
 
 
 def run_bisected(program: Program, asked: BisectionRun) -> None:

@@ -6,6 +6,9 @@ be started, the session goes on with the agent alone.
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
+
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.bootstrap.stops import install_breakpoint_hook
@@ -27,12 +30,17 @@ def adopt_eager(agent: Agent) -> None:
         _take_up(agent, debugger)
 
 
-def start_eager(agent: Agent, address: str, token: str) -> DebugpyDebugger | None:
-    """Start debugpy, which connects to the server at ``address``; None when that is not possible."""
+def start_eager(
+    agent: Agent, address: str, token: str, greet: Callable[[socket.socket], None] | None = None
+) -> DebugpyDebugger | None:
+    """Start debugpy, which connects to the server at ``address``; None when that is not possible.
+
+    ``greet`` begins the connection, where others than debugpy come to that address.
+    """
     debugger = DebugpyDebugger(agent)
     problem: str | None = None
     try:
-        debugger.start(address, token)
+        debugger.start(address, token, greet)
     except DebugpyMissing as missing:
         problem = str(missing)
     except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the program is to run)

@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.agent.own_rank import be_spawned_as
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.bootstrap.bisecting import run_bisected
 from dynamo_dap.debuggee.bootstrap.child_processes import offer_session
+from dynamo_dap.debuggee.bootstrap.connecting import connect_as_told
 from dynamo_dap.debuggee.bootstrap.eager import start_eager
 from dynamo_dap.debuggee.bootstrap.listening import process_information
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent
@@ -68,6 +69,9 @@ def launch() -> None:
     if description.recording is not None:
         begin_recording_call(description.recording)
         run(program, before=lambda filename: None)
+        return
+    if description.connects:
+        _run_as_child(program, is_debugged=connect_as_told())
         return
     if description.address is None:
         if description.profile is not None:
@@ -260,6 +264,11 @@ def run_child(arguments: list[str]) -> None:
         code=target if kind == "-c" else None,
         args=rest,
     )
+    _run_as_child(program, is_debugged=is_debugged)
+
+
+def _run_as_child(program: Program, *, is_debugged: bool) -> None:
+    """Run what a session has been offered."""
     if is_debugged:
         run(program, before=lambda filename: None, on_end=process_agent().eager_debugger.report_uncaught)
     else:

@@ -16,11 +16,14 @@ from dynamo_dap.debuggee.agent.log import log_exception, start_log
 from dynamo_dap.debuggee.bootstrap.profiling import is_profiling
 from dynamo_dap.debuggee.bootstrap.stops import install_breakpoint_hook, pause_eager
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
+from dynamo_dap.protocol.arrivals import NamedServer, show_token
 from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, CRASH_CELL_VARIABLE
 from dynamo_dap.protocol.options import INTERPRET, AgentOptions
 
 _lock = threading.Lock()
 _agent: Agent | None = None
+_arrived_at: NamedServer | None = None
+"""Where this process has connected to by itself for its present session."""
 
 
 def process_agent() -> Agent:
@@ -37,6 +40,17 @@ def process_agent() -> Agent:
             crash_folder = os.environ.pop(CRASH_CELL_VARIABLE, None)
             when_dynamo_is_imported(lambda: _add_engines(agent, crash_folder))
     return _agent
+
+
+def known_agent() -> Agent | None:
+    """Return the agent of this process; None when nobody has needed it yet."""
+    return _agent
+
+
+def has_arrived_at(server: NamedServer) -> None:
+    """This process has connected to ``server``; debugpy is to come there, too, when the server says so."""
+    global _arrived_at
+    _arrived_at = server
 
 
 def session_entries() -> EntryReader | None:
@@ -67,8 +81,11 @@ class _ThisProcess:
 
         if options.eager_adopts:
             adopt_eager(self._agent)
-        elif options.eager_address is not None:
+        elif options.eager_address:
             start_eager(self._agent, options.eager_address, options.eager_token or "")
+        elif options.eager_address is not None and _arrived_at is not None:
+            token = options.eager_token or ""
+            start_eager(self._agent, _arrived_at.address, token, lambda connected: show_token(connected, token))
 
     def invite_children(self, options: AgentOptions) -> None:
         """Have child processes begin under the debugger, and other ranks waited for."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED
@@ -41,8 +42,8 @@ class DebugpyDebugger:
 
     # -- its life --------------------------------------------------------------------------------------------------
 
-    def start(self, address: str, token: str) -> None:
-        """Load debugpy and connect it to the server at ``address``, where it shows ``token``.
+    def start(self, address: str, token: str, greet: Callable[[socket.socket], None] | None = None) -> None:
+        """Load debugpy and connect it to the server at ``address``, where it shows ``token``; ``greet`` as there.
 
         Raises:
             pydevd_internals.DebugpyMissing: there is no debugpy here.
@@ -51,7 +52,7 @@ class DebugpyDebugger:
         self._load()
         pydevd_guards.forget_stops()
         host, _, port = address.rpartition(":")
-        pydevd_internals.connect(host, int(port), token, own_package=_OWN_PACKAGE)
+        pydevd_internals.connect(host.strip("[]"), int(port), token, own_package=_OWN_PACKAGE, greet=greet)
         self._take_up()
 
     def adopt(self) -> None:

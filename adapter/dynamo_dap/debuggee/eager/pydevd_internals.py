@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import socket
 import sys
 import threading
 import time
@@ -94,27 +95,58 @@ def has_breakpoint_hook() -> bool:
     return module.partition(".")[0] in ("debugpy", "pydevd")
 
 
-def connect(host: str, port: int, token: str, *, own_package: str) -> None:
+def connect(
+    host: str,
+    port: int,
+    token: str,
+    *,
+    own_package: str,
+    greet: Callable[[socket.socket], None] | None = None,
+) -> None:
     """Connect to the server and trace every thread, with nothing armed yet. ``own_package`` is never traced or shown.
+
+    ``greet`` says what comes before pydevd's own messages on the connection, if anything does.
 
     Raises:
         OSError: nobody listens there.
         DebugpyMissing: another client of debugpy's debugs this process.
     """
     _wait_until_disposed()
-    sys.modules["pydevd"].settrace(
-        host=host,
-        port=port,
-        client_access_token=token,
-        suspend=False,
-        wait_for_ready_to_run=False,
-        patch_multiprocessing=False,
-        dont_trace_start_patterns=(package(), own_package),
-        dont_trace_end_patterns=("debugpy_launcher.py",),
-        notify_stdin=False,
-    )
+    with _greeted(greet):
+        sys.modules["pydevd"].settrace(
+            host=host,
+            port=port,
+            client_access_token=token,
+            suspend=False,
+            wait_for_ready_to_run=False,
+            patch_multiprocessing=False,
+            dont_trace_start_patterns=(package(), own_package),
+            dont_trace_end_patterns=("debugpy_launcher.py",),
+            notify_stdin=False,
+        )
     _take_nagle_off(debugger())
     _say_nothing_of_torch(debugger())
+
+
+@contextlib.contextmanager
+def _greeted(greet: Callable[[socket.socket], None] | None) -> Iterator[None]:
+    """Have pydevd's next connection begin with ``greet``."""
+    if greet is None:
+        yield
+        return
+    pydevd: Any = sys.modules["pydevd"]
+    connected = pydevd.start_client
+
+    def start_client(host: str, port: int) -> socket.socket:
+        made: socket.socket = connected(host, port)
+        greet(made)
+        return made
+
+    pydevd.start_client = start_client
+    try:
+        yield
+    finally:
+        pydevd.start_client = connected
 
 
 def adopt(own_package: str) -> None:
@@ -140,8 +172,6 @@ def _wait_until_disposed() -> None:
 
 def _take_nagle_off(pydb: Any) -> None:
     """It writes every message in two pieces, the second of which would wait for the first to be acknowledged."""
-    import socket
-
     with contextlib.suppress(AttributeError, OSError):
         pydb._client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

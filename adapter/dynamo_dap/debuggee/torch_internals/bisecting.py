@@ -15,7 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph import user_place
-from dynamo_dap.protocol.contract import BisectedBody, BisectedPlace, BisectedThing
+from dynamo_dap.protocol.bisection import BisectedBody, BisectedPlace, BisectedThing
 
 _BISECTOR = "torch._inductor.compiler_bisector:CompilerBisector"
 _DISABLE = "torch._inductor.compiler_bisector:CompilerBisector.disable_subsystem"

@@ -29,7 +29,7 @@ OnArrival = Callable[[LoopConnection, msgspec.Raw], None]
 """Gets a newcomer's connection, to set its receiver before anything else arrives, and the arguments of its request."""
 
 
-class _Listener:
+class Listener:
     """Listens on 127.0.0.1, on a free port, unless told otherwise."""
 
     who: ClassVar[str]
@@ -37,7 +37,8 @@ class _Listener:
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Begin to listen. Raises ``OSError`` when the address cannot be had."""
-        self._socket = socket.create_server((host, port))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family)
         self._strangers = Strangers()
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
@@ -56,33 +57,34 @@ class _Listener:
     async def _accept(self) -> None:
         async for connected in connections_to(self._socket):
             try:
-                self._receive(SocketStream(connected))
+                self.receive(connected)
             except (OSError, RuntimeError) as error:  # it is gone already, or no thread can be started for it
                 _log.warning("a newcomer on the port for %s is lost: %s", self.who, error)
                 connected.close()
 
-    def _receive(self, stream: SocketStream) -> None:
+    def receive(self, connected: socket.socket) -> None:
         """Find out who a newcomer is."""
         raise NotImplementedError
 
 
-class AgentListener(_Listener):
+class AgentListener(Listener):
     """Where agents come."""
 
     who = "the agent"
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        super().__init__(host, port)
+    def __init__(self) -> None:
+        super().__init__()
         self._expected: list[tuple[str, OnArrival, bool]] = []
 
-    def expect(self, on_arrival: OnArrival, *, token: str | None = None, repeatedly: bool = False) -> str:
-        """Expect one newcomer, or any number, and return the token to show: a random one, if none is given."""
-        token = token or secrets.token_urlsafe(32)
+    def expect(self, on_arrival: OnArrival, *, repeatedly: bool = False) -> str:
+        """Expect one newcomer, or any number, and return the random token to show."""
+        token = secrets.token_urlsafe(32)
         self._expected.append((token, on_arrival, repeatedly))
         return token
 
-    def _receive(self, stream: SocketStream) -> None:
-        _Newcomer(stream, self._recognise, self._strangers)
+    def receive(self, connected: socket.socket) -> None:
+        """Wait for it to show its token."""
+        _Newcomer(SocketStream(connected), self._recognise, self._strangers)
 
     def _recognise(self, token: str) -> OnArrival | None:
         for index, (expected, on_arrival, repeatedly) in enumerate(self._expected):
@@ -172,7 +174,7 @@ OnDebugpy = Callable[[LoopConnection, int, "int | None"], None]
 """Gets an authorised connection, the id of its process, and of that one's parent."""
 
 
-class DebugpyListener(_Listener):
+class DebugpyListener(Listener):
     """Where debugpy comes."""
 
     who = "debugpy"
@@ -187,8 +189,10 @@ class DebugpyListener(_Listener):
         """What the program has to be told."""
         return Invitation(self.address, self._token)
 
-    def _receive(self, stream: SocketStream) -> None:
+    def receive(self, connected: socket.socket) -> None:
+        """Ask it for its token."""
         # What it says before it is asked is about pydevd's own start.
+        stream = SocketStream(connected)
         self._begin_handshake(LoopConnection(stream, "debugpy", Unheard("debugpy"), is_trusted=False))
 
     def _begin_handshake(self, connection: LoopConnection) -> None:

@@ -6,12 +6,14 @@ Pure functions, used on the loop. The options themselves are in ``protocol.optio
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from dynamo_dap.protocol.access_tokens import is_loopback
 from dynamo_dap.protocol.contract import ErrorId, Invitation
 from dynamo_dap.protocol.messages import ProtocolError, decode
 from dynamo_dap.protocol.options import (
@@ -24,6 +26,7 @@ from dynamo_dap.protocol.options import (
     STOP_RANKS,
     TRITON,
     AgentOptions,
+    ArrivalTarget,
     AttachArguments,
     ConnectTarget,
     DebuggingOptions,
@@ -58,8 +61,10 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
     return options
 
 
-def target_of(options: AttachArguments) -> ConnectTarget | ListenTarget:
+def target_of(options: AttachArguments) -> ConnectTarget | ListenTarget | ArrivalTarget:
     """Return where to connect, or to be connected to. Raises ``StartRefused`` when the arguments do not say."""
+    if options.arrival is not None:
+        return options.arrival
     if options.listen is not None:
         if options.connect is not None or options.port is not None:
             raise StartRefused(ErrorId.INVALID_OPTION, 'attach takes either "listen" or "connect", not both')
@@ -70,6 +75,29 @@ def target_of(options: AttachArguments) -> ConnectTarget | ListenTarget:
         text = 'attach needs the address of the program: "connect": {"host": ..., "port": ...}'
         raise StartRefused(ErrorId.INVALID_OPTION, text)
     return ConnectTarget(port=options.port, host=options.host or "127.0.0.1")
+
+
+def token_wanted(target: ListenTarget) -> str | None:
+    """Return the token that whoever comes to ``target`` has to show; None for any, which is then made up.
+
+    Raises:
+        StartRefused: other machines can come there and no token is given, or there is none where it should be.
+    """
+    token, name = target.access_token, target.access_token_variable
+    if token is not None and name is not None:
+        raise StartRefused(ErrorId.INVALID_OPTION, '"listen" takes "accessToken" or "accessTokenVariable", not both')
+    if name is not None:
+        token = os.environ.get(name)
+        if not token:
+            text = f'"listen": the environment variable {name} is to hold the access token, and has no value here'
+            raise StartRefused(ErrorId.INVALID_OPTION, text)
+    if token is None and not is_loopback(target.host):
+        text = (
+            f"listening on {target.host}:{target.port} lets other machines send programs here: "
+            'give "listen" an "accessToken", or listen on 127.0.0.1'
+        )
+        raise StartRefused(ErrorId.INVALID_OPTION, text)
+    return token
 
 
 def target_of_rank(target: ConnectTarget, rank: int) -> ConnectTarget:

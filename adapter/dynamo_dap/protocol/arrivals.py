@@ -1,0 +1,145 @@
+"""How a program comes to a server that waits for it (``"listen"`` of ``attach``), perhaps from another machine.
+
+It makes every connection itself, to the one address where the server listens, and begins each with ``AUTHORIZE``: what
+lies between the machines need let through no other, and in no other direction. Structs and functions of one socket; any
+process, any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+from msgspec import Struct
+
+from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId
+from dynamo_dap.protocol.framing import MAXIMUM_STRANGER_BYTES, FrameParser, FramingError, MessageTooLarge, frame
+from dynamo_dap.protocol.messages import (
+    Envelope,
+    ErrorBody,
+    ErrorMessage,
+    ProtocolError,
+    Request,
+    Response,
+    encode,
+    encode_body,
+    parse,
+)
+
+_QUIET_SECONDS, _INTERVAL_SECONDS, _PROBES = 60, 15, 4
+
+
+class NamedServer(Struct, frozen=True):
+    """Where a server waits, and the token to show there. As text, ``HOST:PORT#TOKEN``."""
+
+    host: str
+    port: int
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.address}#{self.token}"
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT``."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def read(cls, text: str) -> NamedServer:
+        """Read what ``str`` returned. Raises ``ValueError``, whose text holds no token."""
+        address, _, token = text.strip().partition("#")
+        host, _, port = address.rpartition(":")
+        if not host or not token or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError("it is not HOST:PORT#TOKEN, as the debugger's console says it")
+        return cls(host.strip("[]"), int(port), token)
+
+
+class Welcome(Struct, rename="camel", omit_defaults=True):
+    """Body of the response to ``AUTHORIZE`` for a program."""
+
+    is_wanted: bool = True
+    """Whether it is to be debugged; a rank of a job may not be."""
+    stretch_timeouts: bool = True
+    """Whether one that is not wanted waits for those that are held, as long as the connection lasts."""
+    rank_output: str = "plain"
+
+
+def keep_alive(connected: socket.socket) -> None:
+    """Have the connection end within minutes when the other machine, or the way there, is gone without a word."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _QUIET_SECONDS),
+        ("TCP_KEEPINTVL", _INTERVAL_SECONDS),
+        ("TCP_KEEPCNT", _PROBES),
+    ):
+        with contextlib.suppress(OSError, AttributeError):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class FirstMessage:
+    """Takes the first message of a connection, and no byte of what follows: that is for somebody else to read."""
+
+    def __init__(self) -> None:
+        self._parser = FrameParser(MAXIMUM_STRANGER_BYTES)
+
+    @property
+    def wanted(self) -> int:
+        """How many bytes to read next, at most."""
+        return self._parser.wanted
+
+    def take(self, data: bytes) -> bytes | None:
+        """Take bytes, and return the message's body when it is complete.
+
+        Raises:
+            OSError: the connection has ended, or this is no message that is taken from strangers.
+        """
+        if not data:
+            raise OSError("the connection has ended")
+        try:
+            bodies = self._parser.feed(data)
+        except FramingError as error:
+            raise OSError(str(error)) from None
+        for body in bodies:
+            if isinstance(body, MessageTooLarge):
+                raise OSError(str(body))
+            return body
+        return None
+
+
+def acceptance(request: Request, body: object) -> bytes:
+    """Return a response to a connection's first ``request``, as it is sent."""
+    return _response(request, success=True, body=body, message=None)
+
+
+def refusal(request: Request, text: str) -> bytes:
+    """Return the same for one that is refused."""
+    error = ErrorBody(ErrorMessage(ErrorId.ACCESS_DENIED, text))
+    return _response(request, success=False, body=error, message=text)
+
+
+def _response(request: Request, *, success: bool, body: object, message: str | None) -> bytes:
+    envelope = Envelope(
+        "response",
+        seq=1,
+        request_seq=request.seq,
+        command=request.command,
+        success=success,
+        message=message,
+        body=encode_body(body),
+    )
+    return frame(encode(envelope))
+
+
+def show_token(connected: socket.socket, token: str) -> None:
+    """Begin a connection that is not ours to go on with. Raises ``OSError`` when it is refused."""
+    arguments = encode_body(AuthorizeArguments(token))
+    connected.sendall(frame(encode(Envelope("request", seq=1, command=AUTHORIZE, arguments=arguments))))
+    first = FirstMessage()
+    while (body := first.take(connected.recv(first.wanted))) is None:
+        pass
+    try:
+        response = parse(body)
+    except ProtocolError as error:
+        raise OSError(str(error)) from None
+    if not isinstance(response, Response) or not response.success:
+        raise OSError("the debug server did not accept the token")

@@ -1,0 +1,271 @@
+"""The programs that come to a session which waits for them (``"listen"`` of ``attach``): one, or the ranks of a job.
+
+The first that is wanted becomes the session's own; for each further rank the client is asked for a session of its own,
+to whose server the connection is handed over. Ranks come from any machine, as late as they like while this session goes
+on. Used on the loop; lives as long as the session's program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
+from dynamo_dap.protocol.arrivals import NamedServer, Welcome
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import CONNECT_VARIABLE, ErrorId, ProcessInformation
+from dynamo_dap.protocol.messages import decode
+from dynamo_dap.protocol.options import TOGETHER, ArrivalTarget, AttachArguments, ConnectTarget, ListenTarget
+from dynamo_dap.protocol.ranks import Rank
+from dynamo_dap.protocol.streams import SocketStream
+from dynamo_dap.server.child_sessions import start_session_of_arrival, texts_about_ranks
+from dynamo_dap.server.client import Client
+from dynamo_dap.server.debugpy_side import EagerSide
+from dynamo_dap.server.errors import StartRefused
+from dynamo_dap.server.launching.arrivals import Arrival, ArrivalListener
+from dynamo_dap.server.launching.handing_over import Giver
+from dynamo_dap.server.launching.options import token_wanted
+from dynamo_dap.server.loop_connection import LoopConnection, Unheard, until_any
+from dynamo_dap.server.rank_meeting import RankMeeting
+
+_log = logging.getLogger(__name__)
+
+_TOLD_OF = 10
+"""So many addresses that showed no token are told of by name."""
+
+
+class ArrivingPrograms:
+    """Who comes to one session."""
+
+    def __init__(self, client: Client, given: dict[str, Any], options: AttachArguments, target: ListenTarget) -> None:
+        """Begin to listen at ``target``; ``given`` are the client's ``attach`` arguments, ``options`` what was read.
+
+        Raises:
+            StartRefused: that is not possible.
+        """
+        token = token_wanted(target)
+        where = f"{target.host}:{target.port}"
+        try:
+            self._listener = ArrivalListener(target.host, target.port, self._tell_of_stranger)
+        except OSError as error:
+            raise StartRefused(ErrorId.CANNOT_ATTACH, f"cannot listen on {where}: {error.strerror or error}") from None
+        self._client = client
+        self._given = given
+        self._options = options
+        self._target = target
+        self._first: asyncio.Future[tuple[LoopConnection, msgspec.Raw]] = asyncio.get_running_loop().create_future()
+        self._has_first = False
+        self._job: Rank | None = None
+        """The rank that came first, wanted or not, if it was one."""
+        self._arrived: set[int] = set()
+        """The numbers of the ranks that came."""
+        self._unwanted: set[Any] = set()
+        """The connections of those that wait for the others, and are not debugged."""
+        self._strangers: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._token_file: Path | None = None
+        self._giver: Giver | None = None
+        self.meeting: RankMeeting | None = None
+        """Where the ranks meet that stop together."""
+        self._server = self._invite(token)
+
+    def _invite(self, token: str | None) -> NamedServer:
+        """Expect programs, and say how they come."""
+        host, _, port = self._listener.address.rpartition(":")
+        shown = self._listener.expect(self._on_program, token=token, repeatedly=True)
+        server = NamedServer(host, int(port), shown)
+        if token is None:
+            try:
+                self._token_file = write_token_file(host, server.port, shown)
+            except OSError as error:
+                self._listener.close()
+                raise StartRefused(ErrorId.CANNOT_ATTACH, str(error)) from None
+        variable = self._target.access_token_variable
+        value = shlex.quote(str(server)) if variable is None else f'"{server.address}#${variable}"'
+        self._client.output(f'Waiting for a program that calls dynamo_dap.connect(("{host}", {port})).')
+        # With the token in it, which no log is to have.
+        text = f"For programs on other machines, and for ranks: export {CONNECT_VARIABLE}={value}\n"
+        self._client.program_output(text, "console")
+        return server
+
+    async def first(self) -> tuple[LoopConnection, msgspec.Raw]:
+        """Return the connection of the session's own program, with what it told of itself.
+
+        Raises:
+            StartRefused: none came in time.
+        """
+        seconds = self._target.timeout
+        if not await until_any(seconds, self._first):
+            who = "program" if self._options.ranks is None else f"rank that is wanted ({_listed(self._options.ranks)})"
+            came = f"; of others came {_named(self._arrived)}" if self._arrived else ""
+            text = f"no {who} came to {self._server.address} within {seconds:g} s with the right token{came}"
+            raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
+        return self._first.result()
+
+    def expect_debugpy(self, eager: EagerSide) -> None:
+        """Have the debugpy of the session's own program come here, too."""
+        eager.comes_as_program_did = True
+
+        async def take(arrival: Arrival) -> None:
+            eager.receive(await arrival.accept())
+
+        self._listener.expect(take, token=eager.invitation.token)
+
+    def close(self) -> None:
+        """Nobody is waited for any more; programs that have no session yet run on."""
+        self._listener.close()
+        self._forget_token()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for connected in list(self._unwanted):
+            self._drop(connected)
+        if self._giver is not None:
+            self._giver.close()
+        if self._first.done() and not self._first.cancelled():
+            self._first.result()[0].close()
+
+    # -- who comes -------------------------------------------------------------------------------------------------
+
+    async def _on_program(self, arrival: Arrival) -> None:
+        rank = decode(arrival.request.arguments, ProcessInformation, "information about the process").rank
+        if rank is not None:
+            self._note(rank)
+        wanted = self._options.ranks
+        if rank is not None and wanted is not None and rank.number not in wanted:
+            await self._take_unwanted(arrival)
+        elif not self._has_first:
+            await self._take_first(arrival, rank)
+        elif rank is None or self._job is None:
+            await arrival.refuse("this debug session has its program already")
+        else:
+            await self._take_further(arrival, rank)
+
+    def _note(self, rank: Rank) -> None:
+        if self._job is None:
+            self._job = rank
+            if self._options.ranks is not None:
+                for text, category in texts_about_ranks(rank, self._options.ranks):
+                    self._client.output(text, category)
+        self._arrived.add(rank.number)
+        if self._timer is None and self._missing:
+            seconds = self._options.launch_timeout
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._tell_of_missing)
+
+    @property
+    def _missing(self) -> set[int]:
+        """The wanted ranks of the job that have not come."""
+        of = None if self._job is None else self._job.of
+        wanted = self._options.ranks
+        if wanted is None:
+            return set(range(of or 0)) - self._arrived
+        return {number for number in wanted if of is None or number < of} - self._arrived
+
+    def _tell_of_missing(self) -> None:
+        if self._missing:
+            seconds = f"{self._options.launch_timeout:g} s"
+            text = f"{_named(self._missing)} did not come to {self._server.address} within {seconds} after the first"
+            self._client.output(
+                f"{text} one. Who comes later is debugged as long as this session goes on.", "important"
+            )
+
+    async def _take_unwanted(self, arrival: Arrival) -> None:
+        how = self._options
+        connected = await arrival.accept(Welcome(False, how.stretch_timeouts, how.rank_output))
+        if not how.stretch_timeouts:
+            connected.close()
+            return
+        # As long as it is open, that rank waits for those that are held.
+        self._unwanted.add(connected)
+        asyncio.get_running_loop().add_reader(connected, self._drop, connected)
+
+    def _drop(self, connected: Any) -> None:
+        asyncio.get_running_loop().remove_reader(connected)
+        self._unwanted.discard(connected)
+        connected.close()
+
+    async def _take_first(self, arrival: Arrival, rank: Rank | None) -> None:
+        self._has_first = True
+        try:
+            connected = await arrival.accept(self._welcome)
+        except OSError:
+            self._has_first = False
+            raise
+        if rank is None:
+            self._forget_token()
+        else:
+            if self._options.stop_ranks == TOGETHER:
+                self.meeting = RankMeeting()
+            self._client.output(f"{rank} has come from {arrival.host}, and is debugged in this session.")
+        connection = LoopConnection(SocketStream(connected), "agent", Unheard("the agent"))
+        self._first.set_result((connection, arrival.request.arguments))
+
+    async def _take_further(self, arrival: Arrival, rank: Rank) -> None:
+        if not self._client.has_child_sessions:
+            self._tell_undebugged(rank, "this client starts no sessions")
+            await self._take_unwanted(arrival)
+            return
+        self._giver = self._giver or Giver(self._listener)
+        connected = await arrival.accept(self._welcome)
+        self._client.output(f"{rank} has come from {arrival.host}.")
+        is_taken = asyncio.Event()
+        information = arrival.request.arguments
+        target = self._giver.offer(connected, information, is_taken.set, is_local=is_loopback(self._target.host))
+        self._run(self._start_session(self._giver, rank, target, is_taken))
+
+    @property
+    def _welcome(self) -> Welcome:
+        return Welcome(True, self._options.stretch_timeouts, self._options.rank_output)
+
+    async def _start_session(self, giver: Giver, rank: Rank, target: ArrivalTarget, is_taken: asyncio.Event) -> None:
+        meeting: ConnectTarget | None = None if self.meeting is None else self.meeting.target
+        problem = None
+        try:
+            await start_session_of_arrival(self._client, self._given, str(rank), target, meeting)
+            seconds = self._options.launch_timeout
+            if not await until_any(seconds, is_taken.wait()):
+                problem = f"no session came for it within {seconds:g} s"
+        except (RequestFailed, TimeoutError) as error:
+            problem = str(error)
+        if problem is not None and giver.withdraw(target):
+            self._tell_undebugged(rank, problem)
+
+    def _tell_undebugged(self, rank: Rank, problem: str) -> None:
+        self._client.output(f"{rank} runs without debugging: {problem}.", "important")
+
+    def _tell_of_stranger(self, host: str) -> None:
+        """Say it once of each address."""
+        if host in self._strangers or len(self._strangers) > _TOLD_OF:
+            return
+        self._strangers.add(host)
+        who = (
+            f"A connection from {host}" if len(self._strangers) <= _TOLD_OF else "A connection from yet another address"
+        )
+        text = f"{who} did not show the right token for {self._server.address}, and was refused."
+        self._client.output(text, "important")
+
+    def _forget_token(self) -> None:
+        if self._token_file is not None:
+            self._token_file.unlink(missing_ok=True)
+            self._token_file = None
+
+    def _run(self, coroutine: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _named(numbers: set[int]) -> str:
+    return ", ".join(f"rank {number}" for number in sorted(numbers))

@@ -1,0 +1,133 @@
+"""Where programs arrive that connect by themselves, perhaps from other machines: one address for all their connections.
+
+Used on the loop. Unlike the other listeners, this one reads of each connection its first message alone, so that the
+socket can be given away, to another process even. Whoever shows no token that is expected is refused, and told of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+
+from dynamo_dap.protocol.arrivals import FirstMessage, acceptance, keep_alive, refusal
+from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments
+from dynamo_dap.protocol.messages import ProtocolError, Request, decode, parse
+from dynamo_dap.server.launching.listeners import Listener
+
+_log = logging.getLogger(__name__)
+
+
+class Arrival:
+    """A connection whose first message showed the right token; it is answered once."""
+
+    def __init__(self, connected: socket.socket, request: Request) -> None:
+        self.request = request
+        self.host = _peer_of(connected)
+        """Where it came from."""
+        self._connected = connected
+
+    async def accept(self, body: object = None) -> socket.socket:
+        """Answer, and give the connection away. Raises ``OSError`` when the other end is gone."""
+        await asyncio.get_running_loop().sock_sendall(self._connected, acceptance(self.request, body))
+        return self._connected
+
+    async def refuse(self, text: str) -> None:
+        """Answer that it has come in vain, and end it."""
+        with contextlib.suppress(OSError):
+            await asyncio.get_running_loop().sock_sendall(self._connected, refusal(self.request, text))
+        self._connected.close()
+
+
+OnArrival = Callable[[Arrival], Awaitable[None]]
+
+
+class ArrivalListener(Listener):
+    """Listens, and finds out by its token whom a connection is for."""
+
+    who = "programs that connect"
+
+    def __init__(self, host: str, port: int, on_refused: Callable[[str], None]) -> None:
+        """``on_refused`` is told where a connection came from that had no valid token. Raises ``OSError``."""
+        super().__init__(host, port)
+        self._on_refused = on_refused
+        self._expected: dict[str, tuple[OnArrival, bool]] = {}
+
+    def expect(self, on_arrival: OnArrival, *, token: str | None = None, repeatedly: bool = False) -> str:
+        """Expect one connection, or any number, and return the token to show: a random one, if none is given."""
+        token = token or secrets.token_urlsafe(32)
+        self._expected[token] = on_arrival, repeatedly
+        return token
+
+    def forget(self, token: str) -> None:
+        """Whoever shows this token is refused from now on. Harmless when it is so already."""
+        self._expected.pop(token, None)
+
+    def receive(self, connected: socket.socket) -> None:
+        """Wait for the first message."""
+        connected.setblocking(False)
+        keep_alive(connected)
+        greeting = asyncio.get_running_loop().create_task(self._greet(connected))
+
+        def cut_off() -> None:
+            greeting.cancel()
+            connected.close()
+
+        self._strangers.admit(cut_off)
+        greeting.add_done_callback(lambda _: self._strangers.forget(cut_off))
+
+    async def _greet(self, connected: socket.socket) -> None:
+        try:
+            request = await _first_request(connected)
+        except (OSError, ProtocolError) as error:
+            _log.warning("a newcomer on the port for %s is cut off: %s", self.who, error)
+            connected.close()
+            return
+        arrival = Arrival(connected, request)
+        on_arrival = self._recognise(request)
+        if on_arrival is None:
+            self._on_refused(arrival.host)
+            await arrival.refuse(f"a connection begins with '{AUTHORIZE}' and the right token")
+            return
+        try:
+            await on_arrival(arrival)
+        except ProtocolError as error:
+            await arrival.refuse(str(error))
+        except OSError as error:
+            _log.warning("a newcomer is gone already: %s", error)
+            connected.close()
+
+    def _recognise(self, request: Request) -> OnArrival | None:
+        if request.command != AUTHORIZE:
+            return None
+        try:
+            given = decode(request.arguments, AuthorizeArguments, AUTHORIZE).token.encode()
+        except ProtocolError:
+            return None
+        for token, (on_arrival, repeatedly) in self._expected.items():
+            if hmac.compare_digest(token.encode(), given):
+                if not repeatedly:
+                    self.forget(token)
+                return on_arrival
+        return None
+
+
+async def _first_request(connected: socket.socket) -> Request:
+    first = FirstMessage()
+    while (body := first.take(await asyncio.get_running_loop().sock_recv(connected, first.wanted))) is None:
+        pass
+    message = parse(body)
+    if not isinstance(message, Request):
+        raise ProtocolError("a connection begins with a request")
+    return message
+
+
+def _peer_of(connected: socket.socket) -> str:
+    try:
+        return str(connected.getpeername()[0])
+    except OSError:
+        return "an address that is gone"
