@@ -101,6 +101,34 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await debug.waitForEnd();
 });
 
+test("steps back are offered from the first stop in a trace on, and not before", async ({ vscode, workspace }) => {
+    const { debug, editor, page } = vscode;
+    const place = async (marker: string): Promise<number> => workspace.line(FILE, marker);
+    const [ordinary, first, after] = [await place("eager_call"), await place("first"), await place("second_call")];
+    const button = (name: string): Locator =>
+        page.locator(".debug-toolbar, .part.sidebar").getByRole("button", { name }).first();
+    await vscode.openFile(FILE);
+    for (const line of [ordinary, first, after]) {
+        await editor.setBreakpoint(line);
+    }
+    await vscode.startDebugging();
+    await debug.waitForStop(at("main", FILE, ordinary));
+    await expect(button("Step Over")).toBeVisible();
+    await expect(button("Step Back"), "ordinary Python keeps nothing of its past").toBeHidden();
+    await expect(button("Reverse")).toBeHidden();
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("compute", FILE, first));
+    await expect(button("Step Back")).toBeVisible();
+    await expect(button("Reverse")).toBeVisible();
+    const where = await button("Step Over").boundingBox();
+    await page.keyboard.press("F5");
+    await debug.waitForStop(at("main", FILE, after));
+    await expect(button("Step Back")).toBeVisible();
+    expect(await button("Step Over").boundingBox(), "no button moves under the mouse").toEqual(where);
+    await page.keyboard.press("Shift+F5");
+    await debug.waitForEnd();
+});
+
 test("graph breaks, attempts that were given up and breakpoints are marked in the timeline", async ({ vscode, workspace, picture }) => {
     const BREAKING = "graph_break.py";
     const { compiles, debug, editor, page } = vscode;

@@ -123,6 +123,12 @@ class Capabilities(Struct, rename="camel", omit_defaults=True):
     supports_ansi_styling: bool | None = field(default=None, name="supportsANSIStyling")
 
 
+class CapabilitiesEventBody(Struct, rename="camel", omit_defaults=True):
+    """Body of DAP's ``capabilities`` event."""
+
+    capabilities: Capabilities
+
+
 class Checksum(Struct, rename="camel", omit_defaults=True):
     """DAP's ``Checksum``."""
 

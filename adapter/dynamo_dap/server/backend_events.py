@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from dynamo_dap.protocol.contract import EAGER_EVENT, EagerEventBody
 from dynamo_dap.protocol.messages import Event, ProtocolError, decode
-from dynamo_dap.protocol.types import ContinuedEventBody, StoppedEventBody, ThreadEventBody
+from dynamo_dap.protocol.types import CapabilitiesEventBody, ContinuedEventBody, StoppedEventBody, ThreadEventBody
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.breakpoints import BreakpointMemory
 from dynamo_dap.server.client import Client
@@ -112,12 +112,15 @@ class BackendEvents:
         """Why debugpy will not come, as the agent told; None when it is on its way."""
         self.has_said_terminated = False
         self.stopped_threads = StoppedThreads()
+        self._agent_steps_back = True
+        """Whether a thread that the agent stops can be stepped back: its word before the stop."""
         self.on_stopped: Callable[[int, str], None] = lambda thread_id, reason: None
         """Hears of each stop."""
         self._early_stops: list[object] | None = None if owns_end else []
         """Stops before ``configurationDone``, when an attached program runs on and VS Code would not show them."""
         self._readers: dict[str, Callable[[Backend, Event], object]] = {
             "initialized": self._initialized,
+            "capabilities": self._capabilities,
             "stopped": self._stopped,
             "breakpoint": self._breakpoint,
             "thread": self._thread,
@@ -167,11 +170,20 @@ class BackendEvents:
         backend.is_ready = True
         self.initialized[backend.name].set()
 
+    def _capabilities(self, backend: Backend, event: Event) -> object:
+        """Note what can be done at the agent's next stop: the client is told what concerns the session."""
+        capabilities = decode(event.body, CapabilitiesEventBody, "capabilities event").capabilities
+        if backend.name == AGENT and capabilities.supports_step_back is not None:
+            self._agent_steps_back = capabilities.supports_step_back
+        return None
+
     def _stopped(self, backend: Backend, event: Event) -> object:
         stop = decode(event.body, StoppedEventBody, "stopped event")
         if stop.thread_id is not None:
             self.stopped_threads.stopped(stop.thread_id, backend.name)
             self.on_stopped(stop.thread_id, stop.reason)
+        if not self.is_silent:
+            self._client.stops(steps_back=backend.name == AGENT and self._agent_steps_back)
         if stop.reason == "pause" and stop.preserve_focus_hint:
             # So debugpy tells of every pause, and VS Code then selects no frame: no variables, nothing to continue.
             stop.preserve_focus_hint = None

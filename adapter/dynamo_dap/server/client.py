@@ -12,6 +12,8 @@ from dynamo_dap.protocol.contract import COMPILES, COMPILES_CHANGED_EVENT, LOGGE
 from dynamo_dap.protocol.messages import Request, Response, decode
 from dynamo_dap.protocol.streams import ByteStream
 from dynamo_dap.protocol.types import (
+    Capabilities,
+    CapabilitiesEventBody,
     ExitedEventBody,
     InitializeRequestArguments,
     OutputEventBody,
@@ -59,6 +61,8 @@ class Client:
         self._dialect = Dialect()
         self._follows_compiles = False
         """Whether it has asked for compiles, and so knows the event that tells of more."""
+        self._offers_step_back: bool | None = None
+        """What it was told at stops; None before the first: ``initialize`` says that there are steps back."""
 
     def trust(self) -> None:
         """It has shown the access token."""
@@ -124,6 +128,18 @@ class Client:
             _log.debug("the client does not know the event %s", name)
             return
         self._connection.send_event(name, self._dialect.to_client(body))
+
+    def stops(self, *, steps_back: bool) -> None:
+        """A stop follows. Steps back are offered from the first one on whose thread can be stepped back.
+
+        VS Code shows two buttons by it. If they came and went at each step into a trace and out of it, the others would
+        move under the mouse: who steps over once more would continue.
+        """
+        if self._offers_step_back or steps_back is self._offers_step_back:
+            return
+        if not (steps_back and self._offers_step_back is None):
+            self.event("capabilities", CapabilitiesEventBody(Capabilities(supports_step_back=steps_back)))
+        self._offers_step_back = steps_back
 
     def _knows(self, event: str) -> bool:
         if event == COMPILES_CHANGED_EVENT:

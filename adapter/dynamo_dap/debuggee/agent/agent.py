@@ -44,7 +44,13 @@ from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import WHAT_IF_EVENT, ComparisonBody, ErrorId
 from dynamo_dap.protocol.options import AgentOptions
-from dynamo_dap.protocol.types import BreakpointEventBody, OutputEventBody, StoppedEventBody
+from dynamo_dap.protocol.types import (
+    BreakpointEventBody,
+    Capabilities,
+    CapabilitiesEventBody,
+    OutputEventBody,
+    StoppedEventBody,
+)
 
 
 class Agent:
@@ -82,11 +88,15 @@ class Agent:
         """Whether the client is VS Code, which is told what DAP has no field for."""
         self._decider = Decider(self)
         self._local = threading.local()
+        self._telling_stop = threading.Lock()
+        self._steps_back = True
+        """Whether the client believes that a thread which stops next can be stepped back."""
 
     # -- the client ------------------------------------------------------------------------------------------------
 
     def attach_client(self, client: Connection) -> None:
         """Take up a session with an authorised client."""
+        self._steps_back = True  # as the answer to ``initialize`` says
         self.client = client
 
     def detach_client(self) -> None:
@@ -114,7 +124,7 @@ class Agent:
         self.eager_debugger, self.threads, self.references = NoEagerDebugger(), Threads(), ReferenceTable()
         self.breakpoints = BreakpointTable()
         self.steps.forget()
-        self.configured = threading.Event()
+        self.configured, self._telling_stop = threading.Event(), threading.Lock()
         self.torch_options.close()
         self._take_hooks_out()
         if client is not None:
@@ -204,7 +214,7 @@ class Agent:
             pause.release(None)
         by_function = self.breakpoints.are_functions(stop.hit_breakpoint_ids)
         reason = "function breakpoint" if by_function else stop.reason
-        client.send_event("stopped", _stopped_body(stop, reason, pause.thread_id))
+        self._tell_stop(client, _stopped_body(stop, reason, pause.thread_id), steps_back=stop.past is not None)
         if client.has_failed:
             pause.release(None)  # nobody has heard of the stop: the program has closed the socket, for instance
         began = time.perf_counter()
@@ -219,6 +229,15 @@ class Agent:
             self.steps.begin(pause.ident, pause.step)
         else:
             self.arm()
+
+    def _tell_stop(self, client: Connection, body: StoppedEventBody, *, steps_back: bool) -> None:
+        """Tell a stop, and before it whether its thread can be stepped back, if that was otherwise so far."""
+        with self._telling_stop:
+            if steps_back != self._steps_back:
+                capabilities = Capabilities(supports_step_back=steps_back)
+                client.send_event("capabilities", CapabilitiesEventBody(capabilities))
+                self._steps_back = steps_back
+            client.send_event("stopped", body)
 
     def _tell_unstuck(self, work: Work) -> None:
         self.print(f"dynamo-dap: {work.name} has ended; its thread can be inspected again\n", "important")

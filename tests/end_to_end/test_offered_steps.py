@@ -1,0 +1,99 @@
+"""Steps back are offered from the first stop on that can be stepped back from: not in a session of ordinary Python.
+
+``initialize`` says that there are steps back, and DAP's ``capabilities`` event, always before the stop, whether there
+are any so far: VS Code shows its buttons by it (``tests/vscode/time-travel.test.ts``).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.client import Fixture, Session
+
+CALLS = """
+import torch
+
+@torch.compile(backend="eager")
+def function(x):
+    doubled = x * 2  #@traced
+    return doubled + 1
+
+x = torch.ones(3)  #@before
+for number in range(3):  #@loop
+    y = function(x)  #@call
+    print(number, y.sum().item())  #@after
+"""
+
+
+def _program(folder: Path, text: str) -> Fixture:
+    path = folder / "program.py"
+    path.write_text(text)
+    return Fixture(path)
+
+
+def _told(session: Session) -> list[object]:
+    """Return what the client was told, in order: where it stopped, why it went on, and which steps are offered."""
+    told: list[object] = []
+    for event in session.timeline.events:
+        if event["event"] == "capabilities":
+            assert event["body"]["capabilities"].keys() == {"supportsStepBack"}
+            told.append(event["body"]["capabilities"]["supportsStepBack"])
+        elif event["event"] == "stopped":
+            told.append("stopped")
+    return told
+
+
+def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: Path) -> None:
+    """From then on for good: buttons that came and went would have the others move under the mouse."""
+    fixture = _program(tmp_path, CALLS)
+    session.launch(fixture, "before", "traced", "after")
+    session.wait_for_stop("breakpoint", at="before")
+    assert _told(session) == [False, "stopped"], "ordinary Python keeps nothing of its past"
+    session.next(at="loop")
+    assert _told(session) == [False, "stopped", "stopped"], "nothing is said again"
+    session.go_on(at="traced")
+    session.next()
+    session.resume("stepBack")
+    session.wait_for_stop("step", at="traced")
+    session.go_on()  # to where the trace stands
+    stop = session.go_on(at="after")
+    session.go_on(at="traced")
+    assert _told(session) == [False, "stopped", "stopped", True, *["stopped"] * 6]
+    session.go_on(at="after")
+    refused = session.refusal("stepBack", {"threadId": stop.thread_id})
+    assert "keeps nothing of its past" in refused, "who asks there is told why not"
+    session.set_breakpoints(fixture)
+    assert session.run_to_end() == 0
+    plain = subprocess.run([sys.executable, str(fixture.path)], capture_output=True, text=True, check=True)
+    assert session.output("stdout") == plain.stdout
+
+
+def test_nothing_is_said_where_the_first_stop_has_a_past(session: Session, tmp_path: Path) -> None:
+    session.launch(_program(tmp_path, CALLS), "traced", "after")
+    session.wait_for_stop("breakpoint", at="traced")
+    session.go_on(at="after")
+    assert _told(session) == ["stopped", "stopped"]
+    session.disconnect(terminateDebuggee=True)
+
+
+def test_not_offered_in_generated_code(session: Session, tmp_path: Path) -> None:
+    fixture = _program(tmp_path, CALLS)
+    with session.launching(fixture):
+        session.set_breakpoints(fixture, "traced", mode="run-time")
+    session.wait_for_stop("breakpoint")
+    assert _told(session) == [False, "stopped"]
+    session.set_breakpoints(fixture)
+    assert session.run_to_end() == 0
+
+
+def test_offered_anew_after_a_restart(session: Session, tmp_path: Path) -> None:
+    session.launch(_program(tmp_path, CALLS), "before", "traced")
+    session.wait_for_stop("breakpoint", at="before")
+    session.request("restart")
+    session.wait_for_stop("breakpoint", at="before")
+    assert _told(session) == [False, "stopped", "stopped"]
+    session.go_on(at="traced")
+    assert _told(session) == [False, "stopped", "stopped", True, "stopped"]
+    session.disconnect(terminateDebuggee=True)
