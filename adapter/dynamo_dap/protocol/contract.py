@@ -66,19 +66,9 @@ GENERATED_CODE = "generated-code"
 NAN = "nan"
 MISMATCH = "mismatch"
 OUT_OF_BOUNDS = "out-of-bounds"
-EXCEPTION_FILTERS = (
-    GRAPH_BREAK,
-    RECOMPILE,
-    UNSUPPORTED,
-    BACKEND_FAILURE,
-    SPECIALIZE,
-    GUARD,
-    LIMIT,
-    GENERATED_CODE,
-    NAN,
-    MISMATCH,
-    OUT_OF_BOUNDS,
-)
+RACE = "race"
+FILTERS_OF_COMPILES = (GRAPH_BREAK, RECOMPILE, UNSUPPORTED, BACKEND_FAILURE, SPECIALIZE, GUARD, LIMIT)
+EXCEPTION_FILTERS = (*FILTERS_OF_COMPILES, GENERATED_CODE, NAN, MISMATCH, OUT_OF_BOUNDS, RACE)
 """The agent's filters; debugpy has its own."""
 
 # -- a connection's beginning ------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from dynamo_dap.protocol.contract import (
     MISMATCH,
     NAN,
     OUT_OF_BOUNDS,
+    RACE,
     RECOMPILE,
     RUN_TIME,
     SPECIALIZE,
@@ -174,6 +175,15 @@ AGENT_CAPABILITIES = Capabilities(
             supports_condition=True,
             condition_description="Python expression over the kernel's locals, __tensor__ (the parameter) and "
             "__elements__ (the first outside): __tensor__ == 'x_ptr'",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=RACE,
+            label="Races in Triton",
+            description="Stop where a program of a Triton kernel, run in Triton's interpreter, accesses an element "
+            "that another program has accessed, and one of them stores there without an atomic operation",
+            supports_condition=True,
+            condition_description="Python expression over the kernel's locals, __tensor__ (the parameter), "
+            "__elements__, __programs__ (both) and __differ__ (False for two stores of the same values): __differ__",
         ),
     ],
     supports_set_variable=True,

@@ -1,4 +1,4 @@
-"""Stops in kernels that Triton's interpreter runs: in one program of a launch, and at accesses outside of tensors.
+"""Stops in kernels that Triton's interpreter runs: in one program of a launch, at wrong accesses, at races.
 
 Of the programs of a launch one is debugged, as ordinary Python: the one that the option ``tritonProgram`` says, else
 the first. In the others debugpy is kept out, unless breakpoints have conditions, which choose the program themselves.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 import os
 import sys
 import threading
@@ -23,11 +24,13 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, StepKind, Stop
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_passing
+from dynamo_dap.debuggee.eager.kernel_races import KernelRaces
 from dynamo_dap.debuggee.triton.interpreter import Observer
 from dynamo_dap.debuggee.triton.launches import Launch, text_of_index
 from dynamo_dap.debuggee.triton.pointers import Outside
+from dynamo_dap.debuggee.triton.races import Access
 from dynamo_dap.debuggee.values.model import text_of_raised
-from dynamo_dap.protocol.contract import EAGER, OUT_OF_BOUNDS
+from dynamo_dap.protocol.contract import EAGER, OUT_OF_BOUNDS, RACE
 
 _INTERPRETERS_FILES = ("runtime/*.py", "language/core.py", "language/semantic.py", "language/math.py", "*.py")
 """Files of Triton through which a kernel's lines run, as patterns: no step ends there."""
@@ -41,6 +44,7 @@ class KernelPrograms(Observer):
         self._local = _OfThread()
         self._told: set[str] = set()
         self._is_following = False
+        self._races = KernelRaces(lambda text: host.print(text, "important"))
 
     def begin(self) -> None:
         """Triton's interpreter has been imported."""
@@ -55,6 +59,7 @@ class KernelPrograms(Observer):
     def program_begins(self, launch: Launch) -> None:
         """Keep debugpy out of a program that is not the one to debug, unless conditions may choose it."""
         with _program_going_on():
+            self._races.program_begins(launch, self.follows_accesses())
             self._begin_program(launch)
 
     def _begin_program(self, launch: Launch) -> None:
@@ -75,6 +80,7 @@ class KernelPrograms(Observer):
     def launch_ended(self, launch: Launch) -> None:
         """Go on as before the launch."""
         with _program_going_on():
+            self._races.launch_ended(launch)
             self._leave_program()
             if self._local.has_passed and self._host.eager_debugger.is_active:
                 self._local.has_passed = False
@@ -131,17 +137,34 @@ class KernelPrograms(Observer):
 
     def checks_accesses(self) -> bool:
         """Whether the filter is on, and what runs is the program, not an expression of the user's."""
-        return OUT_OF_BOUNDS in self._host.breakpoints.exception_filters and not self._host.is_holding
+        return self._is_on(OUT_OF_BOUNDS)
 
     def is_outside(self, launch: Launch, access: Outside) -> None:
         """Stop at the line, in whichever program it is."""
-        top = next((one for one in walk(sys._getframe(1)) if _is_kernels(one.f_code.co_filename)), None)
-        if top is None:
-            return
+        top = _line_of_kernel()
         names: dict[str, object] = {"__tensor__": access.argument.name, "__elements__": access.elements}
-        if not self._holds(top, names):
-            return
-        raised = RaisedException(f"Out of bounds: {access.headline}", f"{access.text}\n{_where(launch)}")
+        if top is not None and self._holds(OUT_OF_BOUNDS, top, names):
+            self._stop(top, f"Out of bounds: {access.headline}", f"{access.text}\n{_where(launch)}")
+
+    def follows_accesses(self) -> bool:
+        """Whether the filter for races is on, and what runs is the program."""
+        return self._is_on(RACE)
+
+    def accesses(self, launch: Launch, access: Access) -> None:
+        """Stop at the line where another program's access is met."""
+        top = found = None
+        with _program_going_on():
+            top = _line_of_kernel()
+            found = None if top is None else self._races.find(launch, access, top)
+        if top is not None and found is not None and self._holds(RACE, top, found.names):
+            found.tell_once()
+            self._stop(top, f"Race: {found.headline}", f"{found.text}\n{_where(launch)}")
+
+    def _is_on(self, name: str) -> bool:
+        return name in self._host.breakpoints.exception_filters and not self._host.is_holding
+
+    def _stop(self, top: types.FrameType, exception_id: str, description: str) -> None:
+        raised = RaisedException(exception_id, description)
 
         # From here on this program is the one that is debugged.
         self._leave_program()
@@ -171,15 +194,15 @@ class KernelPrograms(Observer):
         elif step.kind is StepKind.OUT:
             pydevd_internals.step_back_into_caller(frame)
 
-    def _holds(self, frame: types.FrameType, names: Mapping[str, object]) -> bool:
-        condition = self._host.breakpoints.exception_filters.get(OUT_OF_BOUNDS)
+    def _holds(self, name: str, frame: types.FrameType, names: Mapping[str, object]) -> bool:
+        condition = self._host.breakpoints.exception_filters.get(name)
         if not condition:
             return True
         try:
             with self._host.holding():
                 return is_true_python(condition, frame.f_globals, {**frame.f_locals, **names})
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
-            text = f"The condition {condition!r} of '{OUT_OF_BOUNDS}' failed: {text_of_raised(error)}\n"
+            text = f"The condition {condition!r} of '{name}' failed: {text_of_raised(error)}\n"
             self._host.print(text, "important")
             return True
 
@@ -208,6 +231,12 @@ def _is_generated_method(code: types.CodeType) -> bool:
     return code.co_filename == "<string>" and code.co_name.startswith("__")
 
 
+def _line_of_kernel() -> types.FrameType | None:
+    """Return the frame of the innermost function that is the kernel's, not the interpreter's."""
+    return next((one for one in walk(sys._getframe(1)) if _is_kernels(one.f_code.co_filename)), None)
+
+
+@functools.lru_cache(maxsize=1024)
 def _is_kernels(path: str) -> bool:
     """Whether code of a file is what a kernel does, not the interpreter's."""
     below = path.removeprefix(_folder() + os.sep)

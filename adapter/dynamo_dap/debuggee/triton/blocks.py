@@ -79,6 +79,11 @@ def short_name(dtype: Any) -> str:
     return _SHORT[letters] + name[len(letters) :] if letters in _SHORT else name
 
 
+def number_of(element: Any, dtype: Any) -> Any:
+    """Return a number of an array of the interpreter's, as Python has it."""
+    return _tensor(element, (), str(dtype)).item()
+
+
 def _tensor(data: Any, shape: tuple[int, ...], dtype: str) -> Any:
     torch: Any = sys.modules.get("torch")
     numpy: Any = sys.modules["numpy"]

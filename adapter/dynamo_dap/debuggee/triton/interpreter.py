@@ -16,11 +16,12 @@ import sys
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, MARK, Argument, Launch
 from dynamo_dap.debuggee.triton.pointers import Outside, outside
+from dynamo_dap.debuggee.triton.races import Access, Order
 from dynamo_dap.protocol.contract import TRITON_INTERPRET_VARIABLE
 
 _INTERPRETER = "triton.runtime.interpreter"
@@ -48,6 +49,12 @@ class Observer(Protocol):
 
     def is_outside(self, launch: Launch, access: Outside) -> None:
         """The running program is about to access what is outside of a tensor."""
+
+    def follows_accesses(self) -> bool:
+        """Whether each access is to be told."""
+
+    def accesses(self, launch: Launch, access: Access) -> None:
+        """The running program is about to access memory."""
 
 
 class CannotInterpret(Exception):
@@ -185,35 +192,70 @@ def _follow_pointers(module: Any) -> None:
 
 # -- accesses ----------------------------------------------------------------------------------------------------------
 
-_ACCESSES = {
-    "create_masked_load": ("load", 0, 1),
-    "create_masked_store": ("store", 0, 2),
-    "create_atomic_rmw": ("atomic operation", 1, 3),
-    "create_atomic_cas": ("atomic compare-and-swap", 0, None),
+
+class _Operation(NamedTuple):
+    """What a method of the builder's does, and the positions of its arguments."""
+
+    what: str
+    pointers: int
+    mask: int | None = None
+    values: int | None = None
+    volatile: int | None = None
+    semantics: int | None = None
+
+
+_OPERATIONS = {
+    "create_masked_load": _Operation("load", 0, 1, volatile=5),
+    "create_masked_store": _Operation("store", 0, 2, values=1),
+    "create_atomic_rmw": _Operation("atomic operation", 1, 3, semantics=4),
+    "create_atomic_cas": _Operation("atomic compare-and-swap", 0, semantics=3),
 }
-"""By name of the builder's method: what it does, and the positions of its pointers and of its mask."""
+_ORDERS = {
+    "ACQUIRE": Order.ACQUIRE,
+    "RELEASE": Order.RELEASE,
+    "ACQUIRE_RELEASE": Order.ACQUIRE | Order.RELEASE,
+}
+"""By the name of Triton's ``MEM_SEMANTIC``."""
 
 
 def _follow_accesses(builder: Any) -> None:
-    for name, (what, pointers, mask) in _ACCESSES.items():
-        setattr(builder, name, _checked(getattr(builder, name), what, pointers, mask))
+    for name, operation in _OPERATIONS.items():
+        setattr(builder, name, _followed(getattr(builder, name), operation))
 
 
-def _checked(own: Callable[..., Any], what: str, pointers: int, mask: int | None) -> Callable[..., Any]:
+def _followed(own: Callable[..., Any], operation: _Operation) -> Callable[..., Any]:
+    parameters = list(inspect.signature(own).parameters)[1:]
+
     @functools.wraps(own)
     def access(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = [*args, *(kwargs.get(name) for name in parameters[len(args) :])]
         launch, observer = LAUNCHES.current, _observer
-        lanes = None if mask is None else _array(args[mask])
-        if launch is not None and observer is not None and observer.checks_accesses():
-            found = outside(what, args[pointers], lanes)
-            if found is not None:
-                observer.is_outside(launch, found)
+        lanes = None if operation.mask is None else _array(given[operation.mask])
+        if launch is not None and observer is not None:
+            if observer.checks_accesses():
+                found = outside(operation.what, given[operation.pointers], lanes)
+                if found is not None:
+                    observer.is_outside(launch, found)
+            if observer.follows_accesses():
+                observer.accesses(launch, _access(operation, given, lanes))
         made = own(self, *args, **kwargs)
-        if what == "load" and lanes is not None and not lanes.all():
+        if operation.what == "load" and lanes is not None and not lanes.all():
             setattr(made, MASKED, int(lanes.size - lanes.sum()))
         return made
 
     return access
+
+
+def _access(operation: _Operation, given: list[Any], lanes: Any) -> Access:
+    values, volatile, semantics = operation.values, operation.volatile, operation.semantics
+    return Access(
+        operation.what,
+        given[operation.pointers],
+        lanes,
+        None if values is None else given[values].data,
+        None if semantics is None else _ORDERS.get(getattr(given[semantics], "name", ""), Order.NOTHING),
+        volatile is not None and bool(given[volatile]),
+    )
 
 
 def _array(mask: Any) -> Any:

@@ -1,0 +1,171 @@
+"""Races between the programs of a kernel's launch: looked for while the filter ``race`` is on, and told for a person.
+
+One for a process that interprets kernels; called on the threads that launch them. What programs have accessed is kept
+from the beginning of a launch, or from when the filter was set, to the end of the launch.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of
+from dynamo_dap.debuggee.triton.blocks import number_of
+from dynamo_dap.debuggee.triton.launches import Argument, Launch, text_of_index
+from dynamo_dap.debuggee.triton.pointers import argument_of
+from dynamo_dap.debuggee.triton.races import Access, Elements, Place, Race
+
+_MOST_ELEMENTS = 8
+"""Elements that a text lists."""
+_DONE = {"load": "has loaded", "store": "has stored"}
+
+
+class KernelRaces:
+    """Follows the accesses of launches, and tells of two programs that get in each other's way."""
+
+    def __init__(self, on_left_out: Callable[[str], None]) -> None:
+        self._local = _OfThread()
+        self._on_left_out = on_left_out
+
+    def program_begins(self, launch: Launch, follows_accesses: bool) -> None:
+        """The next program of a launch is about to run, and its accesses are to be followed, or not."""
+        elements = self._local.followed.get(launch)
+        if elements is not None:
+            elements.program_begins(launch.program or (0, 0, 0))
+        elif follows_accesses:
+            self._begin(launch)
+
+    def launch_ended(self, launch: Launch) -> None:
+        """Forget the launch; tell what was not looked at."""
+        elements = self._local.followed.pop(launch, None)
+        if elements is not None and elements.left_out:
+            self._on_left_out(
+                f"dynamo-dap: {launch.name} accesses more memory than races are looked for in: "
+                f"{elements.left_out:,} accesses of elements were not compared with other programs'\n"
+            )
+
+    def find(self, launch: Launch, access: Access, frame: types.FrameType) -> FoundRace | None:
+        """Note an access at a line of the kernel; return the race that it makes."""
+        elements = self._local.followed.get(launch)
+        if elements is None:
+            elements = self._begin(launch, is_within_program=True)
+        place = Place(frame.f_code.co_filename, frame.f_lineno)
+        race = elements.access(access, place)
+        return None if race is None else FoundRace(race, elements)
+
+    def _begin(self, launch: Launch, is_within_program: bool = False) -> Elements:
+        sizes = {argument.element_size for argument in launch.arguments.values()}
+        elements = self._local.followed[launch] = Elements(min(sizes, default=1))
+        program = launch.program or (0, 0, 0)
+        elements.program_begins(program)
+        if is_within_program or any(program):
+            self._on_left_out(
+                f"dynamo-dap: races in {launch.name} are looked for from its program {text_of_index(program)} on, "
+                "where the filter was set\n"
+            )
+        return elements
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.followed: dict[Launch, Elements] = {}
+
+
+class FoundRace:
+    """A race at the line that is about to run."""
+
+    def __init__(self, race: Race, elements: Elements) -> None:
+        self._race = race
+        self._of_launch = elements
+        self._argument = argument_of(race.access.pointers)
+
+    def tell_once(self) -> None:
+        """Other programs that race at the same lines of this launch are not told of."""
+        self._of_launch.told(self._race)
+
+    @property
+    def names(self) -> Mapping[str, object]:
+        """What a condition knows."""
+        race = self._race
+        return {
+            "__tensor__": self._tensor,
+            "__elements__": self._elements()[:_MOST_ELEMENTS],
+            "__programs__": (race.other.program, race.program),
+            "__differ__": race.differing != 0,
+        }
+
+    @property
+    def headline(self) -> str:
+        """``store to out_ptr in programs (0, 0, 0) and (1, 0, 0)``."""
+        race = self._race
+        programs = f"{text_of_index(race.other.program)} and {text_of_index(race.program)}"
+        if race.did == race.access.what:
+            return (
+                f"programs {programs} store to the same of {self._tensor}{'' if race.differing else ': equal values'}"
+            )
+        return f"programs {programs} {race.did} and {race.access.what} the same of {self._tensor}"
+
+    @property
+    def text(self) -> str:
+        """Who did what, where and to which elements."""
+        race = self._race
+        other, place = text_of_index(race.other.program), race.other.place
+        where = "this line" if place == race.place else f"{os.path.basename(place.path)}:{place.line}"
+        first = (
+            f"{self._elements_text()}: program {other} {_DONE[race.did]} it at {where}, and program "
+            f"{text_of_index(race.program)} is about to {race.access.what} it at "
+            f"{os.path.basename(race.place.path)}:{race.place.line}. On a GPU either may come first."
+        )
+        return "\n".join([first, *self._values_texts()])
+
+    @property
+    def _tensor(self) -> str:
+        return "none of the kernel's tensors" if self._argument is None else self._argument.name
+
+    def _elements(self) -> Sequence[int]:
+        argument, addresses = self._argument, self._race.addresses
+        if argument is None:
+            return addresses
+        return [(address - argument.address) // argument.element_size for address in addresses]
+
+    def _elements_text(self) -> str:
+        elements, argument = self._elements(), self._argument
+        shown = [
+            hex(element) if argument is None else _text_of_element(argument, element)
+            for element in elements[:_MOST_ELEMENTS]
+        ]
+        more = [f"and {len(elements) - len(shown)} more"] if len(elements) > len(shown) else []
+        whose = self._tensor if argument is None else f"{argument.name} ({facts_of(argument.tensor).text})"
+        word = ("element" if len(elements) == 1 else "elements") if argument is not None else "address"
+        return f"{word} {', '.join([*shown, *more])} of {whose}"
+
+    def _values_texts(self) -> list[str]:
+        values, differing = self._race.values, self._race.differing
+        if values is None or differing is None:
+            return []
+        before, after = values
+        dtype = self._race.access.pointers.get_element_ty()
+        if not differing:
+            value = number_of(before[0], dtype)
+            several = f"The values are the same ({value}, the first)" if len(before) > 1 else f"Both are {value}"
+            return [f"{several}: harmless as long as they are with other inputs, too."]
+        first = next(index for index in range(len(before)) if before[index].tobytes() != after[index].tobytes())
+        pair = f"{number_of(before[first], dtype)} is there, {number_of(after[first], dtype)} is stored"
+        return [f"{differing} of {len(before)} values differ: {pair}."]
+
+
+def _text_of_element(argument: Argument, element: int) -> str:
+    """``13 [3, 1]``: as the memory has it, and as the tensor has it."""
+    tensor: Any = argument.tensor
+    strides, sizes = tuple(tensor.stride()), tuple(tensor.size())
+    if len(sizes) < 2:
+        return str(element)
+    rest, index = element, [0] * len(sizes)
+    for axis in sorted(range(len(sizes)), key=lambda axis: (-strides[axis], sizes[axis])):
+        if strides[axis] > 0:
+            index[axis], rest = divmod(rest, strides[axis])
+    is_inside = rest == 0 and all(0 <= one < size for one, size in zip(index, sizes, strict=True))
+    return f"{element} [{', '.join(map(str, index))}]" if is_inside else str(element)
