@@ -94,8 +94,8 @@ bench-details: $(READY)  ## More of each row of that table: model by model, othe
 walks: $(READY)  ## 510 random walks through traces, back and forth
 	WALKS=51 $(BIN)/python -m pytest -n $(WORKERS) tests/compile_time/test_walks.py $(ARGUMENTS)
 
-soak: $(READY)  ## What it survives, at length: LIVES=2000 MESSAGES=100000 CYCLES=1000 are the long form
-	SOAK_LIVES=$(or $(LIVES),200) SOAK_MESSAGES=$(or $(MESSAGES),6000) SOAK_CYCLES=$(or $(CYCLES),100) \
+soak: $(READY)  ## What it survives, at length: LIVES=2000 MESSAGES=100000 STOPS=10000 CYCLES=1000: the long form
+	SOAK_LIVES=$(or $(LIVES),200) SOAK_MESSAGES=$(or $(MESSAGES),6000) SOAK_STOPS=$(or $(STOPS),1000) SOAK_CYCLES=$(or $(CYCLES),100) \
 	$(BIN)/python -m pytest -n $(WORKERS) tests/soak $(ARGUMENTS)
 
 test-matrix:  ## Run the tests of the debuggee on every other Python and torch, or on one: TORCH=2.15.0

@@ -85,6 +85,12 @@ class Timeline:
             self.ended = True
             self._changed.notify_all()
 
+    def forget(self) -> None:
+        """Drop what came before the event that was last found: a session of many stops would fill the memory."""
+        with self._changed:
+            del self.entries[: max(self._consumed - 1, 0)]
+            self._consumed = min(self._consumed, 1)
+
     @property
     def events(self) -> list[dict[str, Any]]:
         """All events so far."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import pytest
 import torch
 
 from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.run_time.frames import listing_source
+from dynamo_dap.debuggee.run_time.scopes import graph_source
 from dynamo_dap.protocol.types import DisassembleArguments, InstructionBreakpoint
 from tests.run_time.in_process import Recorder, ScriptedHost, debugging
 from tests.run_time.programs import FIXTURE, compiled, programs, replay_arguments
@@ -101,10 +104,20 @@ def test_code_that_is_gone() -> None:
         function(torch.ones(1))
         generated = next(iter(host.engine.codes))
         reference, name = generated.reference(0), f"#{generated.number}"
+        shown, graph, listing = graph_source(generated), graph_source(generated), listing_source(generated)
+        assert shown is not None
+        assert graph is not None
+        text = shown.text()
+        kept = weakref.ref(generated.record.graph)
         del generated, function
         torch._dynamo.reset()
         gc.collect()
         assert list(host.engine.codes) == []
+        assert kept() is None, "documents and records keep its graph"
+        assert shown.text() == text, "what was shown once is there still"
+        for document in (graph, listing):
+            with pytest.raises(RequestError, match="does not exist any more"):
+                document.text()
         with pytest.raises(RequestError, match=f"generated code {name} does not exist any more"):
             _disassemble(host, reference, 1)
         (made,) = host.engine.set_instruction_breakpoints([InstructionBreakpoint(instruction_reference=reference)])

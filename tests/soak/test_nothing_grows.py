@@ -1,30 +1,39 @@
-"""After many sessions, server and program have what they had after few.
+"""After many stops, and after many sessions, server and program have what they had after few.
 
-That is: threads, descriptors and memory. ``make soak CYCLES=1000 ARGUMENTS=-s`` prints the figures; the suite makes
-few, and looks at memory for no more than what cannot be overlooked.
+That is: threads, descriptors, memory, and what Dynamo made in traces that are over. ``make soak STOPS=10000
+CYCLES=1000`` prints the figures; the suite makes few, and looks at memory for no more than what cannot be overlooked.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
+from tests.client.session import Stop
 from tests.conftest import NewSession
 from tests.server.programs import write
 from tests.server.test_tcp import TcpServer
 from tests.soak.counts import count, is_soaking
 from tests.soak.lives import DEFAULTS, PLACES, PROGRAM
 
+STOPS = count("STOPS", 120)
 CYCLES = count("CYCLES", 8)
 WARM = 4
 """After this part of them it is looked for the first time: caches are full by then."""
+TRACES_LEAVE = ("FakeTensor", "InstructionTranslator", "OutputGraph", "TensorVariable", "SubgraphTracer", "ShapeEnv")
 
-pytestmark = pytest.mark.timeout(600 + 10 * CYCLES)
+pytestmark = pytest.mark.timeout(600 + STOPS + 10 * CYCLES)
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,106 @@ def check_flat(what: str, sizes: list[Size], soaked: bool) -> None:
     assert last.descriptors <= first.descriptors, f"{what}: descriptors {sizes}"
     allowed = first.megabytes * 0.05 + 2 if soaked else 40
     assert last.megabytes - first.megabytes <= allowed, f"{what}: memory {sizes}"
+
+
+def stops_of(session: Session) -> Iterator[Stop]:
+    """Stop again and again, in ordinary Python, in a trace and in generated code."""
+    for _ in range(STOPS):
+        yield (stop := session.wait_for_stop("breakpoint"))
+        session.resume(thread_id=stop.thread_id)
+
+
+def test_stops_leave_nothing(session: Session) -> None:
+    """All scopes are opened at each."""
+    with session.launching(PROGRAM, **DEFAULTS, args=["--long"]):
+        wanted = [SourceBreakpoint(line=PROGRAM.line(place), mode=mode) for mode, place in PLACES.items()]
+        session.set_breakpoints(PROGRAM, *wanted)
+    events = session.timeline.events
+    program = next(one["body"]["systemProcessId"] for one in events if one["event"] == "process")
+    servers, programs, left = [], [], []
+    marks = {STOPS // WARM, STOPS - 4}
+    wants_mark = False
+    for number, stop in enumerate(stops_of(session)):
+        for scope in stop.frame.scopes.values():
+            scope.open(1)
+        session.timeline.forget()
+        wants_mark = wants_mark or number in marks
+        if wants_mark and stop.marker == "eager":
+            wants_mark = False
+            left.append(what_is_left(stop))
+            servers.append(size_of(session.server_process_id))
+            programs.append(size_of(program))
+    assert len(left) == len(marks)
+    check_flat("server", servers, is_soaking("STOPS"))
+    check_flat("program", programs, is_soaking("STOPS"))
+    assert left[0] == left[-1], f"what Dynamo made in traces that are over: {left}"
+    session.disconnect(terminateDebuggee=True)
+
+
+def what_is_left(stop: Stop) -> str:
+    """How many objects there are that Dynamo makes in a trace."""
+    counts = f"[sum(type(o).__name__ == name for o in gc.get_objects()) for name in {TRACES_LEAVE!r}]"
+    return stop.frame.evaluate(f"(lambda gc: (gc.collect(), {counts})[1])(__import__('gc'))", context="clipboard").text
+
+
+DROPS = """
+import gc, json, re
+import torch
+def plain(number):
+    return number + 1  #@eager
+def traced(x, log):
+    y = x + 1  #@trace
+    log.append(2)  #@generated
+    torch._dynamo.graph_break()
+    return y * 2  #@again
+def names():
+    return sorted(re.sub(r"_[0-9a-f]{8}_.*", "", name) for name in globals())
+def objects():
+    gc.collect()
+    kinds = [type(each).__name__ for each in gc.get_objects()]
+    return [kinds.count(kind) for kind in KINDS]
+def once():
+    compiled = torch.compile(traced, backend="eager")
+    plain(1)
+    for _ in range(3):
+        compiled(torch.ones(2), [])
+KINDS = ("FakeTensor", "GraphModule", "OutputGraph", "InstructionTranslator", "ShapeEnv")
+for number in range(4):
+    once()
+    in_use = names()
+    torch.compiler.reset()
+    print(json.dumps([in_use, names(), objects()]))
+"""
+
+
+@pytest.mark.parametrize("mode", [*PLACES, None])
+def test_what_torch_drops_is_gone_as_without_a_debugger(session: Session, tmp_path: Path, mode: str | None) -> None:
+    """Compiled code with its names in the program's globals, its graphs and FakeTensors, whatever was looked at."""
+    program = Fixture(write(tmp_path, DROPS))
+    plain = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=100, check=True)
+    with session.launching(program, **DEFAULTS):
+        wanted = [
+            SourceBreakpoint(line=program.line(place), mode=mode) for place in program.markers if place != "eager"
+        ]
+        session.set_breakpoints(program, SourceBreakpoint(line=program.line("eager")), *wanted)
+    stops = 0
+    while session.timeline.expect_first("stopped", "terminated")[0] == "stopped":
+        stop = Stop(session, [event["body"] for event in session.timeline.events if event["event"] == "stopped"][-1])
+        for scope in stop.frame.scopes.values():
+            scope.open(1)
+        stops += 1
+        session.resume(thread_id=stop.thread_id)
+    assert stops >= (4 if mode == "eager" else 12)
+    expected, found = (
+        [json.loads(line) for line in text.splitlines()] for text in (plain.stdout, session.output("stdout"))
+    )
+    assert [names for *names, _ in found] == [names for *names, _ in expected]
+    beside = [
+        [one - other for one, other in zip(has[-1], plainly[-1], strict=True)]
+        for has, plainly in zip(found, expected, strict=True)
+    ]
+    # Torch itself keeps code with a graph break: the trace of its cached calls stays as well, until there is another.
+    assert beside == ([[0] * 5] * 4 if mode else beside[:1] * 4)
 
 
 def test_sessions_leave_nothing_in_a_server(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
 from dynamo_dap.debuggee.code_analysis.line_table import line_table, looking_once
-from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_memory
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
 _STATE_RUN, _STATE_SUSPEND = 1, 2
@@ -52,7 +52,7 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
     if not is_first:
         return
     wraps = (_guard_reader, _guard_end, _guard_evaluations, _guard_conditions, _guard_requests, _guard_exceptions)
-    for wrap in (*wraps, _guard_pauses, _read_files_once, _trace_all_callers, _verify):
+    for wrap in (*wraps, _guard_pauses, _read_files_once, _trace_all_callers, _verify, pydevd_memory.install):
         try:
             wrap()
         except AttributeError:

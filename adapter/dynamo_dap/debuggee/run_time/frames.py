@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.run_time import evaluation
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
-from dynamo_dap.debuggee.run_time.generated import GeneratedCode
+from dynamo_dap.debuggee.run_time.generated import GeneratedCode, made_once
 from dynamo_dap.debuggee.run_time.purpose import without_comment
 from dynamo_dap.debuggee.run_time.scopes import scopes_of
 from dynamo_dap.debuggee.torch_internals.compile_records import Statement
@@ -186,17 +186,9 @@ def listing_source(generated: GeneratedCode, form: str | None = None) -> Virtual
     """Return a listing of ``generated`` as a document, in the form that is shown now, if none is given."""
     form = form or generated.form
     suffix, mime_type = _SHOWN_AS[form]
-    known: list[str] = []
-
-    def text() -> str:
-        # What was shown once can be, when the code is gone.
-        if not known:
-            known.append(generated.document(form).text())
-        return known[0]
-
     return VirtualSource(
         name=f"{generated.function} #{generated.number}{suffix}",
-        text=text,
+        text=made_once(lambda: generated.document(form).text()),
         mime_type=mime_type,
         key=("generated code", generated.number, form),
     )

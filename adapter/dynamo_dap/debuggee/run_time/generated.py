@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
-from dynamo_dap.debuggee.agent.engine import CallFacts
+from dynamo_dap.debuggee.agent.engine import CallFacts, RequestError
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
 from dynamo_dap.debuggee.code_analysis.line_table import prologue_end, qualified_name
@@ -32,7 +32,7 @@ from dynamo_dap.debuggee.torch_internals.generated_code import (
     user_function_of,
     versions_of,
 )
-from dynamo_dap.protocol.contract import STATEMENTS
+from dynamo_dap.protocol.contract import STATEMENTS, ErrorId
 
 ADDRESS_SHIFT = 24
 """An address is ``(number + 1) << ADDRESS_SHIFT | offset``: each code object has 16 MB of addresses."""
@@ -357,6 +357,24 @@ class GeneratedCodes:
         known = self._by_number.pop(number, None)
         if known is not None:
             known.let_go()
+
+
+def made_once(make: Callable[[], str]) -> Callable[[], str]:
+    """Return the text of a document as it is first asked for: what was shown once can be, when the code is gone.
+
+    It raises ``RequestError`` when the code is gone and nothing was shown.
+    """
+    known: list[str] = []
+
+    def text() -> str:
+        if not known:
+            try:
+                known.append(make())
+            except CodeGone as gone:
+                raise RequestError(str(gone), error_id=ErrorId.UNKNOWN_REFERENCE) from None
+        return known[0]
+
+    return text
 
 
 class BadAddress(Exception):

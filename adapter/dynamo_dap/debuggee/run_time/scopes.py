@@ -9,7 +9,7 @@ from typing import Any
 from dynamo_dap.debuggee.code_analysis.patching import PatchRefused
 from dynamo_dap.debuggee.run_time import evaluation
 from dynamo_dap.debuggee.run_time.frame_values import FrameValues
-from dynamo_dap.debuggee.run_time.generated import CodeGone, GeneratedCode
+from dynamo_dap.debuggee.run_time.generated import CodeGone, GeneratedCode, made_once
 from dynamo_dap.debuggee.run_time.patches import patch, runs_next, take_back
 from dynamo_dap.debuggee.torch_internals.compile_records import (
     count_of_operations,
@@ -263,13 +263,18 @@ def _lines(text: str) -> Value:
 
 def graph_source(generated: GeneratedCode) -> VirtualSource | None:
     """Return the code of the compiled graph as a document; None when it was not recorded."""
-    record = generated.record
-    if record is None:
+    if generated.record is None:
         return None
-    graph = record.graph
+
+    def text() -> str:
+        # The document outlives the code, and does not keep its graph.
+        record = generated.record
+        assert record is not None, "it was there when the document was made"
+        return graph_text(record.graph, generated.function)
+
     return VirtualSource(
         name=f"graph of {generated.name}.py",
-        text=lambda: graph_text(graph, generated.function),
+        text=made_once(text),
         key=("graph of generated code", generated.number),
     )
 

@@ -142,10 +142,26 @@ class CompileRecorder:
         if key not in self._references:
             self._references[key] = weakref.ref(original, lambda _: self._forget(key))
         self._records.setdefault(key, {})[record.compile_id] = record
+        # Run when the code is gone, whatever other hooks make of it before it runs first.
+        output.cleanups.append(_Dropping(self._records, key, record))
 
     def _forget(self, key: int) -> None:
         self._references.pop(key, None)
         self._records.pop(key, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Dropping:
+    """Drops a record; as torch's ``CleanupHook``."""
+
+    records: dict[int, dict[str, CompileRecord]]
+    function: int
+    record: CompileRecord
+
+    def __call__(self) -> None:
+        known = self.records.get(self.function, {})
+        if known.get(self.record.compile_id) is self.record:
+            del known[self.record.compile_id]
 
 
 def _output_graph(frame: FrameType | None) -> Any:

@@ -1,0 +1,80 @@
+"""Has debugpy remember code that Dynamo generated without keeping it alive.
+
+pydevd remembers what it has decided on each code object, by the code object, as long as the process lives. What torch
+drops, when the program resets it or compiles anew, would stay, with its graph, its FakeTensors and its names in the
+program's globals. It finds a copy in the place of generated code: equal to it, and gone when it is. So it is on Python
+3.11 and older; with ``sys.monitoring`` it remembers where nobody else gets at it. Any thread of the program.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import types
+import weakref
+from typing import Any
+
+from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.torch_internals.generated_names import is_generated
+
+_NOT_TRACED = 1
+"""What is remembered of a code object whose file is not traced."""
+_LIBRARY_FILE = 1
+"""``LIB_FILE``: what generated code is for it."""
+
+
+class Copies:
+    """Equal copies of code objects, in what is remembered by code; each as long as its original."""
+
+    def __init__(self, remembered: dict[Any, int]) -> None:
+        """``remembered`` may be emptied by others at any time."""
+        self._remembered = remembered
+        self._copies: dict[int, tuple[weakref.ref[types.CodeType], types.CodeType]] = {}
+        """By ``id`` of the original."""
+
+    def remember(self, code: types.CodeType) -> None:
+        """Have it known that ``code`` is not traced. Whoever notes that next finds the key there, and takes it."""
+        key = id(code)
+        known = self._copies.get(key)
+        if known is None:
+            known = weakref.ref(code, lambda _: self._forget(key)), code.replace()
+            self._copies[key] = known
+        self._remembered.setdefault(known[1], _NOT_TRACED)
+
+    def _forget(self, key: int) -> None:
+        _, copy = self._copies.pop(key)
+        self._remembered.pop(copy, None)
+
+
+def install() -> None:
+    """Wrap pydevd's decisions, once per process.
+
+    Raises:
+        AttributeError: this debugpy is another version than expected.
+    """
+    if pydevd_internals.uses_monitoring():
+        return
+    pydevd = importlib.import_module("pydevd")
+    copies = Copies(pydevd.global_cache_skips)
+    debugger = pydevd.PyDB
+    type_of, is_in_scope, is_filtered = debugger.get_file_type, debugger.in_project_scope, debugger.apply_files_filter
+
+    @functools.wraps(type_of)
+    def get_file_type(self: Any, frame: Any, *rest: Any, **named: Any) -> Any:
+        if not is_generated(frame.f_code.co_filename):
+            return type_of(self, frame, *rest, **named)
+        copies.remember(frame.f_code)
+        return _LIBRARY_FILE
+
+    @functools.wraps(is_in_scope)
+    def in_project_scope(self: Any, frame: Any, *rest: Any, **named: Any) -> Any:
+        return not is_generated(frame.f_code.co_filename) and is_in_scope(self, frame, *rest, **named)
+
+    @functools.wraps(is_filtered)
+    def apply_files_filter(self: Any, frame: Any, file_name: str, force: bool) -> Any:
+        if not is_generated(frame.f_code.co_filename):
+            return is_filtered(self, frame, file_name, force)
+        return force or self.get_use_libraries_filter()
+
+    debugger.get_file_type, debugger.in_project_scope = get_file_type, in_project_scope
+    debugger.apply_files_filter = apply_files_filter
