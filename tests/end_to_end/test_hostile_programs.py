@@ -6,6 +6,7 @@ program may.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -75,12 +76,12 @@ print(settings() == before, random.random(), torch.rand(1).item())
 MANY_THREADS = """
 import threading
 from compiled import torch, traced
-there, leave, results = threading.Barrier(301), threading.Event(), []
+there, leave, results = threading.Barrier(1001), threading.Event(), []
 def wait(number):
     there.wait()
     leave.wait()
     results.append(number)
-threads = [threading.Thread(target=wait, args=(number,)) for number in range(300)]
+threads = [threading.Thread(target=wait, args=(number,)) for number in range(1000)]
 for thread in threads:
     thread.start()
 there.wait()
@@ -88,7 +89,7 @@ print(traced(torch.ones(2)).tolist())  #@call
 leave.set()
 for thread in threads:
     thread.join()
-print(sorted(results) == list(range(300)))
+print(sorted(results) == list(range(1000)))
 """
 
 FORKS = """
@@ -257,6 +258,53 @@ def test_what_is_done_to_torch_at_a_stop(session: Session, tmp_path: Path, done:
     assert session.output("stdout") == "[2.0, 2.0]\n[4.0, 4.0]\n[6.0, 6.0]\n"
 
 
+MEASURED = """
+from compiled import torch, traced
+def plain(x):
+    if x > 1:
+        return 2
+    return x + 1
+print(plain(0))  #@before
+print(traced(torch.ones(2)).tolist(), traced(torch.zeros(2)).tolist())
+"""
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["stops", "runs"])
+def test_coverage_measures_as_without_a_debugger(session: Session, tmp_path: Path, stops: bool) -> None:
+    """``python -m coverage run``: the lines that ran, and those that did not."""
+    program, compiled = write(tmp_path, MEASURED), Fixture(tmp_path / "compiled.py")
+    arguments = {name: ["run", "--branch", f"--data-file={tmp_path / name}", str(program.path)] for name in "ab"}
+    plain = subprocess.run(
+        [sys.executable, "-m", "coverage", *arguments["a"]], capture_output=True, text=True, timeout=100, check=True
+    )
+    launch = {"module": "coverage", "args": arguments["b"], "cwd": str(tmp_path), **DEFAULTS}
+    with session.configuring("launch", launch):
+        if stops:
+            session.set_breakpoints(program, "before")
+            session.set_breakpoints(compiled, "trace")
+    if stops and sys.version_info >= (3, 12):
+        session.wait_for_stop("breakpoint", at="before")
+        session.resume()
+    for _ in range(2 if stops else 0):
+        look(session, session.wait_for_stop("breakpoint", at="trace"))
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == plain.stdout
+    assert session.output("stderr") == plain.stderr == ""
+    told = "the program traces itself (threading.settrace in collector.py" in session.output("important")
+    assert told == (sys.version_info < (3, 12))
+    expected, found = (measured(tmp_path / name) for name in "ab")
+    assert found == expected
+    assert expected["program.py"]["missing_lines"]
+
+
+def measured(data: Path) -> dict[str, Any]:
+    """What coverage has found out about each file."""
+    command = [sys.executable, "-m", "coverage", "json", "-q", f"--data-file={data}", "-o", "-"]
+    told = json.loads(subprocess.run(command, cwd=data.parent, capture_output=True, check=True, timeout=100).stdout)
+    return {path: one for path, one in told["files"].items() if path in ("program.py", "compiled.py")}
+
+
 CLOSES_DESCRIPTORS = """
 import os, sys, time
 print("before")  #@before
@@ -311,3 +359,49 @@ def test_interrupts_are_told_as_without_a_debugger(session: Session, tmp_path: P
     assert session.output("stdout") == expected[0] == "caught\n"
     assert session.output("stderr") == expected[1]
     assert code == expected[2]
+
+
+INTERRUPTED = """
+import os, signal
+import torch
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(10**7):
+        pass
+def backend(graph, inputs):
+    if where == "backend":
+        interrupt()
+    return graph.forward
+def called(x):
+    if where == "called":
+        interrupt()
+    return x
+@torch.compile(backend=backend)
+def traced(x):
+    y = x + 1  #@trace
+    z = torch.compiler.disable(called)(y)
+    return y * z
+where = "{where}"
+try:
+    traced(torch.ones(2))
+except KeyboardInterrupt:
+    print("caught")
+traced(torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["stops", "runs"])
+@pytest.mark.parametrize("where", ["backend", "called"])
+def test_an_interrupt_below_a_compiled_function(session: Session, tmp_path: Path, where: str, stops: bool) -> None:
+    """While Dynamo compiles it, and while it runs."""
+    program = write(tmp_path, INTERRUPTED.format(where=where))
+    expected = undebugged(program, [sys.executable])
+    session.expects_program_traceback = True
+    with session.launching(program, **DEFAULTS):
+        session.set_breakpoints(program, *(["trace"] if stops else []))
+    while session.timeline.expect_first("stopped", "exited")[0] == "stopped":
+        look(session, Stop(session, [one["body"] for one in session.timeline.events if one["event"] == "stopped"][-1]))
+        session.client.resume("continue", 1, None)
+    session.timeline.expect_event("terminated")
+    assert session.output("stdout") == expected[0]
+    assert session.output("stderr") == expected[1]

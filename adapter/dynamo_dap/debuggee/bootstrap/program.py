@@ -1,6 +1,7 @@
 """Runs a program as ``python`` would run it: a file, a module, or code, as ``__main__``.
 
-Main thread. The program's tracebacks show no frame of the debugger, and it exits as it would without one.
+Main thread. The program's traceback shows no frame of the debugger, and the user's file and lines for generated code;
+it exits as it would without one.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
+
+from dynamo_dap.debuggee.torch_internals.generated_names import users_path
 
 CODE_FILENAME = "<string>"
 
@@ -59,23 +63,50 @@ _Hook = Callable[[type[BaseException], BaseException, "types.TracebackType | Non
 
 
 def _telling_without_own_frames(hook: _Hook) -> _Hook:
-    def tell(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
-        traceback = _without_own_frames(traceback)
-        hook(kind, error.with_traceback(traceback), traceback)
+    def tell(kind: type[BaseException], error: BaseException, entry: types.TracebackType | None) -> None:
+        shown = _without_own_frames(entry)
+        error = error.with_traceback(shown)
+        if hook is sys.__excepthook__ and any(users_path(name) != name for name in _files(shown)):
+            _print(error)
+        else:
+            hook(kind, error, shown)
 
     return tell
 
 
-def _without_own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
+def _print(error: BaseException) -> None:
+    """Print an exception as the interpreter does, with generated code in the user's file as torch has it.
+
+    The interpreter takes lines from files alone, and there is none of the name that the code has meanwhile.
+    """
+    told = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
+    left: list[traceback.TracebackException | None] = [told]
+    while left:
+        each = left.pop()
+        if each is not None:
+            for frame in each.stack:
+                frame.filename = users_path(frame.filename)
+            left += [each.__cause__, each.__context__, *(getattr(each, "exceptions", None) or ())]
+    sys.stderr.write("".join(told.format()))
+
+
+def _files(entry: types.TracebackType | None) -> Iterator[str]:
+    while entry is not None:
+        yield entry.tb_frame.f_code.co_filename
+        entry = entry.tb_next
+
+
+def _without_own_frames(entry: types.TracebackType | None) -> types.TracebackType | None:
     """Leave out what ran the program, and what the debugger put between its functions and torch's."""
     entries: list[types.TracebackType] = []
-    while traceback is not None:
-        if not _is_machinery(traceback.tb_frame.f_code.co_filename, is_first=not entries):
-            entries.append(traceback)
-        traceback = traceback.tb_next
-    for entry in reversed(entries):
-        traceback = types.TracebackType(traceback, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return traceback
+    while entry is not None:
+        if not _is_machinery(entry.tb_frame.f_code.co_filename, is_first=not entries):
+            entries.append(entry)
+        entry = entry.tb_next
+    shown: types.TracebackType | None = None
+    for each in reversed(entries):
+        shown = types.TracebackType(shown, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return shown
 
 
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep

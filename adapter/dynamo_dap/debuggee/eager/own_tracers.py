@@ -3,7 +3,8 @@
 A thread has one trace function (Python 3.11 and older; debugpy uses ``sys.monitoring`` on newer ones). debugpy replaces
 ``sys.settrace`` by a function that writes a warning of its own to the program's stderr, and debugs that thread no more.
 Here the user is told instead, once for each place that sets one, and when the program takes its trace function out
-again, debugpy's is put back. On whichever thread calls ``sys.settrace``. For the life of the process.
+again, debugpy's is put back. One that is set in C is seen when the program has it set for new threads, too, as coverage
+does. On whichever thread calls ``sys.settrace``. For the life of the process.
 """
 
 from __future__ import annotations
@@ -38,6 +39,26 @@ def install(tell: Callable[[str], None]) -> None:
     tracing._internal_set_trace = _set_trace
     if sys.settrace is replaced:  # the program has begun debugpy itself
         sys.settrace = _set_trace
+    _see_those_set_in_c()
+
+
+def _see_those_set_in_c() -> None:
+    set_for_threads = threading.settrace
+
+    def settrace(func: Any) -> None:
+        set_for_threads(func)
+        caller, current = sys._getframe(1), sys.gettrace()
+        if is_debugger_file(caller.f_code.co_filename):
+            return
+        if func is None and current is None:
+            _put_back(caller)
+        elif current is not None and not pydevd_internals.is_own_tracer(current):
+            debugger = pydevd_internals.debugger()
+            if debugger is not None and pydevd_internals.looks_out():
+                _replaced.function = debugger.trace_dispatch
+            _tell_once("threading.settrace", caller.f_code.co_filename, caller.f_lineno)
+
+    threading.settrace = settrace
 
 
 def _set_trace(function: Any) -> None:
@@ -49,18 +70,18 @@ def _set_trace(function: Any) -> None:
     if not is_debugger_file(caller.f_code.co_filename) and caller.f_globals.get("__name__") != "threading":
         if function is None:
             _put_back(caller)
-        elif not _is_of_debugpy(function):
-            if before is not None and _is_of_debugpy(before):
+        elif not pydevd_internals.is_own_tracer(function):
+            if before is not None and pydevd_internals.is_own_tracer(before):
                 _replaced.function = before
-            _tell_once(caller.f_code.co_filename, caller.f_lineno)
+            _tell_once("sys.settrace", caller.f_code.co_filename, caller.f_lineno)
 
 
-def _tell_once(path: str, line: int) -> None:
+def _tell_once(how: str, path: str, line: int) -> None:
     if (path, line) in _told or _tell is None:
         return
     _told.add((path, line))
     _tell(
-        f"dynamo-dap: the program traces itself (sys.settrace in {os.path.basename(path)}, line {line}): until that is "
+        f"dynamo-dap: the program traces itself ({how} in {os.path.basename(path)}, line {line}): until that is "
         "over, this thread is not stopped in ordinary Python; in compiled functions it is\n"
     )
 
@@ -68,11 +89,7 @@ def _tell_once(path: str, line: int) -> None:
 def _put_back(caller: types.FrameType) -> None:
     """Where a frame has the program's function still, that would be called by debugpy's events: nothing is done."""
     function = _replaced.__dict__.pop("function", None)
-    if function is not None and all(frame.f_trace is None or _is_of_debugpy(frame.f_trace) for frame in walk(caller)):
+    if function is not None and all(
+        frame.f_trace is None or pydevd_internals.is_own_tracer(frame.f_trace) for frame in walk(caller)
+    ):
         pydevd_internals.set_trace(function)
-
-
-def _is_of_debugpy(function: Any) -> bool:
-    owner = getattr(function, "__self__", function)
-    modules = (getattr(function, "__module__", None), type(owner).__module__)
-    return any(str(module).startswith(("_pydevd", "pydevd", "dynamo_dap.")) for module in modules)

@@ -524,15 +524,22 @@ def breakpoint_files() -> list[str]:
     return [path for path, lines in debugger().breakpoints.items() if lines]
 
 
+def is_own_tracer(function: Any) -> bool:
+    """Whether a trace function of a thread is debugpy's, or the agent's."""
+    owner = getattr(function, "__self__", function)
+    modules = (getattr(function, "__module__", None), type(owner).__module__)
+    return any(str(module).startswith(("_pydevd", "pydevd", "dynamo_dap.")) for module in modules)
+
+
 def suspend_tracing() -> Callable[[], None] | None:
-    """Stop tracing the calling thread; return what puts it back exactly as it was, None when it was not traced."""
+    """Stop tracing the calling thread; return what puts it back exactly as it was, None when nothing was done."""
     if uses_monitoring():
         resume: Callable[[], None] = _monitoring().resume_current_thread_tracing
         return resume if _monitoring().suspend_current_thread_tracing() else None
     set_trace = importlib.import_module("pydevd_tracing").SetTrace
     traced_by = sys.gettrace()
-    if traced_by is None:
-        return None
+    if not is_own_tracer(traced_by):
+        return None  # that of the program: coverage, a profiler
     set_trace(None)
     return lambda: set_trace(traced_by)
 

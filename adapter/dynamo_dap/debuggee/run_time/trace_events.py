@@ -89,6 +89,8 @@ class _ThreadTracer(ChainingTracer):
         self._report = report
         self._codes = codes
         self._expected: CodeType | None = None
+        self._takes_its_place = False
+        """Whether ``before`` is one that goes on in C from the next call on; else it misses lines."""
         self._traced: set[int] = set()
         """``id`` of the frames traced, all of them running."""
         # One object for all time, so that it can be recognised.
@@ -116,10 +118,17 @@ class _ThreadTracer(ChainingTracer):
         if not self._traced and sys.gettrace() is self._function:
             set_trace(self.before)
             self.before = None
+            if self._takes_its_place:
+                self._takes_its_place = False
+                _call()
 
     def on_call(self, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
         before = self.before
         local: TraceFunction | None = before(frame, event, argument) if before is not None else None
+        if before is not None and sys.gettrace() is before:
+            # One in C, as coverage's, takes its place when it is called as a function of Python's.
+            self._takes_its_place = True
+            set_trace(self._function)
         expected = self._expected
         if expected is None or frame.f_code is not expected:
             return local
@@ -147,6 +156,10 @@ class _ThreadTracer(ChainingTracer):
             self._traced.discard(id(frame))
             self._take_out_when_done()
         return traced.function
+
+
+def _call() -> None:
+    """Be a call, which somebody's trace function is told of."""
 
 
 class _TracedFrame:

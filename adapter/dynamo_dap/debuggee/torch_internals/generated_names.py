@@ -31,6 +31,11 @@ def is_generated(file_name: str) -> bool:
     return file_name in _path_of_name
 
 
+def users_path(file_name: str) -> str:
+    """Return the user's file where ``file_name`` is a name that generated code was given, else that."""
+    return _path_of_name.get(file_name, file_name)
+
+
 class _Constants(tuple[Any, ...]):
     """Constants of a code object that can be hashed whatever they are; any other tuple to whoever saves them."""
 
