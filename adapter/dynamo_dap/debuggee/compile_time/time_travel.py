@@ -134,6 +134,8 @@ class Past:
 
         Without a line, all of that run of the function.
         """
+        self._lines: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        """Moments by file and line."""
         self._visits_known = self._statements_known = log.forgotten
         self._statements: list[int] = []
         self.events: dict[int, list[Event]] = {}
@@ -262,6 +264,7 @@ class Past:
             each = self.function(at)
             self._visits[id(each.interpreter), each.line].append(at)
             self._visits[id(each.interpreter), None].append(at)
+            self._lines[each.path][each.line].append(at)
         self._visits_known = self.end
 
     def begins_statement(self, at: int) -> bool:
@@ -326,9 +329,10 @@ class Past:
         if step is not None and place.at >= self.beginning:
             step = replace(step, origin=self.origin(arrival))
             own = set(self.chain(arrival.shown)) if step.kind is not StepKind.IN else None
-        may_stop = self._may_stop(stops.armed, own or (), every=step is not None and own is None)
-        for later in range(max(place.at, self.beginning), min(end.at + 1, self.end)):
-            if place < Place(later) < end and may_stop(later):
+        moments = range(max(place.at, self.beginning), min(end.at + 1, self.end))
+        may_stop = self._may_stop(moments, stops.armed, own or (), every=step is not None and own is None)
+        for later in moments if stops.may_meet else sorted(may_stop):
+            if later in may_stop and place < Place(later) < end:
                 point = self.point(later)
                 if hit := stops.hits(later, point):
                     return Arrival.at(later, "breakpoint", hit)
@@ -347,31 +351,28 @@ class Past:
             return Arrival.at(max(self.beginning, min(step.target, self.end - 1)), "goto")
         if step.kind is StepKind.BACK:
             return self._step_back(place, step.granularity)
-        may_stop = self._may_stop(stops.armed)
-        for earlier in range(min(place.at, self.end - 1), self.beginning - 1, -1):
+        moments = range(self.beginning, min(place.at + 1, self.end))
+        may_stop = self._may_stop(moments, stops.armed)
+        for earlier in reversed(moments if stops.may_meet else sorted(may_stop)):
             is_before = Place(earlier, is_after=True) < place
             if is_before and stops.may_meet and (met := stops.met(earlier)) is not None:
                 return Arrival.at_what_was_met(earlier, met)
-            if Place(earlier) < place and may_stop(earlier) and (hit := stops.hits(earlier, self.point(earlier))):
+            if Place(earlier) < place and earlier in may_stop and (hit := stops.hits(earlier, self.point(earlier))):
                 return Arrival.at(earlier, "breakpoint", hit)
         return self._first()
 
     def _may_stop(
-        self, armed: Armed, own: Collection[TracedFrame] = (), *, every: bool = False
-    ) -> Callable[[int], bool]:
-        """Return whether a moment may stop: any one, or those of ``own`` functions and at armed lines."""
-        lines: dict[str, Collection[int] | None] = {}
-        interpreters = {each.interpreter for each in own}
-
-        def may_stop(at: int) -> bool:
-            then = self.function(at)
-            path = then.path
-            if path not in lines:
-                lines[path] = armed(path)
-            of_file = lines[path]
-            return every or of_file is None or then.line in of_file or then.interpreter in interpreters
-
-        return may_stop
+        self, moments: range, armed: Armed, own: Collection[TracedFrame] = (), *, every: bool = False
+    ) -> Collection[int]:
+        """Return which of ``moments`` may stop: every one, or those of ``own`` functions and at armed lines."""
+        if every:
+            return moments
+        self._look_for_visits()
+        found = [self._visits[id(each.interpreter), None] for each in own]
+        for path, lines in self._lines.items():
+            wanted = armed(path)
+            found += lines.values() if wanted is None else [lines[line] for line in wanted if line in lines]
+        return {at for each in found for at in each[bisect_left(each, moments.start) : bisect_left(each, moments.stop)]}
 
     def _first(self, *, statement: bool = True) -> Arrival:
         """Return the oldest moment, or with ``statement`` that at which the first one begins."""

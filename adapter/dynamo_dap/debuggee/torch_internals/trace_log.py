@@ -186,6 +186,12 @@ class TraceLog:
         self._moments = _Moments()
         self.forgotten = 0
         """How many of the oldest were forgotten."""
+        self._left: list[tuple[int, tuple[FrameThen, ...]]] = []
+        self._generators: dict[int, int] = {}
+        """The first moment of each generator, by the identity of its interpreter.
+
+        Here and in ``_left``, which has those that were left, moments count from the attempt's first.
+        """
         self._changes: list[Change] = []
         self._graphs: tuple[_GraphThen, ...] = ()
         self._effects: _EffectsThen | None = None
@@ -209,6 +215,7 @@ class TraceLog:
             before = self._moments[-1].frames if fields else ()
             variables, callers = None, self._callers_of(translator, before)
             left = _generators_left(before, (translator, *(each.translator for each in callers)))
+            self._note_generators(translator, left)
         if len(fields) >= MAXIMUM_MOMENTS * _WIDTH:
             self._moments.forget(_FORGOTTEN_AT_ONCE)
             self.forgotten += _FORGOTTEN_AT_ONCE
@@ -225,6 +232,13 @@ class TraceLog:
             self._effects_now(output.side_effects),
             self._sizes_now(context.fake_mode.shape_env),
         )
+
+    def _note_generators(self, translator: Translator, left: tuple[FrameThen, ...]) -> None:
+        number = self.forgotten + len(self._moments)
+        if left:
+            self._left.append((number, left))
+        if _is_generator(translator):
+            self._generators.setdefault(id(translator), number)
 
     # An instruction changes little: what is as before is not made anew, for the garbage collector's sake as well.
 
@@ -282,6 +296,7 @@ class TraceLog:
     def _forget_all(self) -> None:
         self.forgotten += len(self._moments)
         self._moments.clear()
+        self._left.clear()
         self._changes.clear()
         self._copied = 0
 
@@ -320,6 +335,8 @@ class TraceLog:
         self.show(None)
         put_values_back(self._output, None)
         self._moments.clear()
+        self._left.clear()
+        self._generators.clear()
         self._changes.clear()
         self._graphs, self._effects, self._sizes = (), None, None
 
@@ -409,19 +426,17 @@ class TraceLog:
 
     def _suspended(self, index: int) -> Iterator[FrameThen]:
         """Yield generators that do not run at a moment, as they wait to be resumed, or to begin."""
-        moments = self._moments
-        running = {id(each.translator) for each in moments[index].frames}
-        known = set(running)
-        for at in range(index, -1, -1):
-            for each in moments[at].left:
-                if id(each.translator) not in known:
-                    known.add(id(each.translator))
-                    yield each
-        for at in range(index + 1, len(moments)):
-            first = moments.function(at)
-            if id(first.translator) not in known and _is_generator(first.translator):
-                known.add(id(first.translator))
-                yield first._replace(pointer=0, stack=(), line=-1, progress=_generator_progress(None))
+        shown = self.forgotten + index
+        known = {id(each.translator) for each in self._moments[index].frames}
+        for number, left in reversed(self._left):
+            if self.forgotten <= number <= shown:
+                yield from (each for each in left if id(each.translator) not in known)
+                known |= {id(each.translator) for each in left}
+        for number in self._generators.values():
+            if number > shown:
+                first = self._moments.function(number - self.forgotten)
+                if id(first.translator) not in known:
+                    yield first._replace(pointer=0, stack=(), line=-1, progress=_generator_progress(None))
 
 
 def _generators_left(before: Sequence[FrameThen], now: Sequence[Translator]) -> tuple[FrameThen, ...]:
