@@ -26,6 +26,7 @@ from dynamo_dap.records.model import (
     GuardFailure,
     Place,
     ProfiledFunction,
+    Sharding,
     SkippedFrame,
     Specialization,
     StackLine,
@@ -113,6 +114,7 @@ class CompileBegan(_Event, tag="compileBegan"):
     """The user's line that called the function."""
     stack: list[StackLine] = []
     """Who called, torch left out, outermost first."""
+    sharding: Sharding | None = None
 
     def merge_into(self, record: Record) -> None:
         """See ``_Event``."""
@@ -396,6 +398,7 @@ class Record:
             caller=event.caller,
             stack=event.stack,
             began=event.time,
+            sharding=event.sharding,
         )
         function.compiles.append(compiled)
         self._by_id[event.id] = compiled

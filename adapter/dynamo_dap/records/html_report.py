@@ -19,7 +19,7 @@ from importlib import resources
 from dynamo_dap.records.advice import Item, Kind, at, caller_of, what_to_do
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import STAGES, Compile, CompiledFunction, Graph, Place, StackLine, counts_of, shares_of
-from dynamo_dap.records.texts import counted, digest_of_line, readable_graph, recorded_line, source_lines
+from dynamo_dap.records.texts import counted, digest_of_line, readable_graph, recorded_line, sharding_text, source_lines
 
 _GUARDS = 500
 _STAGE_COLORS = ("#218bff", "#8250df", "#2da44e", "#bf8700")
@@ -334,6 +334,7 @@ def _anchor(compiled: Compile) -> str:
 def _compile(record: Record, function: CompiledFunction, compiled: Compile, link_of: LinkOf) -> str:
     caller = caller_of(function, compiled)
     parts = [_line(record, "Called at", caller)] if caller is not None else []
+    parts += [] if compiled.sharding is None else [f"<p>FSDP: {escape(sharding_text(compiled.sharding))}</p>"]
     parts += [
         f"<p>A guard of [{escape(failure.compile_id)}] failed: {escape(failure.text or failure.expression)}"
         f"{_at(', guarded at', failure.place)}</p>"

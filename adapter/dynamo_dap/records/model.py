@@ -115,6 +115,8 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
     """The user's stack inside the compiled function, outermost first."""
     message: str | None = None
     """Torch's whole text."""
+    at_fsdp_hook: bool = False
+    """Whether it is a hook of FSDP's, which keeps Dynamo out: ``explanation`` and ``hints`` are not torch's then."""
 
 
 class Guard(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
@@ -186,6 +188,22 @@ class TracedFunction(Struct, rename="camel", omit_defaults=True, frozen=True, gc
     """Those that Dynamo traced in this compile."""
 
 
+class Sharding(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """What FSDP (``fully_shard``) does with the parameters of the module whose method is compiled."""
+
+    name: str
+    """The module in the model, in the call that was compiled: ``layers.0``; empty for the model itself."""
+    parameters: int
+    size: int
+    """Bytes of them all, gathered."""
+    ranks: int
+    """Over how many they are sharded."""
+    is_gathered: bool
+    """Whether they were whole when the compile began: a hook had gathered them, in no graph."""
+    is_sharded_again: bool
+    """Whether they are freed after the forward, and gathered once more for the backward."""
+
+
 class Compile(Struct, rename="camel", omit_defaults=True):
     """One compile of one frame."""
 
@@ -235,6 +253,8 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     traced: list[TracedFunction] = []
     began: float | None = None
     """Seconds since the epoch."""
+    sharding: Sharding | None = None
+    """What FSDP does with its module."""
 
 
 class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):

@@ -85,8 +85,12 @@ def _cell(one: ComparedCompile, rank: int) -> str:
 
 def _facts(one: RankCompile) -> list[str]:
     facts = [f"{counted(one.graphs, 'graph')}, {one.operations} ops", counted(one.guards, "guard")]
+    if one.sharding is not None:
+        gathered = "gathered" if one.sharding.is_gathered else "sharded"
+        facts.append(f"FSDP: {one.sharding.name or 'the model'} {gathered}, 1/{one.sharding.ranks} here")
     if one.breaks:
-        facts.append(counted(one.breaks, "break"))
+        at_fsdp = f", {one.breaks_at_fsdp} at FSDP's hooks" if one.breaks_at_fsdp else ""
+        facts.append(counted(one.breaks, "break") + at_fsdp)
     if one.recompiled is not None:
         facts.append(f"again: {one.recompiled}")
     return facts if one.state == "compiled" else [*facts, one.state]

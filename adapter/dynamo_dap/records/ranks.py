@@ -18,7 +18,7 @@ from msgspec import Struct
 from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.file import UnreadableRecord, program_of, read_record
 from dynamo_dap.records.folders import SUFFIX
-from dynamo_dap.records.model import Compile, Place
+from dynamo_dap.records.model import Compile, Place, Sharding
 
 _COLLECTIVE = re.compile(r"(?:_c10d_functional|_dtensor|c10d)\w*[.:]+(\w+)")
 _NO_COLLECTIVES = frozenset({"wait_tensor"})
@@ -50,6 +50,10 @@ class RankCompile(Struct, rename="camel", omit_defaults=True, frozen=True):
     """Why it was compiled again."""
     collectives: list[Collective] = []
     """Those of its graphs, in their order."""
+    sharding: Sharding | None = None
+    """What FSDP does with its module."""
+    breaks_at_fsdp: int = 0
+    """How many of the breaks are at hooks of FSDP's."""
 
 
 class Parting(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -241,4 +245,6 @@ def _of_rank(rank: int, compiled: Compile) -> RankCompile:
             for node in graph.nodes
             if (match := _COLLECTIVE.search(node.target)) and match[1] not in _NO_COLLECTIVES
         ],
+        compiled.sharding,
+        sum(found.at_fsdp_hook for found in compiled.breaks),
     )

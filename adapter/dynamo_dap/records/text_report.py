@@ -15,7 +15,7 @@ from rich.table import Table
 from dynamo_dap.records.advice import Item, Kind, at, caller_of, what_to_do
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Graph, Place, counts_of, shares_of
-from dynamo_dap.records.texts import counted, recorded_line
+from dynamo_dap.records.texts import counted, recorded_line, sharding_text
 
 _COMPILES = 15
 _ITEMS = 12
@@ -141,6 +141,8 @@ def _print_compile(function: CompiledFunction, compiled: Compile, console: Conso
         where = f" at {found.place.path}:{found.place.line}" if found.place is not None else ""
         identifier = f" [{found.id}]" if found.id else ""
         console.print(f"    [yellow]Graph break[/yellow]{escape(f'{where}: {found.reason}{identifier}')}")
+    if compiled.sharding is not None:
+        console.print(f"    [blue]FSDP[/blue]: {escape(sharding_text(compiled.sharding))}")
     for graph in compiled.graphs:
         _print_buckets(graph, console)
     for size in compiled.specializations:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dynamo_dap.protocol.texts import roots_of, short_paths
-from dynamo_dap.records.model import Graph, Node, Place
+from dynamo_dap.records.model import Graph, Node, Place, Sharding
 
 MAXIMUM_SOURCE = 4 * 1024 * 1024
 """Bytes of a source file that is read."""
@@ -52,6 +52,15 @@ def may_have_controls(text: bytes) -> bool:
 def counted(number: int, word: str) -> str:
     """Return ``1 graph``, ``2 graphs``."""
     return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def sharding_text(sharding: Sharding) -> str:
+    """Return what FSDP does with the parameters of a module: ``layers.0: 4 parameters (576 bytes) of 2 ranks, ...``."""
+    size = f"{sharding.size / 2**20:.1f} MiB" if sharding.size >= 2**20 else f"{sharding.size} bytes"
+    what = f"{counted(sharding.parameters, 'parameter')} ({size})"
+    gathered = "gathered before the call by a hook, in no graph" if sharding.is_gathered else "not gathered yet"
+    after = "sharded again after it" if sharding.is_sharded_again else "kept whole until the backward"
+    return f"{sharding.name or 'the model'}: {what} of {counted(sharding.ranks, 'rank')}, {gathered}, {after}"
 
 
 def is_readable_source(path: str) -> bool:

@@ -334,6 +334,8 @@ export interface Compile {
     caller?: Place;
     /** Who called, torch left out, outermost first. */
     stack?: StackLine[];
+    /** What FSDP does with its module. */
+    sharding?: Sharding;
 }
 
 /** A node of a graph. */
@@ -520,6 +522,8 @@ export interface GraphBreak {
     stack?: StackLine[];
     /** Torch's whole text. */
     message?: string;
+    /** Whether it is a hook of FSDP's, which keeps Dynamo out: `explanation` and `hints` are not torch's then. */
+    atFsdpHook?: boolean;
 }
 
 /** A size or number that compiled code takes as it comes. */
@@ -545,6 +549,21 @@ export interface Specialization {
 export interface StackLine {
     place: Place;
     function: string;
+}
+
+/** What FSDP (`fully_shard`) does with the parameters of the module whose method is compiled. */
+export interface Sharding {
+    /** The module in the model, in the call that was compiled: `layers.0`; empty for the model itself. */
+    name: string;
+    parameters: number;
+    /** Bytes of them all, gathered. */
+    size: number;
+    /** Over how many they are sharded. */
+    ranks: number;
+    /** Whether they were whole when the compile began: a hook had gathered them, in no graph. */
+    isGathered: boolean;
+    /** Whether they are freed after the forward, and gathered once more for the backward. */
+    isShardedAgain: boolean;
 }
 
 /** One stage of a compile, and where its text can be read. */

@@ -5,6 +5,7 @@ Compiling thread.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tokenize
 import types
@@ -27,13 +28,14 @@ from dynamo_dap.debuggee.torch_internals.graph_breaks import (
 )
 from dynamo_dap.debuggee.torch_internals.guards import BuiltGuard, GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure, remember_places
+from dynamo_dap.debuggee.torch_internals.sharded_modules import sharding_of
 from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import values_then_and_now
-from dynamo_dap.records.model import Bucket, Graph, GraphBreak, Guard, GuardFailure, Node, Place, StackLine
+from dynamo_dap.records.model import Bucket, Graph, GraphBreak, Guard, GuardFailure, Node, Place, Sharding, StackLine
 from dynamo_dap.records.texts import digest_of_line
 
 MAXIMUM_NODES = 2000
@@ -109,6 +111,7 @@ def graph_break(exception: Any, effect: str | None) -> GraphBreak:
         effect=effect,
         stack=[StackLine(Place(at.path, at.line, at.column), name) for at, name in stack_of_break(exception)],
         message=text_of(facts.message, _MESSAGE),
+        at_fsdp_hook=facts.at_fsdp_hook,
     )
 
 
@@ -162,6 +165,12 @@ def buckets(graph: Graph, cut: list[GraphBucket]) -> list[Bucket]:
         )
         for each in cut
     ]
+
+
+def sharding(compiling: FrameCompile) -> Sharding | None:
+    """Return what FSDP does with the module whose method is compiled."""
+    found = sharding_of(getattr(compiling.frame, "f_locals", None) or {}, compiling.code)
+    return None if found is None else Sharding(**dataclasses.asdict(found))
 
 
 def guard_failure(failure: Failure, frame: Any) -> GuardFailure:

@@ -270,6 +270,7 @@ class Recorder(CompileObserver):
                 backend=name_of_backend(compiling.backend),
                 caller=caller,
                 stack=stack,
+                sharding=facts.sharding(compiling),
             )
         )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
+from dynamo_dap.debuggee.torch_internals import sharded_modules
 from dynamo_dap.debuggee.torch_internals.dynamo_names import without_resumes
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.translator import translator_of_traceback, with_callers
@@ -41,6 +42,8 @@ class BreakFacts:
     message: str
     consequence: str | None
     """The kind of the break that this one led to: ``graph break in loop``."""
+    at_fsdp_hook: bool
+    """Whether it is a hook of FSDP's, which keeps Dynamo out."""
 
 
 def facts_of_break(exception: Any) -> BreakFacts:
@@ -51,15 +54,21 @@ def facts_of_break(exception: Any) -> BreakFacts:
     kind = body.split("\n", 1)[0].strip() or type(exception).__name__
     explanation = _EXPLANATION.search(body)
     link = _LINK.search(rest) or _LINK.search(body)
+    explained = _unindented(explanation[1]) if explanation else None
+    hints = tuple(_unindented(hint) for hint in _HINT.findall(body))
+    at_fsdp_hook = sharded_modules.is_at_hook(getattr(exception, "real_stack", None) or (), first)
+    if at_fsdp_hook:
+        explained, hints = sharded_modules.EXPLANATION, sharded_modules.HINTS
     return BreakFacts(
         kind=kind,
-        explanation=_unindented(explanation[1]) if explanation else None,
-        hints=tuple(_unindented(hint) for hint in _HINT.findall(body)),
+        explanation=explained,
+        hints=hints,
         context=_unindented(rest.split("\n\n For more details about", 1)[0]) or None,
         identifier=f"GB{link['number']}" if link else None,
         link=link["link"] if link else None,
         message=message,
         consequence=others[-1].split("\n", 1)[0].strip() if others else None,
+        at_fsdp_hook=at_fsdp_hook,
     )
 
 
