@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,9 @@ class Life:
         self._stop: Stop | None = None
         self._program: FreeProgram | None = FreeProgram(PROGRAM.path, "--listen") if start == "attach" else None
         self._is_let_go = False
+        self._killed = time.monotonic()
+        self.seconds_to_end = 0.0
+        """From ``kill`` until no process of the session was left."""
 
     # -- what a client does ----------------------------------------------------------------------------------------
 
@@ -161,6 +165,7 @@ class Life:
 
     def kill(self, who: str) -> None:
         """``kill -9``, as nobody can prepare for; of the client the server sees only that its connection ended."""
+        self._killed = time.monotonic()
         if who == "client":
             self.session.client.close()
         elif who == "server":
@@ -176,11 +181,24 @@ class Life:
         self._is_let_go = who != "program" and self.start == "attach" and self.state != "connected"
         self.state = "over"
 
+    def end_reader_of_debugpy(self) -> None:
+        """The thread that reads what debugpy is asked ends, by the next request; whatever is asked is answered."""
+        for process in self._program_ids():
+            os.kill(process, signal.SIGUSR1)
+        for command in ("threads", "stackTrace", "variables", "evaluate", "setExceptionBreakpoints", "dynamoCompiles"):
+            self._answered(command, QUESTIONS[command])
+
+    def go_on_if_stopped(self) -> None:
+        """Let the thread go on that was stopped last, unless it does: debugpy lets go of its own when it ends."""
+        if self._stop is not None:
+            self._answered("continue", {"threadId": self._stop.thread_id})
+
     def end(self) -> list[str]:
         """End what goes on still, and return what was left over or went wrong."""
         problems = []
         try:
             self.session.close()
+            self.seconds_to_end = time.monotonic() - self._killed
             problems += self.session.problems()
         finally:
             if self._program is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.soak.counts import count, is_soaking
-from tests.soak.lives import KILLED, MOVES, PLACES, QUESTIONS, STARTS, Life
+from tests.soak.lives import KILLED, MOVES, PLACES, PROGRAM, QUESTIONS, STARTS, Life
 
 hypothesis: Any = pytest.importorskip("hypothesis", reason="lives are drawn by hypothesis: pip install hypothesis")
 stateful: Any = pytest.importorskip("hypothesis.stateful", reason="as above")
@@ -128,11 +128,10 @@ def test_lives_in_any_order_end_properly() -> None:
     stateful.run_state_machine_as_test(Lives, settings=settings)
 
 
-@pytest.mark.parametrize("who", ["program", "client"])
+@pytest.mark.parametrize("who", KILLED)
 @pytest.mark.parametrize("state", ["configuring", "running", *PLACES])
 @pytest.mark.parametrize("start", ["stdio", "attach"])
 def test_whoever_is_killed_there_is_an_end(tmp_path: Path, start: str, state: str, who: str) -> None:
-    """Of the server: ``tests/end_to_end/test_killed_server.py``."""
     life = Life(tmp_path, start)
     life.initialize()
     life.begin()
@@ -143,5 +142,29 @@ def test_whoever_is_killed_there_is_an_end(tmp_path: Path, start: str, state: st
     if state in PLACES:
         life.wait()
     life.kill(who)
+    problems = life.end()
+    # The figures of a soak, by ``-s``.
+    print(f"kill -9 of {who}, {start}, {state}: all is over after {life.seconds_to_end:.2f} s")  # noqa: T201
+    assert not problems, "\n".join([*problems, life.session.timeline.transcript()])
+
+
+@pytest.mark.parametrize("state", ["running", *PLACES])
+@pytest.mark.parametrize("start", ["stdio", "attach"])
+def test_when_debugpys_thread_ends_the_session_goes_on(tmp_path: Path, start: str, state: str) -> None:
+    """Nobody waits for its answers; what Dynamo does is debugged."""
+    life = Life(tmp_path, start)
+    life.initialize()
+    life.begin()
+    life.set_breakpoint(state if state in PLACES else "eager")
+    life.configure()
+    life.wait()
+    if state not in PLACES:
+        life.set_breakpoint(None)
+        life.move("continue")
+    life.end_reader_of_debugpy()
+    life.session.set_breakpoints(PROGRAM, "trace", mode="compile-time")
+    life.go_on_if_stopped()
+    assert life.session.wait_for_stop("breakpoint", at="trace").frame.evaluate("1 + 1").text == "2"
+    life.disconnect(terminate=start != "attach")
     problems = life.end()
     assert not problems, "\n".join([*problems, life.session.timeline.transcript()])

@@ -27,13 +27,12 @@ from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
 from dynamo_dap.debuggee.code_analysis.line_table import line_table, looking_once
-from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_memory
+from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
 _LEAVING_SECONDS = 1.0
-_WAKING_SECONDS = 0.01
 
 _installed_for: Callable[[], float] | None = None
 """Tells how long an evaluation may take."""
@@ -51,7 +50,14 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
     is_first, _installed_for, _has_stopped_for = _installed_for is None, seconds, has_stopped_for
     if not is_first:
         return
-    wraps = (_guard_reader, _guard_end, _guard_evaluations, _guard_conditions, _guard_requests, _guard_exceptions)
+    wraps = (
+        _guard_reader,
+        pydevd_ending.install,
+        _guard_evaluations,
+        _guard_conditions,
+        _guard_requests,
+        _guard_exceptions,
+    )
     for wrap in (*wraps, _guard_pauses, _read_files_once, _trace_all_callers, _verify, pydevd_memory.install):
         try:
             wrap()
@@ -238,54 +244,6 @@ def _guard_reader() -> None:
     if reader is not None:  # it was there before us, and has taken the function
         bound = reader.process_net_command_json
         reader.process_net_command_json = functools.partial(process_net_command_json, bound.__self__)
-
-
-def _guard_end() -> None:
-    """Have its threads end with the session.
-
-    Its reader waits for the thread that waits for it, until both give up after 0.5 s; and that one looks after 0.1 s.
-    """
-    reader = _module("pydevd_comm").ReaderThread
-    terminate = reader._terminate_on_socket_close
-
-    @functools.wraps(terminate)
-    def _terminate_on_socket_close(self: Any) -> None:
-        py_db = self.py_db
-        if py_db is not None and not py_db.pydb_disposed:
-            terminate(self)
-
-    reader._terminate_on_socket_close = _terminate_on_socket_close
-    debugger = sys.modules["pydevd"].PyDB
-    wait = debugger._PyDB__wait_for_threads_to_finish
-
-    @functools.wraps(wait)
-    def wait_for_threads_to_finish(self: Any, timeout: float) -> None:
-        until = time.monotonic() + timeout
-        for thread in set(self.created_pydb_daemon_threads) - {self.check_alive_thread, threading.current_thread()}:
-            while thread.is_alive() and time.monotonic() < until:
-                # One that was just beginning to wait has missed that it was woken.
-                thread.do_kill_pydev_thread()
-                thread.join(_WAKING_SECONDS)
-        wait(self, max(0.0, until - time.monotonic()))
-
-    debugger._PyDB__wait_for_threads_to_finish = wait_for_threads_to_finish
-    dispose = debugger.dispose_and_kill_all_pydevd_threads
-
-    @functools.wraps(dispose)
-    def dispose_and_kill_all_pydevd_threads(self: Any, *arguments: Any, **named: Any) -> None:
-        _let_go_of_what_was_closed(self._client_socket)
-        dispose(self, *arguments, **named)
-
-    debugger.dispose_and_kill_all_pydevd_threads = dispose_and_kill_all_pydevd_threads
-
-
-def _let_go_of_what_was_closed(connected: Any) -> None:
-    """Where the program has closed all descriptors, a socket's number is none any more, or that of something else."""
-    try:
-        if connected is not None:
-            connected.getsockname()
-    except OSError:
-        connected.detach()
 
 
 def _refusal(request: Any) -> str | None:

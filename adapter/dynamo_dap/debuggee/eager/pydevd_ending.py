@@ -1,0 +1,74 @@
+"""Has debugpy end as a whole and at once: its threads with the connection, the connection with its threads.
+
+pydevd's functions are wrapped once per process. On pydevd's own threads, and on those that end its session.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import threading
+import time
+from typing import Any
+
+_WAKING_SECONDS = 0.01
+
+
+def install() -> None:
+    """Have its threads end with the session, and the session with the thread that reads.
+
+    Its reader waits for the thread that waits for it, until both give up after 0.5 s; and that one looks after 0.1 s.
+    """
+    reader = importlib.import_module("_pydevd_bundle.pydevd_comm").ReaderThread
+    run = reader._on_run
+
+    @functools.wraps(run)
+    def _on_run(self: Any) -> None:
+        try:
+            run(self)
+        finally:
+            # However it ended: while there is a connection, the server waits for answers.
+            self._terminate_on_socket_close()
+
+    reader._on_run = _on_run
+    terminate = reader._terminate_on_socket_close
+
+    @functools.wraps(terminate)
+    def _terminate_on_socket_close(self: Any) -> None:
+        py_db = self.py_db
+        if py_db is not None and not py_db.pydb_disposed:
+            terminate(self)
+
+    reader._terminate_on_socket_close = _terminate_on_socket_close
+    debugger = sys.modules["pydevd"].PyDB
+    wait = debugger._PyDB__wait_for_threads_to_finish
+
+    @functools.wraps(wait)
+    def wait_for_threads_to_finish(self: Any, timeout: float) -> None:
+        until = time.monotonic() + timeout
+        for thread in set(self.created_pydb_daemon_threads) - {self.check_alive_thread, threading.current_thread()}:
+            while thread.is_alive() and time.monotonic() < until:
+                # One that was just beginning to wait has missed that it was woken.
+                thread.do_kill_pydev_thread()
+                thread.join(_WAKING_SECONDS)
+        wait(self, max(0.0, until - time.monotonic()))
+
+    debugger._PyDB__wait_for_threads_to_finish = wait_for_threads_to_finish
+    dispose = debugger.dispose_and_kill_all_pydevd_threads
+
+    @functools.wraps(dispose)
+    def dispose_and_kill_all_pydevd_threads(self: Any, *arguments: Any, **named: Any) -> None:
+        _let_go_of_what_was_closed(self._client_socket)
+        dispose(self, *arguments, **named)
+
+    debugger.dispose_and_kill_all_pydevd_threads = dispose_and_kill_all_pydevd_threads
+
+
+def _let_go_of_what_was_closed(connected: Any) -> None:
+    """Where the program has closed all descriptors, a socket's number is none any more, or that of something else."""
+    try:
+        if connected is not None:
+            connected.getsockname()
+    except OSError:
+        connected.detach()
