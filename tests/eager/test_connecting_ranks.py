@@ -25,6 +25,8 @@ import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.framing import frame
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.ranks import compare_ranks, records_of_ranks
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.session import free_port
@@ -147,10 +149,11 @@ def configured(session: Session, beginning: Any) -> Iterator[None]:
 
 
 def test_ranks_of_another_machine_stop_and_step_together(
-    family: Family, start: Start, tunnel: Callable[[str], str]
+    family: Family, start: Start, tunnel: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first that comes is the session, the other one a session that the editor starts for it."""
     first = family.parent
+    monkeypatch.setenv("DYNAMO_DAP_RECORDS", str(tmp_path / "of the ranks"))
     beginning = listen(first, stopRanks="together", rankOutput="plain")
     server, port = tunnel(exported(first)), free_port()
     names = [f"rank {rank} (local 0)" for rank in range(2)]
@@ -158,7 +161,9 @@ def test_ranks_of_another_machine_stop_and_step_together(
     with configured(first, beginning):
         set_breakpoints(first, first="")
     first.wait_for_output(f"{names[0]} has come from {FAR}, and is debugged in this session.")
-    programs.append(start(TOGETHER.path, launcher=CONNECT, environment=environment_of(1, server, 2, port)))
+    # As on another machine, by another parent.
+    launcher = ["sh", "-c", '"$@"; exit $?', "sh", *CONNECT]
+    programs.append(start(TOGETHER.path, launcher=launcher, environment=environment_of(1, server, 2, port)))
     assert family.wait_until_asked()["configuration"]["name"] == names[1]
     with family.child() as second:
         set_breakpoints(second, first="")
@@ -189,6 +194,10 @@ def test_ranks_of_another_machine_stop_and_step_together(
     for rank in ranks:
         rank.timeline.expect_event("terminated")
         assert "not debugged" not in rank.output()
+    (newest, *_) = sorted((tmp_path / "of the ranks").rglob(f"*{SUFFIX}"), reverse=True)
+    compared = compare_ranks(records_of_ranks(newest))
+    assert compared.ranks == [0, 1]
+    assert [len(one.ranks) for one in compared.compiles] == [2], "what they compiled is beside each other"
 
 
 def test_ranks_that_torchrun_starts_come_by_the_environment(family: Family, start: Start) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import socket
@@ -144,6 +145,45 @@ def test_timeouts_can_be_left_as_the_program_says(family: Family) -> None:
     assert family.parent.wait_for_exit() == 1
     assert "imed out" in family.parent.output("stderr")
     child.timeline.expect_event("terminated")
+
+
+ACCELERATED = """
+import sys
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+
+@torch.compile(backend="eager")
+def compute(x):
+    return x + accelerator.process_index  #@traced
+
+# In one write: another rank prints, too.
+sys.stdout.write(f"{accelerator.reduce(compute(torch.ones(2))).tolist()}\\n")  #@eager
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed")
+def test_ranks_that_accelerate_launches(family: Family, tmp_path: Path) -> None:
+    program = Fixture(tmp_path / "program.py")
+    program.path.write_text(ACCELERATED)
+    args = ["--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
+    what = {"module": "accelerate.commands.launch", "args": [*args, str(program.path)], "python": [sys.executable]}
+    with family.parent.configuring("launch", what):
+        pass
+    ranks: dict[str, Session] = {}
+    for _ in range(2):
+        name = name_of_next(family)
+        with family.child() as child:
+            child.set_breakpoints(program, "traced", "eager", condition="rank == 1")
+        ranks[name] = child
+    assert sorted(ranks) == ["rank 0 (local 0)", "rank 1 (local 1)"]
+    child = ranks["rank 1 (local 1)"]
+    child.wait_for_stop("breakpoint", at="eager")
+    child.go_on(at="traced")
+    child.resume()
+    assert family.parent.wait_for_exit() == 0
+    assert family.parent.output("stdout").count("[3.0, 3.0]\n") == 2
 
 
 FAULTY = """

@@ -44,6 +44,21 @@ def scheduled_rank_in(environment: Mapping[str, str]) -> Rank | None:
     return next((rank for names in _OF_SCHEDULERS if (rank := rank_in(environment, names)) is not None), None)
 
 
+def job_in(environment: Mapping[str, str], parent: int) -> str:
+    """Return what the ranks of one job have in common, on whichever machine they are; ``parent`` started this one.
+
+    Jobs of one machine that follow each other may have all of their environment in common.
+    """
+    restart = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    of, of_machine = environment.get("WORLD_SIZE"), environment.get("LOCAL_WORLD_SIZE")
+    if of is None or of == of_machine or "MASTER_PORT" not in environment:
+        return f"{parent}/{restart}"
+    return "/".join([*(environment.get(name, "") for name in _OF_JOB), restart])
+
+
+_OF_JOB = ("SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+
+
 def invitation_text(file: str, rank: Rank | None) -> str:
     """Return what a child is given: the file of an ``Invitation``, and its rank if whoever makes it knows that."""
     return file if rank is None else file + _MARK + msgspec.json.encode(rank).decode()

@@ -92,7 +92,7 @@ class Started(_Event, tag="started"):
     rank: Rank | None = None
     """Which process of a distributed job it is."""
     job: str | None = None
-    """The same for all ranks that one launcher has started together."""
+    """The same for all ranks that were started together, see ``protocol.ranks.job_in``."""
 
     def merge_into(self, record: Record) -> None:
         """See ``_Event``."""

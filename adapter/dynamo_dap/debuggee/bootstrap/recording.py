@@ -29,6 +29,7 @@ from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
 from dynamo_dap.explore.file import StagesWriter, remove_old_stages
 from dynamo_dap.explore.model import Document, Explored
 from dynamo_dap.protocol.contract import CHECK_VARIABLE
+from dynamo_dap.protocol.ranks import job_in
 from dynamo_dap.records.events import VERSION, Ended, Event, Record, Started
 from dynamo_dap.records.file import RecordWriter
 from dynamo_dap.records.folders import SUFFIX, new_name, records_folder, remove_old_records
@@ -238,5 +239,5 @@ def _started(cwd: Path) -> Started:
         # Of a file it is None.
         module=getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None),
         rank=own_rank(),
-        job=f"{os.getppid()}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}",
+        job=job_in(os.environ, os.getppid()),
     )
