@@ -306,7 +306,9 @@ class Plans:
 
     def _stops(self, generated: GeneratedCode, any_mode: bool) -> dict[int, tuple[LineBreakpoint, ...]]:
         stops: dict[int, tuple[LineBreakpoint, ...]] = {}
-        if self._lines.any_line(RUN_TIME):
+        # A listing is made by taking the code apart: not for breakpoints that do not stop in it.
+        of_mode = self._lines.lines_of_mode(RUN_TIME)
+        if of_mode or (any_mode and self._lines.any_line(RUN_TIME)):
             for (path, line), indices in generated.listing.entries_of_lines().items():
                 on_line = (self._lines.lines_in(path) or {}).get(line, ())
                 reached = [
@@ -316,7 +318,7 @@ class Plans:
                 ]
                 for index in indices if reached else ():
                     stops[index] = (*stops.get(index, ()), *reached)
-            for breakpoint in self._lines.lines_of_mode(RUN_TIME):
+            for breakpoint in of_mode:
                 for group in groups_for_line(generated, normalized_path(breakpoint.path), breakpoint.line):
                     stops[group.first] = (*stops.get(group.first, ()), breakpoint)
             entered = self._functions_entered(generated)
