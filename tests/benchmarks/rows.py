@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,53 @@ LLAMA = "Llama"
 LAYERS = (1, 4, 16, 64)
 COUNTS = (1, 100, 10_000)
 
-ROWS = (
+_TRIED = {
+    "first-stop.plain": (
+        "The server is the adapter, which debugpy starts as a process of its own. What is left: Python is "
+        "started twice, and debugpy is imported in the program."
+    ),
+    "first-stop.traced": (
+        "Nothing is traced while modules that are not the user's are imported, if no breakpoint lies in "
+        "them. What is left: debugpy's import, and the way to the variables."
+    ),
+    "encoder.elsewhere": (
+        "Lines are looked up in files with breakpoints only. What is left: the log from which steps lead "
+        "back (`travel.log`)."
+    ),
+    "encoder.false": (
+        "A condition is compiled once and evaluated without a round trip. What is left: that for each "
+        "hit, and the log (`travel.log`)."
+    ),
+    "breaks.record": (
+        "Torch is asked once for each compile. What is left: an event for each compile and break, which "
+        "the server writes to the file."
+    ),
+    "breaks.session": "As `breaks.record`, which is a part of it.",
+    "breaks.condition": (
+        "Generated code is taken apart only where a breakpoint may stop in it. What is left: the record, "
+        "the log (`travel.log`), and Python's trace function in the thread."
+    ),
+    "breaks.compile-time": "What is left: the record, and the log (`travel.log`).",
+    "calls.elsewhere": (
+        "Up to Python 3.11 a thread runs under `sys.settrace` while lines of ordinary Python have "
+        "breakpoints, and debugpy's function, compiled to C, is called for each frame that begins. Lines "
+        "are traced in files with breakpoints only."
+    ),
+    "calls.nan": "All outputs are looked at by one reduction each. What is left: that.",
+    "steps.generated-p99": "What is told of a piece of generated code is worked out at its first stop, and kept.",
+    "instructions.stepped": (
+        "What is known of a code object is kept by offset. What is left: an event of Python's for each "
+        "instruction, which is decided on in Python."
+    ),
+    "opening.names": (
+        "Values are described only for the page that is asked for. What is left: debugpy sorts all names, "
+        "and notes each."
+    ),
+    "travel.log": ("Fields lie in one list, for the garbage collector's sake, and what has not changed is not copied."),
+}
+"""What was done where an aim is missed, and what is left."""
+
+_ROWS = (
     Row("first-stop.plain", "launch to the first stop, no torch; to debugpy's own adapter", "", 0.4),
     Row("first-stop.traced", "launch to the first stop in a trace; to the plain program's way there", "", 1.25),
     Row("encoder.idle", "compile of a 12-layer encoder, nothing armed; to plain", "", 1.02),
@@ -97,6 +144,7 @@ ROWS = (
     Row("profile.cost", "a program under dynamo-dap profile; to plain", ""),
     Row("profile.told", "its own cost as it tells it, of the process's time", "%", 5.0),
 )
+ROWS = tuple(replace(row, tried=_TRIED.get(row.key, "")) for row in _ROWS)
 
 
 def _median(figures: list[float]) -> float:

@@ -115,14 +115,15 @@ def shown(rows: Sequence[dict[str, Any]]) -> Table:
             continue
         low, high = row["quarters"]
         reached = {True: "yes", False: "no", None: ""}[row["reached"]]
-        beside = ", ".join(f"{name} {_number(value)}" for name, value in row["beside"].items())
-        median = f"{_number(row['median'])} {unit}".strip()
-        quarters = f"{_number(low)} to {_number(high)}" if row["count"] > 1 else "measured once"
+        beside = ", ".join(f"{name} {number(value)}" for name, value in row["beside"].items())
+        median = f"{number(row['median'])} {unit}".strip()
+        quarters = f"{number(low)} to {number(high)}" if row["count"] > 1 else "measured once"
         table.add_row(row["row"], row["what"], median, quarters, aim.strip(), reached, beside)
     return table
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a figure with as many digits as say something."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 0.1 else f"{value:.4g}"
 
 

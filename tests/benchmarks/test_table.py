@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.figures import Measured, Row, told
+from tests.benchmarks.page import page
 from tests.benchmarks.rows import MEASURES, ROWS
 
 
@@ -71,3 +72,21 @@ def test_every_group_has_rows_and_a_benchmark() -> None:
 )
 def test_the_median_is_compared_with_the_aim(row: Row, figures: list[float], reached: bool | None) -> None:
     assert told(row, Measured("a.b", figures), "")["reached"] is reached
+
+
+def test_the_page_has_the_newest_of_each_row_and_what_was_tried_for_those_that_miss() -> None:
+    machine = {"python": "3.11", "torch": "2.13", "debugpy": "1.8", "system": "Linux", "processors": 2}
+    first, second = [next(row for row in ROWS if row.key == key) for key in ("encoder.idle", "opening.list")]
+
+    def body(quick: bool, *rows: dict[str, Any]) -> dict[str, Any]:
+        return {"began": "2026-11-23T12:00:00+00:00", "machine": machine, "quick": quick, "rows": [*rows]}
+
+    older = body(False, told(first, Measured(first.key, [3.0]), ""), told(second, Measured(second.key, [3.0]), ""))
+    newer = body(False, told(first, Measured(first.key, [1.0, 1.0]), ""))
+    text = page([older, newer])
+    assert "| 1 | 1 to 1 | at most 1.02 |" in text
+    assert "| 3 ms | measured once | at most 50 ms |" in text
+    assert "miss their aim" not in text
+    assert f"- `{first.key}`: " in page([older])
+    with pytest.raises(ValueError, match="quick"):
+        page([older, body(True)])

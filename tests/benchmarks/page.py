@@ -1,0 +1,75 @@
+"""What ``make bench`` found, as the page of figures: ``python -m tests.benchmarks.page bench.json [NEWER.json ...]``.
+
+Writes ``docs/figures.md``. Rows that a newer file has as well are taken from that one, so that a part can be measured
+again; rows of a quick run are refused, since they give no figures to quote.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[2] / "adapter")]
+
+from tests.benchmarks.rows import ROWS
+from tests.benchmarks.table import number
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "figures.md"
+_HEAD = """# Figures
+
+What the debugger costs and how fast it answers, from `make bench`, which also writes `bench.json`: each row is measured
+beside what it is compared with, in turns, in one run. A figure without a unit is a ratio; *quarters* are those between
+which half of the measurements lie. A row that misses its aim says below what was tried. `make bench ARGUMENTS=NAME`
+measures one row or group, and `python -m tests.benchmarks.page bench.json` writes this page.
+"""
+
+
+def page(bodies: Sequence[dict[str, Any]]) -> str:
+    """Return the page; of a row in several of ``bodies``, oldest first, the newest holds.
+
+    Raises:
+        ValueError: one of them is of a quick run.
+    """
+    if any(body["quick"] for body in bodies):
+        raise ValueError("a quick run gives no figures to quote")
+    found = {row["row"]: row for body in bodies for row in body["rows"]}
+    machine, dates = bodies[-1]["machine"], [body["began"][:10] for body in bodies]
+    measured = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    versions = ", ".join(f"{name} {machine[name.lower()]}" for name in ("Python", "torch", "debugpy"))
+    lines = [
+        _HEAD,
+        f"Measured on {measured}: {versions}, {machine['system']} with {machine['processors']} processors.",
+        "",
+        "| row | what | figure | quarters | aim | beside |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    rows = [(row, found[row.key]) for row in ROWS if row.key in found]
+    lines += [_line(each) for _, each in rows]
+    missed = [(row, each) for row, each in rows if each["reached"] is False]
+    if missed:
+        lines += ["", "## Rows that miss their aim", ""]
+        lines += [f"- `{row.key}`: {row.tried or 'nothing was tried yet.'}" for row, _ in missed]
+    return "\n".join([*lines, ""])
+
+
+def _line(row: dict[str, Any]) -> str:
+    unit = f" {row['unit']}" if row["unit"] else ""
+    aim = "" if row["aim"] is None else f"{row['aim_is']} {row['aim']:g}{unit}"
+    if row["not_measured"]:
+        return f"| `{row['row']}` | {row['what']} | not measured: {row['not_measured']} | | {aim} | |"
+    reached = {True: "", False: ", missed", None: ""}[row["reached"]]
+    low, high = map(number, row["quarters"])
+    quarters = f"{low} to {high}" if row["count"] > 1 else "measured once"
+    beside = ", ".join(f"{name} {number(value)}" for name, value in row["beside"].items())
+    return (
+        f"| `{row['row']}` | {row['what']} | {number(row['median'])}{unit} | {quarters} | {aim}{reached} | {beside} |"
+    )
+
+
+if __name__ == "__main__":
+    if not sys.argv[1:]:
+        sys.exit("name the JSON files that make bench has written, oldest first")
+    PAGE.write_text(page([json.loads(Path(name).read_bytes()) for name in sys.argv[1:]]), encoding="utf-8")
