@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
@@ -77,7 +76,6 @@ def test_a_block_can_be_looked_at_as_a_tensor(session: Session) -> None:
     assert session.finish() == 0
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="debugpy asks once for each code there, not at each step")
 def test_steps_pass_over_what_the_interpreter_calls(session: Session) -> None:
     """Where libraries are debugged as well."""
     session.launch(ADD, "launch", **options(justMyCode=False))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -79,6 +80,42 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
     pydb.notify_skipped_step_in_because_of_filters = lambda frame: None if is_passed(frame) else tell(frame)
     apply_files_filter.shows_more = getattr(is_filtered, "shows_more", False)  # type: ignore[attr-defined]
     pydb.apply_files_filter = apply_files_filter
+    if pydevd_internals.uses_monitoring():
+        # There the filter is asked once for each code, whoever steps through it. (Where libraries are not stepped in,
+        # it has said no.)
+        _go_on_stepping_in(pydb, is_passed)
+
+
+def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) -> None:
+    """Have a step that would end in a frame that ``is_passed`` go on, before anybody is told or held."""
+    set_suspend, wait = pydb.set_suspend, pydb.do_wait_suspend
+    if hasattr(set_suspend, "is_of_passing"):
+        return
+    commands: Any = importlib.import_module("_pydevd_bundle.pydevd_comm_constants")
+    steps = (commands.CMD_STEP_INTO, commands.CMD_STEP_OVER, commands.CMD_STEP_RETURN)
+    ending = threading.local()
+
+    def suspend_unless_passed(thread: Any, stop_reason: int, *args: Any, **kwargs: Any) -> None:
+        # Whether it is passed tells the frame, which the call that follows is given.
+        if stop_reason in steps and thread is threading.current_thread():
+            ending.step = lambda: set_suspend(thread, stop_reason, *args, **kwargs)
+        else:
+            set_suspend(thread, stop_reason, *args, **kwargs)
+
+    def do_wait_suspend(thread: Any, frame: types.FrameType, event: str, *args: Any, **kwargs: Any) -> None:
+        end_step, ending.step = getattr(ending, "step", None), None
+        if end_step is not None and is_passed(frame):
+            information = thread.additional_info
+            information.pydev_step_cmd, information.pydev_step_stop = commands.CMD_STEP_INTO, None
+            information.update_stepping_info()
+            pydb.set_trace_for_frame_and_parents(thread.ident, frame)
+            return
+        if end_step is not None:
+            end_step()
+        wait(thread, frame, event, *args, **kwargs)
+
+    suspend_unless_passed.is_of_passing = True  # type: ignore[attr-defined]
+    pydb.set_suspend, pydb.do_wait_suspend = suspend_unless_passed, do_wait_suspend
 
 
 def forget_filtered() -> None:
