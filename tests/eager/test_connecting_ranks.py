@@ -224,6 +224,50 @@ def test_ranks_that_torchrun_starts_come_by_the_environment(family: Family, star
     assert not family.has_asked_for_more
 
 
+def test_two_launchers_of_one_job(family: Family, start: Start, tunnel: Callable[[str], str]) -> None:
+    """As on two machines, each with its torchrun and two ranks; the first and the last are debugged."""
+    session = family.parent
+    beginning = listen(session, ranks=[0, 3], stopRanks="together")
+    here = exported(session)
+    port = free_port()
+    programs = [
+        start(
+            str(RANKS.path),
+            "torchrun",
+            "60",
+            launcher=[
+                *(sys.executable, "-u", "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={node}"),
+                *("--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}"),
+                *("-m", "dynamo_dap", "connect"),
+            ],
+            environment={**os.environ, VARIABLE: server},
+        )
+        for node, server in enumerate([here, tunnel(here)])
+    ]
+    ranks: dict[str, Session] = {}
+    with configured(session, beginning):
+        session.set_breakpoints(RANKS, "eager", condition="rank == 3 and n == 1")
+    came = re.search(r"(rank \d \(local \d\)) has come from \S+, and is debugged", session.output("console"))
+    assert came is not None
+    ranks[came[1]] = session
+    name = str(family.wait_until_asked()["configuration"]["name"])
+    with family.child() as other:
+        other.set_breakpoints(RANKS, "eager", condition="rank == 3 and n == 1")
+    ranks[name] = other
+    assert sorted(ranks) == ["rank 0 (local 0)", "rank 3 (local 1)"]
+    last, first = ranks["rank 3 (local 1)"], ranks["rank 0 (local 0)"]
+    last.wait_for_stop("breakpoint", at="eager")
+    for each in ranks.values():
+        each.set_breakpoints(RANKS)
+    last.resume()
+    for node, program in enumerate(programs):
+        for rank in (2 * node, 2 * node + 1):
+            program.wait_for_line(f"[rank {rank}] {rank}: [36.0, 68.0, 100.0]")
+        assert program.process.wait(DEADLINE) == 0
+    for each in (first, last):
+        each.timeline.expect_event("terminated")
+
+
 LIGHT = """
 import os, subprocess, sys, time
 import dynamo_dap
@@ -251,13 +295,13 @@ def light(tmp_path: Path) -> Fixture:
 def test_each_rank_has_its_session_for_itself(family: Family, start: Start, light: Fixture, tmp_path: Path) -> None:
     """One that is killed and one whose client goes leave the other's session as it is. Some come late."""
     session, end = family.parent, tmp_path / "end"
-    beginning = listen(session, launchTimeout=10, ranks=[0, 1, 2])
+    beginning = listen(session, launchTimeout=15, ranks=[0, 1, 2])
     server = exported(session)
     programs = [start(light.path, str(end), environment=environment_of(0, server, of=3))]
     with configured(session, beginning):
         session.set_breakpoints(light, "first")
     session.wait_for_stop("breakpoint", at="first")
-    session.wait_for_output(f"rank 1, rank 2 did not come to {SERVER}:{port_of(server)} within 10 s", "important")
+    session.wait_for_output(f"rank 1, rank 2 did not come to {SERVER}:{port_of(server)} within 15 s", "important")
     others: list[Session] = []
     for rank in (1, 2):
         programs.append(start(light.path, str(end), environment=environment_of(rank, server, of=3)))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
+import re
 import socket
 import sys
 from pathlib import Path
@@ -187,6 +189,42 @@ def test_the_ports_of_agent_and_debugpy_take_the_right_one(session: Session, tmp
     check_usable(session, stop)
     assert session.run_to_end() == 0
     assert "strangers were there" in session.output("stderr")
+
+
+CONNECTS = """
+import dynamo_dap
+dynamo_dap.connect()
+value = 1
+print(value)  #@here
+"""
+
+
+def test_a_session_that_waits_for_programs_takes_the_right_one(session: Session, tmp_path: Path) -> None:
+    """Strangers come first, and while it is debugged."""
+    dice, program = dice_of("listen"), Fixture(tmp_path / "program.py")
+    program.path.write_text(CONNECTS, encoding="utf-8")
+    session.initialize()
+    listen = {"host": "127.0.0.1", "port": 0, "timeout": 300 + MESSAGES, "accessToken": "right"}
+    beginning = session.begin("attach", {"listen": listen, **DEFAULTS})
+    session.wait_for_output("export DYNAMO_DAP_CONNECT=")
+    match = re.search(r"(127\.0\.0\.1):(\d+)#right", session.output())
+    assert match is not None
+    address = match[1], int(match[2])
+    first = json.dumps({"seq": 1, "type": "request", "command": "initialize"}).encode()
+    strangers(address, dice, with_beginnings([first]), MESSAGES // 6)
+    running = FreeProgram(program.path, environment={**os.environ, "DYNAMO_DAP_CONNECT": match[0]})
+    try:
+        session.timeline.expect_event("initialized")
+        session.set_breakpoints(program, "here")
+        session.client.configuration_done()
+        beginning.result(60)
+        stop = session.wait_for_stop("breakpoint", at="here")
+        strangers(address, dice, with_beginnings([first]), MESSAGES // 6)
+        assert stop.frame.evaluate("value").text == "1"
+        session.disconnect(terminateDebuggee=False)
+        assert running.process.wait(60) == 0
+    finally:
+        running.end()
 
 
 def test_a_message_that_is_cut_ends_its_session_alone(new_session: NewSession) -> None:

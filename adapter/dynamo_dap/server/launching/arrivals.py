@@ -106,7 +106,7 @@ class ArrivalListener(Listener):
             return None
         try:
             given = decode(request.arguments, AuthorizeArguments, AUTHORIZE).token.encode()
-        except ProtocolError:
+        except (ProtocolError, UnicodeError):
             return None
         for token, (on_arrival, repeatedly) in self._expected.items():
             if hmac.compare_digest(token.encode(), given):
