@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dynamo_dap.protocol.types import Variable
 from tests.client import Fixture, Session
 from tests.client.session import Stop, Tree
 
@@ -217,3 +218,39 @@ def check_globals(session: Session, place: str) -> None:
     assert "Outputs" in labels
     with pytest.raises(Exception, match=re.escape("'layer' is not defined")):
         evaluate("layer", "watch")
+
+
+def test_a_page_of_a_scope_is_all_that_is_shown(session: Session, tmp_path: Path) -> None:
+    """The values beyond the page are not even turned into text."""
+    path = tmp_path / "many.py"
+    path.write_text(
+        "shown = []\n"
+        "class Name:\n"
+        "    def __init__(self, number):\n"
+        "        self.number = number\n"
+        "    def __repr__(self):\n"
+        "        shown.append(self.number)\n"
+        "        return f'name {self.number}'\n"
+        "globals().update({f'name{number:05}': Name(number) for number in range(10_000)})\n"
+        "print(len(shown))  #@here\n",
+        encoding="utf-8",
+    )
+    session.launch(path, "here", **DEFAULT)
+    stop = session.wait_for_stop("breakpoint", at="here")
+    reference = stop.frame.scopes["Globals"].variable.variables_reference
+    page = session.client.variables(reference, start=9_000, count=100)
+    assert [one.name for one in page] == [
+        f"name{number:05}" for number in range(page_begin(page), page_begin(page) + 100)
+    ]
+    assert session.client.variables(reference, only="indexed") == []
+    assert [one.name for one in session.client.variables(reference, only="named", start=9_000, count=1)] == [
+        page[0].name
+    ]
+    assert len(session.client.variables(reference, start=10_000)) < 20
+    assert session.run_to_end() == 0
+    assert int(session.output("stdout")) < 200
+
+
+def page_begin(page: list[Variable]) -> int:
+    """The number in the first name."""
+    return int(page[0].name.removeprefix("name"))

@@ -141,6 +141,13 @@ class Presentation(pydevd_variables.Presentation):
         finally:
             del self._asked.page
 
+    def page(self, variables: list[Any]) -> list[Any]:
+        """Return the page asked for of the variables of a scope, all of which have names."""
+        only, start, count = getattr(self._asked, "page", (None, 0, 0))
+        if only == "indexed":
+            return []
+        return variables[start : start + count if count else None]
+
     def look(self, variable: Any, wanted: Any) -> dict[str, Any]:
         """Return a part of the tensor that is ``variable``, or that an expression in its frame gives."""
         try:

@@ -27,6 +27,9 @@ class Presentation(Protocol):
     def paging(self, only: str | None, start: int, count: int) -> AbstractContextManager[None]:
         """Ask for one page of children inside: of DAP's ``filter`` ``only``, all from ``start`` on for ``count`` 0."""
 
+    def page(self, variables: list[Any]) -> list[Any]:
+        """Return what is asked for of the variables of a scope."""
+
     def look(self, variable: Any, wanted: Any) -> dict[str, Any]:
         """Return the body of the answer to our own request about a tensor: see ``server.debugpy_side``."""
 
@@ -47,9 +50,11 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
         _is_presentation_wanted = is_wanted
         return True
     try:
-        variables: Any = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")._ObjectVariable
+        frames: Any = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")
+        variables, scopes = frames._ObjectVariable, frames._FrameVariable
         api: Any = importlib.import_module("_pydevd_bundle.pydevd_api")
         own_data, own_children = variables.get_var_data, variables.get_children_variables
+        own_scope = scopes.get_children_variables
         own_child, own_request = variables.get_child_variable_named, api.internal_get_variable_json
     except (ImportError, AttributeError):
         return False
@@ -76,6 +81,10 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
             for name, value, expression in found
         ]
 
+    def get_scope_variables(self: Any, fmt: Any = None, scope: Any = None) -> Any:
+        found = own_scope(self, fmt, scope)
+        return presentation.page(found) if _wants_presentation() else found
+
     def get_child_variable_named(self: Any, name: str, fmt: Any = None, scope: Any = None) -> Any:
         page = presentation.paging("indexed", int(name), 1) if name.isdecimal() else contextlib.nullcontext()
         with page:
@@ -88,6 +97,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
 
     variables.get_variable_reference = get_variable_reference
     variables.get_var_data, variables.get_children_variables = get_var_data, get_children_variables
+    scopes.get_children_variables = get_scope_variables
     variables.get_child_variable_named = get_child_variable_named
     api.internal_get_variable_json = _in_pages(own_request, presentation)
     return True
