@@ -6,8 +6,11 @@ For the life of the process; its functions run on the threads that debugpy has s
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
+import sys
+import types
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -59,6 +62,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
     except (ImportError, AttributeError):
         return False
     _is_presentation_wanted = is_wanted
+    _import_no_types()
 
     def get_var_data(self: Any, fmt: Any = None, context: str | None = None, **attributes: Any) -> Any:
         if not _wants_presentation():
@@ -101,6 +105,22 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
     variables.get_child_variable_named = get_child_variable_named
     api.internal_get_variable_json = _in_pages(own_request, presentation)
     return True
+
+
+def _import_no_types() -> None:
+    """Have it import no types of Django, where that is installed, into a program that does not use them."""
+    shown: Any = importlib.import_module("_pydevd_bundle.pydevd_xml")
+    types_of = getattr(shown, "_create_default_type_map", None)
+    if not isinstance(types_of, types.FunctionType):
+        return
+
+    def import_module(name: str, *arguments: Any, **named: Any) -> Any:
+        if name.startswith("django.") and name not in sys.modules:
+            raise ImportError(name)
+        return __import__(name, *arguments, **named)
+
+    names = {**vars(shown), "__builtins__": {**vars(builtins), "__import__": import_module}}
+    shown._create_default_type_map = types.FunctionType(types_of.__code__, names)
 
 
 def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentation) -> Callable[[Any, Any], None]:
