@@ -13,6 +13,7 @@ import inspect
 import itertools
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -200,16 +201,19 @@ class _Operation(NamedTuple):
     pointers: int
     mask: int | None = None
     values: int | None = None
-    volatile: int | None = None
-    semantics: int | None = None
 
 
 _OPERATIONS = {
-    "create_masked_load": _Operation("load", 0, 1, volatile=5),
+    "create_masked_load": _Operation("load", 0, 1),
     "create_masked_store": _Operation("store", 0, 2, values=1),
-    "create_atomic_rmw": _Operation("atomic operation", 1, 3, semantics=4),
-    "create_atomic_cas": _Operation("atomic compare-and-swap", 0, semantics=3),
+    "create_atomic_rmw": _Operation("atomic operation", 1, 3),
+    "create_atomic_cas": _Operation("atomic compare-and-swap", 0),
+    # Newer than Triton 3.7; they load and store as the first two.
+    "create_atomic_load": _Operation("atomic load", 0, 1),
+    "create_atomic_store": _Operation("atomic store", 0, 2),
 }
+_SEMANTICS, _IS_VOLATILE = "sem", "is_volatile"
+"""Parameters, the positions of which are others in each version."""
 _ORDERS = {
     "ACQUIRE": Order.ACQUIRE,
     "RELEASE": Order.RELEASE,
@@ -220,25 +224,43 @@ _ORDERS = {
 
 def _follow_accesses(builder: Any) -> None:
     for name, operation in _OPERATIONS.items():
-        setattr(builder, name, _followed(getattr(builder, name), operation))
+        if hasattr(builder, name):
+            setattr(builder, name, _followed(getattr(builder, name), operation))
+
+
+class _InAtomic(threading.local):
+    """Whether the calling thread is inside of an atomic operation."""
+
+    is_on = False
+
+
+_in_atomic = _InAtomic()
 
 
 def _followed(own: Callable[..., Any], operation: _Operation) -> Callable[..., Any]:
     parameters = list(inspect.signature(own).parameters)[1:]
+    is_atomic = _SEMANTICS in parameters
 
     @functools.wraps(own)
     def access(self: Any, *args: Any, **kwargs: Any) -> Any:
-        given = [*args, *(kwargs.get(name) for name in parameters[len(args) :])]
+        if _in_atomic.is_on:
+            return own(self, *args, **kwargs)
+        given = {name: kwargs.get(name) for name in parameters} | dict(zip(parameters, args, strict=False))
+        values = list(given.values())
         launch, observer = LAUNCHES.current, _observer
-        lanes = None if operation.mask is None else _array(given[operation.mask])
+        lanes = None if operation.mask is None else _array(values[operation.mask])
         if launch is not None and observer is not None:
             if observer.checks_accesses():
-                found = outside(operation.what, given[operation.pointers], lanes)
+                found = outside(operation.what, values[operation.pointers], lanes)
                 if found is not None:
                     observer.is_outside(launch, found)
             if observer.follows_accesses():
                 observer.accesses(launch, _access(operation, given, lanes))
-        made = own(self, *args, **kwargs)
+        _in_atomic.is_on = is_atomic
+        try:
+            made = own(self, *args, **kwargs)
+        finally:
+            _in_atomic.is_on = False
         if operation.what == "load" and lanes is not None and not lanes.all():
             setattr(made, MASKED, int(lanes.size - lanes.sum()))
         return made
@@ -246,21 +268,22 @@ def _followed(own: Callable[..., Any], operation: _Operation) -> Callable[..., A
     return access
 
 
-def _access(operation: _Operation, given: list[Any], lanes: Any) -> Access:
-    values, volatile, semantics = operation.values, operation.volatile, operation.semantics
+def _access(operation: _Operation, given: dict[str, Any], lanes: Any) -> Access:
+    values = list(given.values())
+    semantics = getattr(given.get(_SEMANTICS), "name", "")
     return Access(
         operation.what,
-        given[operation.pointers],
+        values[operation.pointers],
         lanes,
-        None if values is None else given[values].data,
-        None if semantics is None else _ORDERS.get(getattr(given[semantics], "name", ""), Order.NOTHING),
-        volatile is not None and bool(given[volatile]),
+        None if operation.values is None else values[operation.values].data,
+        _ORDERS.get(semantics, Order.NOTHING) if _SEMANTICS in given else None,
+        bool(given.get(_IS_VOLATILE)),
     )
 
 
 def _array(mask: Any) -> Any:
-    """The mask of a block pointer is an array already."""
-    return mask if hasattr(mask, "all") else mask.data
+    """The mask of a block pointer is an array already; some operations may have none."""
+    return mask if mask is None or hasattr(mask, "all") else mask.data
 
 
 # -- kernels and what wraps them ---------------------------------------------------------------------------------------
