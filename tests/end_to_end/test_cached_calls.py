@@ -368,6 +368,38 @@ def test_calls_of_all_cache_entries_are_counted(session: Session, tmp_path: Path
     assert session.run_to_end() == 0
 
 
+ARMED_ELSEWHERE = """
+import torch
+
+@torch.compile(backend="eager")
+def other(x):
+    return x - 1  # @other
+
+@torch.compile(backend="eager")
+def step(x):
+    return x + 1  # @step
+
+x = torch.ones(2)
+for number in range(8):
+    step(x)
+    print(number)  # @printed
+"""
+
+
+def test_calls_that_nothing_was_armed_for_are_counted_and_later_ones_stopped_in(
+    session: Session, tmp_path: Path
+) -> None:
+    program = program_of(ARMED_ELSEWHERE, tmp_path)
+    printed = SourceBreakpoint(line=program.line("printed"), condition="number == 4")
+    with session.launching(program):
+        session.set_breakpoints(program, "other", printed)
+    session.wait_for_stop("breakpoint", at="printed")
+    session.set_breakpoints(program, "other", "step")
+    assert session.go_on(at="step").description == "Call 6 of step [0/0]"
+    session.set_breakpoints(program, "other")
+    assert session.run_to_end() == 0
+
+
 NOTHING_ARMED = """
 import torch
 

@@ -104,6 +104,12 @@ class CallEntries:
         self._thread.is_to_be_noted = wanted and self._thread.number == 0
         return bool(self._thread.is_to_be_noted)
 
+    def passes(self, generated: GeneratedCode) -> None:
+        """Count a call that nothing is armed for, and that the cache serves."""
+        key = generated.original_id
+        if key in self._counts:
+            self._counts[key] += 1
+
     @property
     def number(self) -> int | None:
         """Which call of its function is about to begin on this thread; 0 for one that was compiled for it."""

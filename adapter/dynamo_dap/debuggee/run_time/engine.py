@@ -228,14 +228,26 @@ class RunTimeEngine:
     def _about_to_run(self, code: types.CodeType) -> None:
         if self._host.is_holding:
             return
+        wants = self._wants
+        armed = (wants, self._host.breakpoints.version, self._instruction_breakpoints.version, self.codes.count)
+        known = self.codes.get(code)
+        if known is not None and known.passes_for == armed:
+            known.hits += self.counts_calls
+            self._calls.passes(known)
+            return
         self._drop_step_that_ran_off()
         generated = self.codes.meet(code)
         generated.hits += self.counts_calls
         is_noted = self._calls.about_to_run(generated)
-        if self._wants.breakpoints:
+        if wants.breakpoints:
             for changed in self._lines.update():
                 self._host.breakpoint_changed(changed)
-        if self._is_wanted(generated, self._wants) or is_noted:
+        # A step, which leads into whatever runs next, has everything wanted. Whether a call that was compiled for is to
+        # be noted says nothing of others.
+        is_wanted = self._is_wanted(generated, wants)
+        if not is_wanted and self._calls.number != 0:
+            generated.passes_for = armed
+        if is_wanted or is_noted:
             self._events.about_to_run(generated, code)
             if self._events.problem is not None:
                 self._host.print(f"dynamo-dap: {self._events.problem}\n", "important")

@@ -73,6 +73,8 @@ class GeneratedCode:
         self.codes = codes
         self._code = weakref.ref(code)
         original = original_of(code)
+        self.original_id = id(original)
+        """``id`` of the code that it was made from: calls are counted by it."""
         user = user_function_of(original) if original is not None else code
         self.function = user.co_name
         """Name of the user's function that it runs (a part of)."""
@@ -106,6 +108,8 @@ class GeneratedCode:
         """Whether the inputs of a call were to be kept, and could not."""
         self.cannot_be_stopped = False
         """Whether a call was to stop before this ran, and could not."""
+        self.passes_for: tuple[object, ...] | None = None
+        """What was armed when a call was found to need nothing: as long as that is so, others need nothing either."""
         self.hits = 0
         """How often it was about to run, while the engine counts that."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
