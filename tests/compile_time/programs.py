@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
+from torch._higher_order_ops.map import map as higher_order_map
 from torch.nn import functional
 from torch.utils._ordered_set import OrderedSet
 
@@ -400,6 +401,38 @@ def functions(compiled: Compiled) -> list[Any]:
     return [*out, x.grad]
 
 
+def bodies(compiled: Compiled) -> list[Any]:
+    """Bodies of higher-order operators: with what they capture, one inside another, of which some are traced twice."""
+
+    def layer(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        grown = x @ weight
+        kept = grown.relu()
+        return kept + grown
+
+    def positive(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        doubled = first * 2
+        together = doubled + second
+        return together.sin()
+
+    def negative(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        less = first - second
+        return torch.cond(less.sum() > 0, lambda: less.cos() * second, lambda: less.tan() + second)
+
+    def row(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        larger = one + other
+        return larger * 2
+
+    def fn(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        z = x + 1
+        h = torch.utils.checkpoint.checkpoint(layer, z, weight, use_reentrant=False)
+        g = torch.utils.checkpoint.checkpoint(layer, h, weight, use_reentrant=False)
+        w = torch.cond(g.sum() > 0, positive, negative, (g, z))
+        rows = higher_order_map(row, w, z[0])
+        return w + rows
+
+    return [compiled(fn)(torch.arange(6.0).reshape(2, 3), torch.eye(3))]
+
+
 def transforms(compiled: Compiled) -> list[Any]:
     def fn(x: torch.Tensor) -> torch.Tensor:
         return torch.func.grad(lambda v: (v * v).sum())(x)
@@ -548,6 +581,7 @@ PROGRAMS = (
     modules,
     tensors,
     functions,
+    bodies,
     transforms,
     rare_values,
     encoder_layer,

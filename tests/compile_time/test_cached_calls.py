@@ -42,7 +42,7 @@ from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
-from tests.compile_time.programs import PROGRAMS, contexts, functions, tensors, transforms
+from tests.compile_time.programs import PROGRAMS, contexts, tensors, transforms
 from tests.compile_time.test_real_values import tensors_of
 from tests.compile_time.watching import EachLine, Looker
 from tests.run_time.in_process import ScriptedHost
@@ -392,9 +392,8 @@ def test_later_calls_are_seen_in_the_trace_of_the_first(program: Any) -> None:
     for failure in calls.failures:
         raise failure
     assert calls.lent or calls.refused
-    # A random number of the program's is drawn by the generated code: no source leads to it. Bodies of higher-order
-    # operators are put together anew when they are over.
-    assert set(calls.refused) <= {"numbers"} or program in (functions, tensors, transforms), calls.refused
+    # A random number of the program's is drawn by the generated code: no source leads to it.
+    assert set(calls.refused) <= {"numbers"} or program is tensors, calls.refused
     for name, value in alone.items():
         assert watched[name] == value, name
 

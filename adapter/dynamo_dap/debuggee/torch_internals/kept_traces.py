@@ -9,6 +9,7 @@ tracing thread, lent to whichever thread makes a later call; lives as long as wh
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import types
 from collections import ChainMap
@@ -97,9 +98,6 @@ class KeptTrace:
         self._root = self._output.root_tx
         self._numbers = NumbersOfTrace(self._output.shape_env)
         try:
-            if any(len(moment.graphs) > 1 for moment in log.moments):
-                # Its graph is put together anew when it is over, and what it returns is something else from then on.
-                raise CannotKeep("it goes through the body of a higher-order operator")
             if not self._numbers.is_complete:
                 raise CannotKeep("a symbol's number cannot be found again")
             self._find_slots(call)
@@ -117,7 +115,7 @@ class KeptTrace:
         roots = [*self._log.trackers(), effects.id_to_variable, effects.store_attr_mutations]
         for each in reachable_from(roots):
             if is_tracker(each):
-                if not isinstance(fields_of(each).get("value"), _LASTING):
+                if not _lasts(fields_of(each).get("value")):
                     self._add_slot(fields_of(each), scope)
             elif "vt" in (fields := getattr(each, "__dict__", {})) and fields["vt"] is None:
                 self._add_slot(fields, scope)
@@ -296,6 +294,12 @@ class KeptTrace:
         clear(self._output)
         self._slots.clear()
         self._inputs.clear()
+
+
+def _lasts(value: object) -> bool:
+    torch: Any = sys.modules["torch"]
+    # Dynamo has the operator in place of the function, ``checkpoint`` for instance, that its source finds.
+    return isinstance(value, (*_LASTING, torch._ops.OperatorBase))
 
 
 def _compiled(source: Any) -> types.CodeType:

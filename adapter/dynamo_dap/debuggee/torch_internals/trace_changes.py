@@ -10,12 +10,13 @@ import gc
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import length_hint
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_internals.features import Feature
-from dynamo_dap.debuggee.torch_internals.variable_trackers import fields_of
+from dynamo_dap.debuggee.torch_internals.traced_bodies import BodyGraph, values_in
+from dynamo_dap.debuggee.torch_internals.variable_trackers import fields_of, node_of
 
 _MUTATION = "torch._dynamo.side_effects:SideEffects.mutation"
 _STORE = "torch._dynamo.side_effects:SideEffects.store_attr"
@@ -24,10 +25,11 @@ _REALIZE = "torch._dynamo.variables.lazy:LazyCache.realize"
 _LAZY = "torch._dynamo.variables.lazy:LazyCache"
 
 _TRACKER = "torch._dynamo.variables.base:VariableTracker"
+_OUTPUT = "torch._dynamo.output_graph:OutputGraph"
 _ADVANCING = frozenset({"next_variable", "tp_iternext_impl"})
 """Methods of trackers that advance an iterator; not all of them tell of it."""
 
-TRACE_LOG = Feature("going back in a trace", _EFFECTS, _MUTATION, _STORE, _LAZY, _REALIZE, _TRACKER)
+TRACE_LOG = Feature("going back in a trace", _EFFECTS, _MUTATION, _STORE, _LAZY, _REALIZE, _TRACKER, _OUTPUT)
 
 _OF_THE_PROGRAM = frozenset({"value", "source", "fn", "f_globals", "proxy", "inline_tracer", "mutation_type"})
 """Fields of trackers that hold the program's objects, or torch's."""
@@ -42,6 +44,9 @@ class ChangeLog(Protocol):
 
     def add_change(self, change: Change) -> None:
         """Something is about to change in place."""
+
+    def noted_in(self, tracer: Any) -> Iterator[Any]:
+        """Yield the names and value stacks of the moments in the body that ``tracer`` traces."""
 
 
 class Change:
@@ -219,6 +224,24 @@ class _RealizationChange(_FieldsChange):
     is_realization = True
 
 
+class _BodyChange(_FieldsChange):
+    """The body of a higher-order operator is over: its graph is put together anew, and its results made others'."""
+
+    def __init__(self, tracers: Sequence[Any], noted: Iterable[Any]) -> None:
+        """``tracers`` are that of the body and those of bodies around it: an autograd function's forward is one."""
+        super().__init__(values_in(tracers[-1].graph, noted))
+        self._graphs = [BodyGraph(each) for each in tracers]
+
+    def swap(self) -> None:
+        super().swap()
+        self._graphs = [each.swapped() for each in self._graphs]
+
+
+def _tensors_known_to(effects: Any) -> list[Any]:
+    """Return the tensors that the side effects of a body know: from its end on they are what was there before."""
+    return [each for each in effects.id_to_variable.values() if node_of(each) is not None]
+
+
 class _NameChange(Change):
     """A tensor's node is named after the variable that the tensor is stored in first."""
 
@@ -273,9 +296,19 @@ class ChangeHooks:
                 self._wrap(tensors, "set_name_hint", lambda tensor, *_: _name_change(tensor))
             if "_method_register_hook" in tensors.__dict__:
                 self._wrap(tensors, "_method_register_hook", lambda tensor, *_: _FieldsChange([tensor]))
+            self._wrap(TRACE_LOG.resolve(_OUTPUT), "create_node", self._end_of_body)
+            for name in [name for name in effects.__dict__ if "runahead" in name]:
+                self._wrap(effects, name, lambda effects, inside: _FieldsChange(_tensors_known_to(inside)))
             for kind in _with_subclasses(TRACE_LOG.resolve(_TRACKER)):
                 for name in _ADVANCING & kind.__dict__.keys():
                     self._wrap(kind, name, lambda tracker, tx: _TrackerChange(tx.output.side_effects, tracker))
+
+    def _end_of_body(self, output: Any, kind: str, *_: Any) -> _BodyChange | None:
+        """Return the change that begins with a body's output: with any other node there is none."""
+        bodies, log = output.tracers[1:], self.log
+        return (
+            _BodyChange(bodies, log.noted_in(bodies[-1])) if kind == "output" and bodies and log is not None else None
+        )
 
     def _wrap(self, owner: Any, name: str, change: Any) -> None:
         original = owner.__dict__[name]

@@ -325,6 +325,15 @@ class TraceLog:
         for change in self._changes:
             yield from change.trackers()
 
+    def noted_in(self, tracer: Any) -> Iterator[Any]:
+        """Yield the names and value stacks of the moments in the body that ``tracer`` traces, the newest first."""
+        for at in range(len(self._moments) - 1, -1, -1):
+            moment = self._moments[at]
+            if not any(each.tracer is tracer for each in moment.graphs):
+                return
+            yield moment.frames[0].locals
+            yield moment.frames[0].stack
+
     def lazy_fields(self) -> Iterator[dict[str, Any]]:
         """Yield fields of values before they were realized."""
         for change in self._changes:
