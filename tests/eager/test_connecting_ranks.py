@@ -474,6 +474,15 @@ def has_network_namespaces() -> bool:
     return tried.returncode == 0
 
 
+COMPILES = """
+import torch
+
+@torch.compile(backend="eager")
+def double(x):
+    return x * 2  #@traced
+
+print(double(torch.ones(2)).tolist())  #@eager
+"""
 RELAY = """
 import os, socket, subprocess, sys
 sys.path[:0] = {path!r}
@@ -506,17 +515,17 @@ def test_a_rank_in_a_network_of_its_own(session: Session, start: Start, tmp_path
         root = str(Path(__file__).parents[2])
         starts = tmp_path / "starts.py"
         starts.write_text(RELAY.format(path=[root], relay=relay, token=server.partition("#")[2]))
-        program = Fixture("basic")
+        program = Fixture(tmp_path / "program.py")
+        program.path.write_text(COMPILES)
         environment = {**os.environ, "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
         launcher = [*IN_NAMESPACE, sys.executable, str(starts), *CONNECT]
         running = start(program.path, launcher=launcher, environment=environment)
         with configured(session, beginning):
-            places = list(program.markers)[:2]
-            session.set_breakpoints(program, *places)
+            session.set_breakpoints(program, "eager", "traced")
         session.wait_for_output("rank 3 (local 1) has come")
-        stop = session.wait_for_stop("breakpoint")
-        assert stop.marker in places
-        session.set_breakpoints(program)
+        session.wait_for_stop("breakpoint", at="eager")
+        stop = session.go_on(at="traced")
+        assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[2]")
         session.resume()
         assert running.process.wait(DEADLINE) == 0
     finally:
