@@ -464,6 +464,22 @@ def test_ranks_that_a_scheduler_starts_are_known_by_its_numbers(session: Session
     assert program.process.wait(DEADLINE) == 0
 
 
+def test_the_import_of_torch_is_untraced_in_a_rank_as_well(session: Session, start: Start, tmp_path: Path) -> None:
+    """What it imports of torch's is nobody's to stop in, and takes twice as long when it is traced."""
+    (tmp_path / "torch.py").write_text("import sys\ntraced_by = sys.gettrace()\n")
+    program = Fixture(tmp_path / "program.py")
+    program.path.write_text("import torch  #@import\nprint('traced by', torch.traced_by)  #@after\n")
+    beginning = listen(session)
+    running = start(program.path, launcher=CONNECT, environment=environment_of(0, exported(session)))
+    with configured(session, beginning):
+        session.set_breakpoints(program, "import", "after")
+    session.wait_for_stop("breakpoint", at="import")
+    session.go_on(at="after")
+    session.resume()
+    assert running.wait_for_line("traced by") == "traced by None"
+    assert running.process.wait(DEADLINE) == 0
+
+
 IN_NAMESPACE = ["unshare", "--map-root-user", "--net", "--"]
 
 

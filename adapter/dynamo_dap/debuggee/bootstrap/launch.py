@@ -35,6 +35,7 @@ from dynamo_dap.debuggee.bootstrap.recorded_run import begin_run, join_run, own_
 from dynamo_dap.debuggee.bootstrap.recording_calls import begin_recording_call
 from dynamo_dap.debuggee.bootstrap.stops import pass_breakpoint_calls, stop_on_entry
 from dynamo_dap.debuggee.bootstrap.trial import Results, use_copies
+from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported, while_torch_is_imported
 from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
 from dynamo_dap.profile.files import BEGUN
@@ -270,6 +271,9 @@ def run_child(arguments: list[str]) -> None:
 def _run_as_child(program: Program, *, is_debugged: bool) -> None:
     """Run what a session has been offered."""
     if is_debugged:
-        run(program, before=lambda filename: None, on_end=process_agent().eager_debugger.report_uncaught)
+        debugger = process_agent().eager_debugger
+        if isinstance(debugger, DebugpyDebugger):
+            while_torch_is_imported(debugger.torch_is_imported)
+        run(program, before=lambda filename: None, on_end=debugger.report_uncaught)
     else:
         run(program, before=lambda filename: None)
