@@ -16,6 +16,8 @@ import torch
 
 from dynamo_dap.debuggee.agent.stepping import StepKind
 from dynamo_dap.debuggee.torch_internals import trace_log
+from dynamo_dap.debuggee.torch_internals.trace_log import TraceLog
+from dynamo_dap.debuggee.torch_internals.trace_moments import FrameThen, Moment
 from tests.compile_time import programs
 from tests.compile_time.observation import observe
 from tests.compile_time.programs import PROGRAMS, Compiled, encoder_layer, functions
@@ -42,6 +44,7 @@ pytestmark = pytest.mark.timeout(600)
 ELSEWHERE = {
     "comptime_breakpoint": "stops by itself",
     "eager_breakpoint": "stops by itself",
+    "fsdp_blocks": "needs other processes",
     "generated_crash": "kills its process",
     "generated_failure": "fails",
     "generated_loop": "runs until it is stopped",
@@ -344,3 +347,78 @@ def test_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert travel.oldest is not None
     assert first is not None
     assert travel.oldest.number > first.number
+
+
+class Twins:
+    """Logs in which every moment is noted as a whole, beside those in which most are told from later ones."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._note, self._close = TraceLog.note, TraceLog.close
+        self._twins: dict[int, TraceLog] = {}
+        self.compared = self.told = 0
+        self.differences: list[str] = []
+        twins = self
+
+        def note(log: TraceLog, frame: Any, position: int, *, is_line: bool = True, as_a_whole: bool = False) -> None:
+            twins._note(log, frame, position, is_line=is_line, as_a_whole=as_a_whole)
+            twin = twins._twins.get(id(log))
+            if twin is None:
+                twin = twins._twins[id(log)] = TraceLog(frame)
+                twin._changes, twin._moments.changed = log._changes, log._moments.changed
+            twins._note(twin, frame, position, is_line=is_line, as_a_whole=True)
+
+        def close(log: TraceLog) -> None:
+            twin = twins._twins.pop(id(log), None)
+            if twin is not None:
+                try:
+                    twins._compare(log, twin)
+                except Exception as problem:  # noqa: BLE001  (whoever closes a log goes on after it)
+                    twins.differences.append(f"{type(problem).__name__}: {problem}")
+            twins._close(log)
+
+        monkeypatch.setattr(TraceLog, "note", note)
+        monkeypatch.setattr(TraceLog, "close", close)
+
+    def _compare(self, log: TraceLog, twin: TraceLog) -> None:
+        assert len(log.moments) == len(twin.moments)
+        self.told += len(log.moments) - log.moments.noted
+        for at, (one, other) in enumerate(zip(log.moments, twin.moments, strict=True)):
+            self.compared += 1
+            found, expected = _parts(one), _parts(other)
+            where = f"moment {at}, {one.frames[0].path}:{one.frames[0].line}"
+            self.differences += [f"{where}: {name}" for name in expected if found[name] != expected[name]]
+            if _parts_of_function(log.moments.function(at)) != found["frames"][0]:
+                self.differences.append(f"{where}: its function")
+
+
+def _parts(moment: Moment) -> dict[str, Any]:
+    """Return what a moment consists of, objects by identity."""
+    parts: dict[str, Any] = moment._asdict()
+    parts["trace"] = (*moment.trace[:3], moment.trace.sizes.version)
+    for name in ("frames", "left"):
+        parts[name] = [_parts_of_function(each) for each in parts[name]]
+    return parts
+
+
+def _parts_of_function(then: FrameThen) -> list[Any]:
+    return [
+        id(then.translator),
+        {name: id(tracker) for name, tracker in then.locals.items()},
+        [id(tracker) for tracker in then.stack],
+        then.pointer,
+        id(then.instruction),
+        then.line,
+        [id(block) for block in then.blocks],
+        {name: str(value) for name, value in then.progress.items()},
+    ]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
+def test_what_is_told_of_a_moment_is_what_was_there(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a line on that few of the programs come to: elsewhere nothing but the log hears of the trace."""
+    twins = Twins(monkeypatch)
+    lines = {programs.__file__: lines_of(programs.__file__)[-1:]}
+    observe(travelled(repeated(program), lambda stop: Move(StepKind.OUT), lines))
+    assert twins.told, "most moments are not noted as a whole"
+    assert twins.compared > twins.told, "but some are"
+    assert not twins.differences

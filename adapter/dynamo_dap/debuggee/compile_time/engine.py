@@ -136,7 +136,8 @@ class CompileTimeEngine:
     def _on_line(self, frame: TracedFrame, progress: TraceProgress) -> None:
         line = frame.line
         if not self._host.is_holding:
-            self._logs.note(frame, progress, just_my_code=self._host.options.just_my_code)
+            just_my_code, is_changed = self._host.options.just_my_code, self._what_ifs.are_lines_wanted
+            self._logs.note(frame, progress, just_my_code=just_my_code, as_a_whole=is_changed)
         self.cached_calls.came_to(frame.path, line)
         if self.cached_calls.is_only_noting:
             return

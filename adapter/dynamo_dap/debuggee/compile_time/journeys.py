@@ -319,7 +319,7 @@ class TraceLogs:
 
     def want(self, wanted: bool) -> None:
         """Hear of what traces change in place, or not. Any thread."""
-        self._is_wanted = wanted
+        self._is_wanted = wanted and TRACE_LOG.problem is None
         self._has_gap = self._has_gap or not wanted
         CHANGES.want(wanted)
         self._forget_what_nobody_wants()
@@ -341,15 +341,23 @@ class TraceLogs:
             if not self._is_wanted and not self._travellers:
                 self._forget_earlier()
 
-    def note(self, frame: TracedFrame, progress: TraceProgress, *, just_my_code: bool, is_line: bool = True) -> None:
-        """The trace has come to an instruction, which has a line or not."""
-        if TRACE_LOG.problem is not None or not self._is_wanted:
+    def note(
+        self,
+        frame: TracedFrame,
+        progress: TraceProgress,
+        *,
+        just_my_code: bool,
+        is_line: bool = True,
+        as_a_whole: bool = False,
+    ) -> None:
+        """The trace has come to an instruction, which has a line or not. See ``TraceLog.note``."""
+        if not self._is_wanted:
             return
         log = self._log
         if log is None or self._has_gap or self._attempt is not frame.attempt:
             with self._lock:
                 log = self._begin(frame, progress, just_my_code=just_my_code)
-        log.note(frame, progress.position, is_line=is_line and not frame.is_in_resume_prologue)
+        log.note(frame, progress.position, is_line=is_line, as_a_whole=as_a_whole)
 
     def _begin(self, frame: TracedFrame, progress: TraceProgress, *, just_my_code: bool) -> TraceLog:
         if self._has_gap and not self._travellers:

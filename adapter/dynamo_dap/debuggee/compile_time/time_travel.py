@@ -20,7 +20,8 @@ from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.stepping import Origin, Outcome, TracePoint, TraceProgress, outcome
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import is_same_tensor, written_by
-from dynamo_dap.debuggee.torch_internals.trace_log import FrameThen, Moment, TraceLog
+from dynamo_dap.debuggee.torch_internals.trace_log import TraceLog
+from dynamo_dap.debuggee.torch_internals.trace_moments import FrameThen, Moment
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.trackers.forms import TensorForm
 from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity

@@ -124,23 +124,22 @@ class _TrackerChange(Change):
     def __init__(self, effects: Any, tracker: Any) -> None:
         self.tracker = tracker
         self._lines = _NotedLines(effects, tracker)
-        self._fields: dict[str, Any] = tracker.__dict__
-        self._mutation = fields_of(tracker).get("mutation_type")
-        self._then = {
-            name: _IteratorThen(value) if type(value) in _ITERATORS else value
-            for name, value in _own_fields(self._fields).items()
-        }
+        fields = self._fields = tracker.__dict__
+        self._mutation = fields.get("mutation_type")
         self._modified = getattr(self._mutation, "is_modified", None)
-        self._contents = list(self._copies())
-
-        self.size = sum(len(copy) for _, copy in self._contents)
-
-    def _copies(self) -> Iterator[tuple[Any, Any]]:
-        if "Iterator" in type(self.tracker).__name__:
-            return  # what it goes through is not its own
-        for name, value in self._fields.items():
-            if name not in _OF_THE_PROGRAM and type(value) in _CONTAINERS:
-                yield value, value.copy()
+        then: dict[str, Any] = {}
+        contents: list[tuple[Any, Any]] = []
+        self._then, self._contents = then, contents
+        self.size = 0
+        goes_through = "Iterator" in type(tracker).__name__  # then what it holds is not its own
+        for name, value in fields.items():
+            if name in _OF_THE_PROGRAM:
+                continue
+            kind = type(value)
+            if kind in _CONTAINERS and not goes_through:
+                contents.append((value, value.copy()))
+                self.size += len(value)
+            then[name] = _IteratorThen(value) if kind in _ITERATORS else value
 
     def swap(self) -> None:
         self._lines.swap()
@@ -164,7 +163,7 @@ class _TrackerChange(Change):
         yield from (copy for _, copy in self._contents)
 
 
-_CONTAINERS = (dict, list, set, deque)
+_CONTAINERS = frozenset({dict, list, set, deque})
 
 
 def _own_fields(fields: dict[str, Any]) -> dict[str, Any]:
@@ -213,6 +212,7 @@ class _FieldsChange(Change):
             now = dict(fields)
             fields.clear()
             fields.update(then)
+            # The same dictionary: who keeps the trace holds it.
             then.clear()
             then.update(now)
 

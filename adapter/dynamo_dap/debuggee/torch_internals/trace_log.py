@@ -1,22 +1,35 @@
-"""What a trace was like at each line that it came to, so that its past can be looked at without tracing again.
+"""What a trace was like at each instruction that it came to, so that its past can be looked at without tracing again.
 
-Names and the value stack are copied at each line; what Dynamo changes in place (contents of containers, attributes,
-lazy values) is copied before it changes. ``show`` puts the past back into Dynamo's own objects, so that whoever looks
-at the trace sees it, and takes it out again: what was found is what tracing goes on with. Tracing thread; a log lives
-as long as the attempt that it is of.
+Names and the value stack are copied as an instruction is about to run, or can be told from what is copied at the next
+one (``trace_moments``); what Dynamo changes in place (contents of containers, attributes, lazy values) is copied before
+it changes. ``show`` puts the past back into Dynamo's own objects, so that whoever looks at the trace sees it, and takes
+it out again: what was found is what tracing goes on with. Tracing thread; a log lives as long as the attempt that it is
+of.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple, overload
+from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.graph import written_by
 from dynamo_dap.debuggee.torch_internals.real_values import RealValues, forget_values, put_values_back
 from dynamo_dap.debuggee.torch_internals.trace_changes import Change
+from dynamo_dap.debuggee.torch_internals.trace_moments import (
+    NO_PROGRESS,
+    PUSHED,
+    EffectsThen,
+    FrameThen,
+    GraphThen,
+    Moment,
+    Moments,
+    SizesThen,
+    Stretch,
+    TraceThen,
+    only_pushes,
+)
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_internals.translator import Translator, running_translators, with_callers
 from dynamo_dap.debuggee.torch_internals.variable_trackers import source_name, unwrapped
@@ -31,171 +44,35 @@ _GENERATOR = 0x20 | 0x80 | 0x200
 _FRAME_FIELDS = ("symbolic_locals", "stack", "instruction_pointer", "current_instruction", "lineno", "block_stack")
 
 
-class FrameThen(NamedTuple):
-    """A function as its interpreter had it."""
-
-    translator: Translator
-    locals: dict[str, Any]
-    stack: Sequence[Any]
-    pointer: int | None
-    instruction: Any
-    line: int
-    blocks: Sequence[Any]
-    progress: dict[str, Any]
-    """Of a generator: what it has yielded, and whether it has ended."""
-
-    @property
-    def frame(self) -> TracedFrame:
-        """The function, as it is now."""
-        return TracedFrame(self.translator)
-
-    @property
-    def interpreter(self) -> object:
-        """See ``TracedFrame.interpreter``."""
-        return self.translator
-
-    @property
-    def path(self) -> str:
-        """The file that the code says it is from."""
-        path: str = self.translator.f_code.co_filename
-        return path
-
-    @property
-    def at(self) -> int:
-        """The index of the instruction that was being executed."""
-        return int(self.translator.indexof[self.instruction]) if self.pointer is None else self.pointer - 1
-
-
-class _GraphThen(NamedTuple):
-    tracer: Any
-    nodes: int
-    inputs: int
-
-
-class _EffectsThen(NamedTuple):
-    effects: Any
-    """Torch's ``SideEffects``: the body of a higher-order operator is traced with a copy."""
-    tracked: int
-    """How many objects are known by identity."""
-    saved: int
-    """How many times tensors were saved for a backward pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class _SizesThen:
-    """What Dynamo knew of sizes (torch/fx/experimental/symbolic_shapes.py, ``ShapeEnv``)."""
-
-    version: tuple[int, ...]
-    """That of the environment, and which ranges it had: those change without a new version."""
-    guards: list[Any]
-    replacements: dict[Any, Any]
-    ranges: dict[Any, Any]
-
-
-class Moment(NamedTuple):
-    """The trace as an instruction was about to run."""
-
-    frames: tuple[FrameThen, ...]
-    """The function and its callers, innermost first."""
-    left: tuple[FrameThen, ...]
-    """Generators that ran at the moment before, and wait to be resumed."""
-    is_line: bool
-    """Whether a line of the source begins there, as Dynamo counts lines."""
-    position: int
-    """How many instructions with a line the attempt had come to."""
-    changes: int
-    graphs: tuple[_GraphThen, ...]
-    guards: int
-    effects: _EffectsThen
-    sizes: _SizesThen | None
-
-
-class _Moments(Sequence[Moment]):
-    """Moments, whose fields lie one after the other in one list, and what was on their stacks in another.
-
-    A trace has thousands: objects that each of them kept would be for the garbage collector to go through, which took
-    longer than to note them.
-    """
-
-    def __init__(self) -> None:
-        self.fields: list[Any] = []
-        """Of each moment the fields of its function (``FrameThen``), its callers, and the others of ``Moment``.
-
-        For the stack it has the number of its first item, of all that were ever added.
-        """
-        self._items: list[Any] = []
-        self._forgotten_items = 0
-
-    def add_stack(self, stack: list[Any]) -> int:
-        """Keep the items of the stack of the moment that is added next; return the number of the first one."""
-        number = self._forgotten_items + len(self._items)
-        self._items += stack
-        return number
-
-    def forget(self, count: int) -> None:
-        """Forget the oldest moments; there are more of them."""
-        del self.fields[: count * _WIDTH]
-        first: int = self.fields[_STACK]
-        del self._items[: first - self._forgotten_items]
-        self._forgotten_items = first
-
-    def clear(self) -> None:
-        """Forget all of them."""
-        self.fields.clear()
-        self._items.clear()
-
-    def __len__(self) -> int:
-        return len(self.fields) // _WIDTH
-
-    @overload
-    def __getitem__(self, index: int) -> Moment: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Moment]: ...
-    def __getitem__(self, index: int | slice) -> Moment | Sequence[Moment]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        begin = range(0, len(self.fields), _WIDTH)[index]
-        callers, *others = self.fields[begin + _OF_FUNCTION : begin + _WIDTH]
-        return Moment((self.function(index), *callers), *others)
-
-    def function(self, index: int) -> FrameThen:
-        """Return the innermost function of a moment: cheaper than the moment."""
-        begin = range(0, len(self.fields), _WIDTH)[index]
-        fields = self.fields[begin : begin + _OF_FUNCTION]
-        after = begin + _WIDTH + _STACK
-        end = self.fields[after] - self._forgotten_items if after < len(self.fields) else len(self._items)
-        fields[_STACK] = tuple(self._items[fields[_STACK] - self._forgotten_items : end])
-        return FrameThen(*fields)
-
-
-_OF_FUNCTION = len(FrameThen._fields)
-_WIDTH = _OF_FUNCTION + len(Moment._fields)
-_STACK = FrameThen._fields.index("stack")
-_LOCALS = FrameThen._fields.index("locals") - _WIDTH
-_CALLERS = _OF_FUNCTION - _WIDTH
-
-
 class TraceLog:
     """The moments of one attempt, oldest first."""
 
     def __init__(self, frame: TracedFrame) -> None:
         """``frame`` is one of the attempt's functions, at the first moment that is noted."""
-        self._output: Any = frame.attempt
+        output: Any = frame.attempt
+        self._output, self._shape_env = output, output.shape_env
         self.is_from_start = not frame.has_begun
         """Whether the first moment is the attempt's first."""
-        self._moments = _Moments()
-        self.forgotten = 0
-        """How many of the oldest were forgotten."""
-        self._left: list[tuple[int, tuple[FrameThen, ...]]] = []
-        self._generators: dict[int, int] = {}
-        """The first moment of each generator, by the identity of its interpreter.
-
-        Here and in ``_left``, which has those that were left, moments count from the attempt's first.
-        """
+        self._moments = Moments()
+        self._translator: Translator | None = None
+        """The function of the last moment."""
+        self._is_inlined = self._is_generator = False
+        self._locals: dict[str, Any] | None = None
+        """Its variables as they were copied last."""
+        self._callers: tuple[FrameThen, ...] = ()
+        """Its callers, as they are while they wait."""
+        self._position = 0
+        """That of the last moment."""
+        self._depth: int | None = None
+        """How much lay on the stack at the last moment, if it is not noted as a whole."""
         self._changes: list[Change] = []
-        self._graphs: tuple[_GraphThen, ...] = ()
-        self._effects: _EffectsThen | None = None
-        self._sizes: _SizesThen | None = None
+        self._trace: TraceThen | None = None
+        """What was known of it as a whole at the last moment that was noted as a whole."""
+        self._tracer: Any = None
+        """That of the innermost graph by then, which had so many nodes and inputs."""
+        self._nodes = self._inputs = 0
+        # torch._dynamo.config: whether a graph break ends the trace of an inlined function as well.
+        self._breaks_inlined = bool(getattr(sys.modules.get("torch._dynamo.config"), "nested_graph_breaks", False))
         self._present: _Present | None = None
         self._has_program_run = False
         self._shown: tuple[int, bool] | None = None
@@ -205,98 +82,145 @@ class TraceLog:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def note(self, frame: TracedFrame, position: int, *, is_line: bool = True) -> None:
-        """Add the moment at which ``frame`` stands, the innermost one."""
-        translator, fields = frame.translator, self._moments.fields
-        left: tuple[FrameThen, ...] = ()
-        if fields and fields[-_WIDTH] is translator:
-            variables, callers = fields[_LOCALS], fields[_CALLERS]
-        else:
-            before = self._moments[-1].frames if fields else ()
-            variables, callers = None, self._callers_of(translator, before)
-            left = _generators_left(before, (translator, *(each.translator for each in callers)))
-            self._note_generators(translator, left)
-        if len(fields) >= MAXIMUM_MOMENTS * _WIDTH:
-            self._moments.forget(_FORGOTTEN_AT_ONCE)
-            self.forgotten += _FORGOTTEN_AT_ONCE
-        output, context = self._output, self._output.tracing_context
-        fields += (
-            *_fields_now(translator, self._moments.add_stack(translator.stack), variables),
-            callers,
-            left,
-            is_line,
-            position,
-            len(self._changes),
-            self._graphs_now(output.tracers),
-            len(context.guards_context.dynamo_guards.inner),
-            self._effects_now(output.side_effects),
-            self._sizes_now(context.fake_mode.shape_env),
-        )
+    def note(self, frame: TracedFrame, position: int, *, is_line: bool = True, as_a_whole: bool = False) -> None:
+        """Add the moment at which ``frame`` stands, the innermost one.
 
-    def _note_generators(self, translator: Translator, left: tuple[FrameThen, ...]) -> None:
-        number = self.forgotten + len(self._moments)
-        if left:
-            self._left.append((number, left))
-        if _is_generator(translator):
-            self._generators.setdefault(id(translator), number)
+        ``is_line`` tells that its instruction has a line; ``as_a_whole`` that it may be changed there.
+        """
+        translator, moments = frame.translator, self._moments
+        own, before = translator.__dict__, self._position
+        instruction = own["current_instruction"]
+        self._position = position
+        if translator is not self._translator or position != before + is_line:
+            self._complete()
+            left = self._enter(translator)
+            moments.begin(Stretch(translator, self._callers, left, position))
+        elif (
+            instruction.opname in PUSHED
+            and is_line
+            and not as_a_whole
+            and only_pushes(instruction, own, is_inlined=self._is_inlined)
+        ):
+            moments.instructions.append(instruction)
+            self._depth = len(own["stack"])
+            return
+        # What is not noted of the moments before is told from this one.
+        self._depth = None
+        moments.instructions.append(instruction)
+        self._add(own, own["stack"])
+        is_prologue = not self._is_inlined and bool(own.get("is_tracing_resume_prologue"))
+        if not is_line or as_a_whole or is_prologue:
+            place = own["instruction_pointer"], instruction, own["lineno"]
+            moments.note_place(place, has_line=is_line, is_prologue=is_prologue)
+        if len(moments.instructions) > MAXIMUM_MOMENTS:
+            moments.forget(_FORGOTTEN_AT_ONCE)
 
-    # An instruction changes little: what is as before is not made anew, for the garbage collector's sake as well.
+    def _complete(self) -> None:
+        """Note the last moment as a whole, if it was not."""
+        depth, self._depth = self._depth, None
+        if depth is not None:
+            assert self._translator is not None, "it is of a function"
+            own = self._translator.__dict__
+            self._add(own, own["stack"][:depth])
 
-    def _graphs_now(self, tracers: list[Any]) -> tuple[_GraphThen, ...]:
-        known = self._graphs
-        if len(tracers) == len(known) == 1:
-            tracer, last = tracers[0], known[0]
-            is_same = last.nodes == tracer.graph._len and last.inputs == len(tracer.input_name_to_proxy)
-            if is_same and last.tracer is tracer:
-                return known
-        self._graphs = tuple([_GraphThen(each, each.graph._len, len(each.input_name_to_proxy)) for each in tracers])
-        return self._graphs
+    def _add(self, own: dict[str, Any], stack: list[Any]) -> None:
+        moments = self._moments
+        # Trackers are equal to nothing but themselves.
+        if self._locals is None or self._locals != own["symbolic_locals"]:
+            self._locals = dict(own["symbolic_locals"])
+        moments.note(stack, self._locals)
+        if own["block_stack"]:
+            moments.note_blocks(tuple(own["block_stack"]))
+        if self._is_generator:
+            moments.note_progress(_generator_progress(self._translator))
+        # An instruction changes little: what is as before is not made anew, for the garbage collector's sake as well.
+        output, shape_env, trace = self._output, self._shape_env, self._trace
+        effects, tracers = output.side_effects, output.tracers
+        tracer = tracers[-1]
+        if (
+            trace is None
+            or tracer.graph._len != self._nodes
+            or len(output.tracing_context.guards_context.dynamo_guards.inner) != trace.guards
+            or len(tracer.input_name_to_proxy) != self._inputs
+            or len(effects.id_to_variable) != trace.effects.tracked
+            or len(effects.save_for_backward) != trace.effects.saved
+            or effects is not trace.effects.effects
+            or shape_env._version_counter != trace.sizes.version[0]
+            or tracer is not self._tracer
+            # Around the body of a higher-order operator there are other graphs, which get inputs for it.
+            or len(tracers) > 1
+            or (shape_env.var_to_range and trace.sizes.version != _version_of(shape_env))
+        ):
+            self._tracer, self._nodes, self._inputs = tracer, tracer.graph._len, len(tracer.input_name_to_proxy)
+            self._trace = self._trace_now(trace)
+            if self._trace is not trace:
+                moments.note_trace(self._trace)
 
-    def _effects_now(self, effects: Any) -> _EffectsThen:
-        known, tracked, saved = self._effects, len(effects.id_to_variable), len(effects.save_for_backward)
-        if known is None or known.tracked != tracked or known.effects is not effects or known.saved != saved:
-            known = self._effects = _EffectsThen(effects, tracked, saved)
-        return known
+    def _trace_now(self, known: TraceThen | None) -> TraceThen:
+        """Return what is known of the trace as a whole; ``known``, or what of it is, if that is as it was."""
+        output = self._output
+        effects, guards = output.side_effects, len(output.tracing_context.guards_context.dynamo_guards.inner)
+        graphs = tuple([GraphThen(each, each.graph._len, len(each.input_name_to_proxy)) for each in output.tracers])
+        tracked, saved = len(effects.id_to_variable), len(effects.save_for_backward)
+        sizes = _sizes_now(self._shape_env, None if known is None else known.sizes)
+        if known is None:
+            return TraceThen(graphs, guards, EffectsThen(effects, tracked, saved), sizes)
+        if known.graphs == graphs:
+            graphs = known.graphs
+        effects_then = known.effects
+        # Torch compares those by what they have.
+        if effects_then.effects is not effects or effects_then[1:] != (tracked, saved):
+            effects_then = EffectsThen(effects, tracked, saved)
+        is_same = graphs is known.graphs and effects_then is known.effects and sizes is known.sizes
+        return known if is_same and guards == known.guards else TraceThen(graphs, guards, effects_then, sizes)
 
-    def _callers_of(self, translator: Translator, before: tuple[FrameThen, ...]) -> tuple[FrameThen, ...]:
-        """Return the callers as they are while they wait; ``before`` are the functions of the last moment."""
-        for at, each in enumerate(before):
-            if each.translator is translator:
-                return before[at + 1 :]
+    def _enter(self, translator: Translator) -> tuple[FrameThen, ...]:
+        """Note which functions wait for the one that runs; return the generators that did, and wait to be resumed."""
+        before, callers = self._translator, self._callers
+        if before is translator:
+            return ()
+        variables, self._translator, self._locals = self._locals, translator, None
+        self._is_generator = _is_generator(translator)
+        parent = getattr(translator, "parent", None)
+        self._is_inlined = parent is not None and not self._breaks_inlined
+        if parent is before and before is not None and not self._is_generator:
+            self._callers = (_frame_now(before, variables), *callers)
+            return ()
+        at = next((at for at, each in enumerate(callers) if each.translator is translator), None)
+        self._callers = self._callers_of(translator) if at is None else callers[at + 1 :]
+        ended = () if before is None else (before, *(each.translator for each in callers[:at]))
+        running = {id(each.translator) for each in self._callers}
+        left = [each for each in ended if _is_generator(each) and id(each) not in running and each is not translator]
+        return tuple([_frame_now(each) for each in left])
+
+    def _callers_of(self, translator: Translator) -> tuple[FrameThen, ...]:
+        """Return the callers as they are while they wait."""
         if _is_generator(translator):
             chain = list(running_translators(sys._getframe()))
             chain = chain[chain.index(translator) :] if translator in chain else list(with_callers(translator))
         else:
             chain = list(with_callers(translator))
-        waiting = {id(each.translator): at for at, each in enumerate(before) if at}
+        waiting = {id(each.translator): at for at, each in enumerate(self._callers)}
         callers: list[FrameThen] = []
         for each in chain[1:]:
             if id(each) in waiting:
-                return (*callers, *before[waiting[id(each)] :])
+                return (*callers, *self._callers[waiting[id(each)] :])
             callers.append(_frame_now(each))
         return tuple(callers)
 
-    def _sizes_now(self, shape_env: Any) -> _SizesThen | None:
-        if shape_env is None:
-            return None
-        version, sizes = _version_of(shape_env), self._sizes
-        if sizes is None or sizes.version != version:
-            sizes = self._sizes = _SizesThen(
-                version, list(shape_env.guards), dict(shape_env.replacements), dict(shape_env.var_to_range)
-            )
-        return sizes
-
     def add_change(self, change: Change) -> None:
         """Something is about to change in place."""
+        moments = self._moments
         self._changes.append(change)
+        moments.changed.append(moments.forgotten + len(moments.instructions))
         self._copied += change.size
         if self._copied > MAXIMUM_COPIED:
             self._forget_all()
 
     def _forget_all(self) -> None:
-        self.forgotten += len(self._moments)
         self._moments.clear()
-        self._left.clear()
+        self._depth = self._trace = None
+        self._position = -2  # the next moment does not go on after any
         self._changes.clear()
         self._copied = 0
 
@@ -318,17 +242,15 @@ class TraceLog:
 
     def trackers(self) -> Iterator[Any]:
         """Yield all that the log holds of trackers, and of containers of them."""
-        for moment in self._moments:
-            for frame in (*moment.frames[:1], *moment.left):
-                yield frame.locals
-                yield frame.stack
+        yield from self.moments.trackers()
         for change in self._changes:
             yield from change.trackers()
 
     def noted_in(self, tracer: Any) -> Iterator[Any]:
         """Yield the names and value stacks of the moments in the body that ``tracer`` traces, the newest first."""
-        for at in range(len(self._moments) - 1, -1, -1):
-            moment = self._moments[at]
+        moments = self.moments
+        for at in range(len(moments) - 1, -1, -1):
+            moment = moments[at]
             if not any(each.tracer is tracer for each in moment.graphs):
                 return
             yield moment.frames[0].locals
@@ -344,17 +266,22 @@ class TraceLog:
         self.show(None)
         put_values_back(self._output, None)
         self._moments.clear()
-        self._left.clear()
-        self._generators.clear()
         self._changes.clear()
-        self._graphs, self._effects, self._sizes = (), None, None
+        self._translator = self._locals = self._depth = self._trace = self._tracer = None
+        self._callers = ()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     @property
-    def moments(self) -> _Moments:
+    def moments(self) -> Moments:
         """All that are known."""
+        self._complete()
         return self._moments
+
+    @property
+    def forgotten(self) -> int:
+        """How many of the oldest were forgotten."""
+        return self._moments.forgotten
 
     def last_change(self, tracker: Any, before: int) -> int | None:
         """Return the number of the last change of a tracker's object that was made before change ``before``."""
@@ -383,7 +310,7 @@ class TraceLog:
             self._redo(len(self._changes))
             self._present = None
             return
-        moment = self._moments[index]
+        moment = self.moments[index]
         self._redo(moment.changes)
         self._undo(moment.changes)
         shown = self._as_result(index) if as_result else moment
@@ -435,23 +362,17 @@ class TraceLog:
 
     def _suspended(self, index: int) -> Iterator[FrameThen]:
         """Yield generators that do not run at a moment, as they wait to be resumed, or to begin."""
-        shown = self.forgotten + index
-        known = {id(each.translator) for each in self._moments[index].frames}
-        for number, left in reversed(self._left):
-            if self.forgotten <= number <= shown:
-                yield from (each for each in left if id(each.translator) not in known)
-                known |= {id(each.translator) for each in left}
-        for number in self._generators.values():
-            if number > shown:
-                first = self._moments.function(number - self.forgotten)
-                if id(first.translator) not in known:
-                    yield first._replace(pointer=0, stack=(), line=-1, progress=_generator_progress(None))
-
-
-def _generators_left(before: Sequence[FrameThen], now: Sequence[Translator]) -> tuple[FrameThen, ...]:
-    running = set(map(id, now))
-    left = [each.translator for each in before if id(each.translator) not in running]
-    return tuple(_frame_now(each) for each in left if _is_generator(each))
+        moments = self._moments
+        known = {id(each.translator) for each in moments[index].frames}
+        for each in moments.left_before(index):
+            if id(each.translator) not in known:
+                known.add(id(each.translator))
+                yield each
+        for translator, begun in moments.begun_after(index):
+            if _is_generator(translator) and id(translator) not in known:
+                known.add(id(translator))
+                first = moments.function(begun)
+                yield first._replace(pointer=0, stack=(), line=-1, progress=_generator_progress(None))
 
 
 def _is_generator(translator: Translator) -> bool:
@@ -469,32 +390,27 @@ def _version_of(shape_env: Any) -> tuple[int, ...]:
     return (shape_env._version_counter, *map(id, shape_env.var_to_range.values()))
 
 
-def _frame_now(translator: Translator) -> FrameThen:
-    return FrameThen(*_fields_now(translator, tuple(translator.stack)))
+def _sizes_now(shape_env: Any, known: SizesThen | None) -> SizesThen:
+    version = _version_of(shape_env)
+    if known is not None and known.version == version:
+        return known
+    return SizesThen(version, list(shape_env.guards), dict(shape_env.replacements), dict(shape_env.var_to_range))
 
 
-def _fields_now(
-    translator: Translator, stack: Sequence[Any] | int, variables: dict[str, Any] | None = None
-) -> tuple[Any, ...]:
-    """Return a function as it is, as fields of ``FrameThen``; ``variables`` are those that it had just now."""
+def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> FrameThen:
+    """Return a function as it is; ``known`` are variables that it has had."""
     own = translator.__dict__
-    blocks = own["block_stack"]
-    # Trackers are equal to nothing but themselves.
-    if variables is None or variables != own["symbolic_locals"]:
-        variables = dict(own["symbolic_locals"])
-    return (
+    variables = own["symbolic_locals"]
+    return FrameThen(
         translator,
-        variables,
-        stack,
+        known if known is not None and known == variables else dict(variables),
+        tuple(own["stack"]),
         own["instruction_pointer"],
         own["current_instruction"],
         own["lineno"],
-        tuple(blocks) if blocks else (),
-        _generator_progress(translator) if translator.f_code.co_flags & _GENERATOR else _NO_PROGRESS,
+        tuple(own["block_stack"]),
+        _generator_progress(translator) if _is_generator(translator) else NO_PROGRESS,
     )
-
-
-_NO_PROGRESS: dict[str, Any] = {}
 
 
 class _Present:
@@ -532,13 +448,13 @@ class _Present:
         guards = output.tracing_context.guards_context.dynamo_guards
         if len(guards.inner) > moment.guards:
             self._set(guards, "inner", type(guards.inner)(list(guards.inner)[: moment.guards]))
-        effects, tracked, saved = moment.effects
+        effects, tracked, saved = moment.trace.effects
         self._set(output, "side_effects", effects)
         if len(effects.id_to_variable) > tracked:
             self._set(effects, "id_to_variable", dict(islice(effects.id_to_variable.items(), tracked)))
         self._set(effects, "save_for_backward", effects.save_for_backward[:saved])
-        sizes, shape_env = moment.sizes, output.shape_env
-        if sizes is not None and sizes.version != _version_of(shape_env):
+        sizes, shape_env = moment.trace.sizes, output.shape_env
+        if sizes.version != _version_of(shape_env):
             self._set(shape_env, "guards", sizes.guards)
             self._set(shape_env, "replacements", sizes.replacements)
             self._set(shape_env, "var_to_range", sizes.ranges)
@@ -548,7 +464,7 @@ class _Present:
         self._fields.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
-    def _cut(self, then: _GraphThen) -> None:
+    def _cut(self, then: GraphThen) -> None:
         """Unlink the nodes that were added since: inputs come first in a graph, whenever they are made."""
         graph = then.tracer.graph
         count = graph._len

@@ -1,0 +1,361 @@
+"""The moments of a trace: what Dynamo's interpreter had as each instruction was about to run.
+
+Half of the instructions do no more than push a value, or nothing that can be seen: of these only where they stood is
+noted. What there was as they began follows from the next moment that was noted as a whole: the same but for the values
+that lie on top of the stack since. Tracing thread; they live as long as the log of the trace (``trace_log``).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
+
+from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.translator import Translator
+
+PUSHED: Mapping[str, int] = {
+    "LOAD_CONST": 1,
+    "LOAD_FAST": 1,
+    "LOAD_FAST_BORROW": 1,
+    "LOAD_SMALL_INT": 1,
+    "NOP": 0,
+    "NOT_TAKEN": 0,
+    "PRECALL": 0,
+    "PUSH_NULL": 1,
+    "RESUME": 0,
+}
+"""How many values an instruction pushes, of those that do nothing else, if ``only_pushes`` does not say otherwise."""
+NO_PROGRESS: Mapping[str, Any] = {}
+"""Of functions that are no generators."""
+_OF_RESUMED_STACK = "__stack"
+"""Begins the names of variables in which resume functions get what was on the stack: to load one deletes it."""
+
+
+class FrameThen(NamedTuple):
+    """A function as its interpreter had it."""
+
+    translator: Translator
+    locals: dict[str, Any]
+    stack: Sequence[Any]
+    pointer: int | None
+    instruction: Any
+    line: int
+    blocks: Sequence[Any]
+    progress: Mapping[str, Any]
+    """Of a generator: what it has yielded, and whether it has ended."""
+
+    @property
+    def frame(self) -> TracedFrame:
+        """The function, as it is now."""
+        return TracedFrame(self.translator)
+
+    @property
+    def interpreter(self) -> object:
+        """See ``TracedFrame.interpreter``."""
+        return self.translator
+
+    @property
+    def path(self) -> str:
+        """The file that the code says it is from."""
+        path: str = self.translator.f_code.co_filename
+        return path
+
+    @property
+    def at(self) -> int:
+        """The index of the instruction that was being executed."""
+        return int(self.translator.indexof[self.instruction]) if self.pointer is None else self.pointer - 1
+
+
+class GraphThen(NamedTuple):
+    """How much of a graph had been written."""
+
+    tracer: Any
+    nodes: int
+    inputs: int
+
+
+class EffectsThen(NamedTuple):
+    """What Dynamo knew of objects."""
+
+    effects: Any
+    """Torch's ``SideEffects``: the body of a higher-order operator is traced with a copy."""
+    tracked: int
+    """How many objects are known by identity."""
+    saved: int
+    """How many times tensors were saved for a backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizesThen:
+    """What Dynamo knew of sizes (torch/fx/experimental/symbolic_shapes.py, ``ShapeEnv``)."""
+
+    version: tuple[int, ...]
+    """That of the environment, and which ranges it had: those change without a new version."""
+    guards: list[Any]
+    replacements: dict[Any, Any]
+    ranges: dict[Any, Any]
+
+
+class TraceThen(NamedTuple):
+    """What all functions of a trace have in common; most moments have that of the one before."""
+
+    graphs: tuple[GraphThen, ...]
+    guards: int
+    effects: EffectsThen
+    sizes: SizesThen
+
+
+class Moment(NamedTuple):
+    """The trace as an instruction was about to run."""
+
+    frames: tuple[FrameThen, ...]
+    """The function and its callers, innermost first."""
+    left: tuple[FrameThen, ...]
+    """Generators that ran at the moment before, and wait to be resumed."""
+    is_line: bool
+    """Whether a line of the source begins there, as Dynamo counts lines."""
+    position: int
+    """How many instructions with a line the attempt had come to."""
+    changes: int
+    """How many changes (``trace_changes``) had been made."""
+    trace: TraceThen
+
+    @property
+    def graphs(self) -> tuple[GraphThen, ...]:
+        """See ``TraceThen``."""
+        return self.trace.graphs
+
+    @property
+    def guards(self) -> int:
+        """See ``TraceThen``."""
+        return self.trace.guards
+
+
+_LOADS = frozenset(name for name in PUSHED if name.startswith("LOAD_FAST"))
+
+
+def only_pushes(instruction: Any, own: Mapping[str, Any], *, is_inlined: bool) -> bool:
+    """Whether an instruction, one of ``PUSHED`` with a line, changes nothing but the stack, on which it puts values.
+
+    ``own`` are the fields of the interpreter that is about to run it.
+    """
+    if instruction.opname in _LOADS:
+        variable = instruction.argval
+        if variable not in own["symbolic_locals"] or (not is_inlined and variable.startswith(_OF_RESUMED_STACK)):
+            return False
+    if blocks := own["block_stack"]:
+        # Dynamo notes what ``with`` statements it is in as it comes to an instruction.
+        entry = instruction.exn_tab_entry
+        if entry is None or entry.target is not blocks[-1].target:
+            return False
+    # Where the stack is empty the trace of a function that is not inlined may end, at a graph break.
+    return is_inlined or bool(own["stack"] and not own.get("is_tracing_resume_prologue"))
+
+
+def where(translator: Translator, instruction: Any) -> tuple[int, Any, int]:
+    """Return pointer, instruction and line of a function that is about to run an instruction with a line."""
+    return translator.indexof[instruction] + 1, instruction, instruction.starts_line
+
+
+class Stretch(NamedTuple):
+    """Moments one after the other in one run of a function: another begins where another function goes on."""
+
+    translator: Translator
+    callers: tuple[FrameThen, ...]
+    """As they are while they wait."""
+    left: tuple[FrameThen, ...]
+    """See ``Moment``: of its first one."""
+    position: int
+    """Of its first moment."""
+
+
+class Moments(Sequence[Moment]):
+    """Moments, oldest first. A trace has thousands, and most of what each of them is like is as at the one before.
+
+    So a list or an array holds one thing of all of them: objects that each of them kept would be for the garbage
+    collector to go through, which took longer than to note them. They are numbered from the first that ever was.
+    """
+
+    def __init__(self) -> None:
+        self.instructions: list[Any] = []
+        """Of each moment the one that is about to run."""
+        self.forgotten = 0
+        """How many of the oldest were forgotten."""
+        self.changed = array("q")
+        """Of each change (``trace_changes``) how many moments there were by then."""
+        self._noted = array("q")
+        """The numbers of moments that stack and variables were copied of; others are told from the next one."""
+        self._ends = array("q")
+        """Where their items end, of all that were ever added."""
+        self._items: list[Any] = []
+        self._forgotten_items = 0
+        self._locals: list[dict[str, Any]] = []
+        self._begun = array("q")
+        """The numbers of the first moments of ``_stretches``."""
+        self._stretches: list[Stretch] = []
+        self._traced = array("q")
+        """The numbers of the moments from which on ``_traces`` are what was there."""
+        self._traces: list[TraceThen] = []
+        self._without_line = array("q")
+        """Those whose instruction has no line: they do not count as positions."""
+        self._prologue: set[int] = set()
+        """Those at which a resume function restores its state: Dynamo counts no line there."""
+        self._places: dict[int, tuple[int | None, Any, int]] = {}
+        """Pointer, instruction and line of those for which the instruction does not tell."""
+        self._blocks: dict[int, tuple[Any, ...]] = {}
+        """Of those in which there were any."""
+        self._progress: dict[int, dict[str, Any]] = {}
+        """Of those in generators."""
+
+    # -- writing: what is noted is noted of the last moment --------------------------------------------------------
+
+    def begin(self, stretch: Stretch) -> None:
+        """The next moment is the first of a stretch."""
+        self._begun.append(self.forgotten + len(self.instructions))
+        self._stretches.append(stretch)
+
+    def note(self, stack: Sequence[Any], variables: dict[str, Any]) -> None:
+        """Note what is on the stack, and the variables, which do not change any more."""
+        self._noted.append(self.forgotten + len(self.instructions) - 1)
+        self._items += stack
+        self._ends.append(self._forgotten_items + len(self._items))
+        self._locals.append(variables)
+
+    def note_place(self, place: tuple[int | None, Any, int], *, has_line: bool, is_prologue: bool) -> None:
+        """Note where the function stands, if that is not where its instruction is, or it has no line."""
+        number = self.forgotten + len(self.instructions) - 1
+        self._places[number] = place
+        if not has_line:
+            self._without_line.append(number)
+        if is_prologue:
+            self._prologue.add(number)
+
+    def note_blocks(self, blocks: tuple[Any, ...]) -> None:
+        """Note the blocks that the function is in."""
+        self._blocks[self.forgotten + len(self.instructions) - 1] = blocks
+
+    def note_progress(self, progress: dict[str, Any]) -> None:
+        """Note how far a generator has come."""
+        self._progress[self.forgotten + len(self.instructions) - 1] = progress
+
+    def note_trace(self, trace: TraceThen) -> None:
+        """Note what is known of the trace as a whole: it is not as at the moment before."""
+        # The moments before that were not noted have changed nothing, but some may stand behind what has.
+        self._traced.append(self._noted[-2] + 1 if len(self._noted) > 1 else self.forgotten)
+        self._traces.append(trace)
+
+    def forget(self, count: int) -> None:
+        """Forget the oldest moments; there are more of them, and the last one was noted."""
+        del self.instructions[:count]
+        self.forgotten += count
+        gone = bisect_left(self._noted, self.forgotten)
+        first = self._ends[gone - 1] if gone else self._forgotten_items
+        del self._noted[:gone], self._ends[:gone], self._locals[:gone]
+        del self._items[: first - self._forgotten_items]
+        self._forgotten_items = first
+        gone = bisect_right(self._begun, self.forgotten) - 1
+        del self._begun[:gone], self._stretches[:gone]
+        gone = bisect_right(self._traced, self.forgotten) - 1
+        del self._traced[:gone], self._traces[:gone]
+        del self._without_line[: bisect_left(self._without_line, self._begun[0])]
+        self._prologue = {each for each in self._prologue if each >= self.forgotten}
+        for noted in (self._places, self._blocks, self._progress):
+            for number in [number for number in noted if number < self.forgotten]:
+                del noted[number]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.forgotten += len(self.instructions)
+        self._forgotten_items = 0
+        for each in (self.changed, self._noted, self._ends, self._begun, self._traced, self._without_line):
+            del each[:]
+        for one in (self.instructions, self._items, self._locals, self._stretches, self._traces, self._prologue):
+            one.clear()
+        for noted in (self._places, self._blocks, self._progress):
+            noted.clear()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    @overload
+    def __getitem__(self, index: int) -> Moment: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Moment]: ...
+    def __getitem__(self, index: int | slice) -> Moment | Sequence[Moment]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        number = self.forgotten + range(len(self.instructions))[index]
+        at = bisect_right(self._begun, number) - 1
+        begin, stretch = self._begun[at], self._stretches[at]
+        lines = bisect_right(self._without_line, number) - bisect_right(self._without_line, begin)
+        return Moment(
+            (self._function(number, stretch), *stretch.callers),
+            stretch.left if number == begin else (),
+            number not in self._prologue and not self._lacks_line(number),
+            stretch.position + number - begin - lines,
+            bisect_right(self.changed, number),
+            self._traces[bisect_right(self._traced, number) - 1],
+        )
+
+    def _lacks_line(self, number: int) -> bool:
+        at = bisect_left(self._without_line, number)
+        return at < len(self._without_line) and self._without_line[at] == number
+
+    def function(self, index: int) -> FrameThen:
+        """Return the innermost function of a moment: cheaper than the moment."""
+        number = self.forgotten + range(len(self.instructions))[index]
+        return self._function(number, self._stretches[bisect_right(self._begun, number) - 1])
+
+    def _function(self, number: int, stretch: Stretch) -> FrameThen:
+        at = bisect_left(self._noted, number)
+        noted = self._noted[at]
+        first = self._ends[at - 1] if at else self._forgotten_items
+        end = self._ends[at]
+        instruction = self.instructions[number - self.forgotten]
+        if noted != number:
+            passed = self.instructions[number - self.forgotten : noted - self.forgotten]
+            end -= sum([PUSHED[each.opname] for each in passed])
+        return FrameThen(
+            stretch.translator,
+            self._locals[at],
+            tuple(self._items[first - self._forgotten_items : end - self._forgotten_items]),
+            *(self._places.get(number) or where(stretch.translator, instruction)),
+            self._blocks.get(noted, ()),
+            self._progress.get(noted, NO_PROGRESS),
+        )
+
+    def left_before(self, index: int) -> Iterator[FrameThen]:
+        """Yield the generators that were left at a moment or before, as they waited, the latest first."""
+        number = self.forgotten + index
+        for at in range(bisect_right(self._begun, number) - 1, -1, -1):
+            if self._begun[at] >= self.forgotten:
+                yield from self._stretches[at].left
+
+    def begun_after(self, index: int) -> Iterator[tuple[Translator, int]]:
+        """Yield the functions that went on after a moment, each time that they did, with the moment's index."""
+        for at in range(bisect_right(self._begun, self.forgotten + index), len(self._begun)):
+            yield self._stretches[at].translator, self._begun[at] - self.forgotten
+
+    @property
+    def traces(self) -> Sequence[TraceThen]:
+        """What was known of the trace as a whole, in order, where it differed."""
+        return self._traces
+
+    @property
+    def noted(self) -> int:
+        """How many were noted with their stacks and variables."""
+        return len(self._noted)
+
+    def trackers(self) -> Iterator[Any]:
+        """Yield all trackers that were there, and containers of them."""
+        yield self._items
+        yield from {id(each): each for each in self._locals}.values()
+        for stretch in self._stretches:
+            for frame in stretch.left:
+                yield frame.locals
+                yield frame.stack
