@@ -162,7 +162,10 @@ def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family:
     # What it was asked for is withdrawn: it does not stop when it is back in Python.
     first.resume()
     begin_turn(family, ranks, begin, 2)
-    assert not [event for event in second.timeline.events if event["event"] == "stopped"]
+    # Unless it came to a line in the very moment that this was on its way: it goes on by itself then.
+    for _ in [event for event in second.timeline.events if event["event"] == "stopped"]:
+        second.timeline.expect_event("stopped")
+        second.timeline.expect_event("continued")
     first.step_in(at="first")
     first.wait_for_output(f"{SECOND} has not come to a line since it was to pause: it may wait for other ranks.")
     first.next(at="second")
