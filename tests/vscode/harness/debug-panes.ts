@@ -114,11 +114,14 @@ export class DebugPanes {
     /** Opens or closes a row of the Variables pane. */
     async foldVariables(text: string, open: boolean): Promise<void> {
         await expect(async () => {
-            // The pane is made anew a moment after a stop, with what was open before.
             const row = await this.reveal("variables", text);
             if ((await row.getAttribute("aria-expanded")) !== String(open)) {
                 await row.locator(".monaco-tl-twistie").click();
                 await expect(row).toHaveAttribute("aria-expanded", String(open), { timeout: 3000 });
+                // VS Code makes the pane anew 0.4 s after a stop, with what was open before.
+                await sleep(500);
+                const later = await this.reveal("variables", text);
+                await expect(later, "it stays so").toHaveAttribute("aria-expanded", String(open), { timeout: 1000 });
             }
         }, `${text} ${open ? "opens" : "closes"}`).toPass({ timeout: 20_000 });
     }
