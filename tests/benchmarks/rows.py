@@ -75,9 +75,8 @@ _TRIED = {
     ),
     "breaks.compile-time": "What is left: the record, and the log (`travel.log`).",
     "calls.elsewhere": (
-        "Up to Python 3.11 a thread runs under `sys.settrace` while lines of ordinary Python have "
-        "breakpoints, and debugpy's function, compiled to C, is called for each frame that begins. Lines "
-        "are traced in files with breakpoints only."
+        "A call that nothing is armed for is only counted, once that is known. What is left: torch calls a "
+        "function of Python's before it runs generated code."
     ),
     "calls.nan": "All outputs are looked at by one reduction each. What is left: that.",
     "steps.generated-p99": "What is told of a piece of generated code is worked out at its first stop, and kept.",
@@ -85,11 +84,12 @@ _TRIED = {
         "What is known of a code object is kept by offset. What is left: an event of Python's for each "
         "instruction, which is decided on in Python."
     ),
-    "opening.names": (
-        "Values are described only for the page that is asked for. What is left: debugpy sorts all names, "
-        "and notes each."
+    "opening.names": "Values and texts are made only for the page that is asked for.",
+    "travel.log": (
+        "Most instructions are noted as themselves only, data lies in flat lists, and what has not changed "
+        "is not copied. What is left: Dynamo's objects that are kept alive, which the garbage collector "
+        "goes through, and a call for each instruction."
     ),
-    "travel.log": ("Fields lie in one list, for the garbage collector's sake, and what has not changed is not copied."),
 }
 """What was done where an aim is missed, and what is left."""
 
