@@ -85,6 +85,7 @@ _TRIED = {
         "instruction, which is decided on in Python."
     ),
     "opening.names": "Values and texts are made only for the page that is asked for.",
+    "flat.breakpoints": "Lines are looked up by file. With 100 the ratio is the same: it is no growth by their number.",
     "travel.log": (
         "Most instructions are noted as themselves only, data lies in flat lists, and what has not changed "
         "is not copied. What is left: Dynamo's objects that are kept alive, which the garbage collector "
