@@ -83,7 +83,8 @@ class Router:
         references = decode(request.arguments, References, f"{request.command} arguments")
         backend = self._owner(request, references)
         if backend.name == DEBUGPY and _is_agents(request.command) and request.command != TENSOR:
-            raise RequestRefused(ErrorId.AGENT_GONE, f"debugpy knows no '{request.command}'")
+            message = f"'{request.command}' is for stops in a trace or in generated code, not in ordinary Python"
+            raise RequestRefused(ErrorId.AGENT_GONE, message)
         if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
             self._client.respond(request, EAGER_REQUESTS[request.command])
             return
