@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ pytest.importorskip("triton", reason="Triton is an extra of the package, and is 
 
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session, zygote
-from tests.client.session import Stop
+from tests.client.session import Frame, Stop
 
 ADD = Fixture("triton_programs/vector_add")
 
@@ -22,7 +23,8 @@ def options(**more: Any) -> dict[str, Any]:
 
 def program_of(stop: Stop) -> str:
     """Which program of the grid a stop is in."""
-    return stop.frame["Locals"]["(program)"].text
+    facts = stop.frame["Program"].texts()
+    return f"({facts['program_id(0)']}, {facts['program_id(1)']}, {facts['program_id(2)']}) of {facts['grid']}"
 
 
 def test_a_kernel_is_stepped_in_its_first_program(session: Session) -> None:
@@ -47,6 +49,67 @@ def test_a_kernel_is_stepped_in_its_first_program(session: Session) -> None:
     session.next(at="launch")
     session.next(at="after")
     assert session.finish() == 0
+
+
+def test_the_program_has_a_scope_of_its_own(session: Session) -> None:
+    session.launch(ADD, "first", "helper", "compiled_call", **options())
+    launch = f"{Path(ADD.path).name}:{ADD.line('launch')}"
+    stop = session.wait_for_stop("breakpoint", at="first")
+    assert scopes(stop.frame) == ["Locals", "Program", "Globals"]
+    facts = stop.frame["Program"].texts()
+    assert facts == {
+        "kernel": "add_kernel",
+        "launch": f"1, at {launch}",
+        "grid": "(3, 1, 1)",
+        "program_id(0)": "0",
+        "program_id(1)": "0",
+        "program_id(2)": "0",
+        "num_programs(0)": "3",
+        "num_programs(1)": "1",
+        "num_programs(2)": "1",
+        "x_ptr": "Tensor f32[10] cpu",
+        "y_ptr": "Tensor f32[10] cpu",
+        "out_ptr": "Tensor f32[10] cpu",
+        "BLOCK": "4",
+    }
+    assert "Program" not in stop.frame["Locals"].texts()
+
+    # Pages, expressions, and the tensors' own children are as elsewhere.
+    reference = stop.frame["Program"].variable.variables_reference
+    page = session.client.variables(reference, start=3, count=2)
+    assert [(one.name, one.evaluate_name) for one in page] == [
+        ("program_id(0)", "tl.program_id(0)"),
+        ("program_id(1)", "tl.program_id(1)"),
+    ]
+    assert stop.frame.evaluate("tl.program_id(0)").text == "i32 = 0"
+    assert stop.frame.evaluate("tl.num_programs(0)").text == "i32 = 3"
+    assert stop.frame["Program"]["x_ptr"]["shape"].text == "[10]"
+    for name in ("kernel", "program_id(0)"):
+        assert name in session.refusal("setVariable", {"variablesReference": reference, "name": name, "value": "7"})
+
+    # Below the kernel there is ordinary Python; a helper is of the kernel's program.
+    for caller in stop.user_frames[1:]:
+        assert scopes(caller) == ["Locals", "Globals"]
+    stop = session.go_on(at="helper")
+    assert scopes(stop.frame) == ["Locals", "Program", "Globals"]
+    assert stop.frame["Program"].texts() == facts
+
+    session.set_breakpoints(ADD, "store", "compiled_call")
+    session.go_on(at="store")
+    for number, size in ((2, 10), (3, 10), (4, 6)):
+        stop = session.go_on(at="compiled_call")
+        assert "Program" not in scopes(stop.frame)
+        stop = session.go_on(at="store")
+        facts = stop.frame["Program"].texts()
+        assert facts["launch"].startswith(f"{number}, at {Path(ADD.path).name}:")
+        assert facts["grid"] == f"({-(-size // 4)}, 1, 1)"
+        assert facts["x_ptr"].startswith(f"Tensor f32[{size}] cpu")
+    assert session.finish() == 0
+
+
+def scopes(frame: Frame) -> list[str]:
+    """The names of a frame's scopes, in order."""
+    return list(frame.scopes)
 
 
 def test_a_step_in_goes_from_the_launch_to_the_kernel(session: Session) -> None:

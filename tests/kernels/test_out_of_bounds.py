@@ -21,14 +21,17 @@ TEXT = (
 def test_an_access_outside_its_tensor_stops_without_a_breakpoint(session: Session) -> None:
     with session.launching(PROGRAM, **OPTIONS):
         session.request("setExceptionBreakpoints", {"filters": ["out-of-bounds"]})
-    for caller in ("main", "main"):
+    for number in (1, 2):
         stop = session.wait_for_stop("exception", at="load")
         assert "load outside x_ptr: 6 of 8 lanes" in stop.description + stop.body["text"]
         assert TEXT in stop.body["text"]
         assert stop.frame.name == "double_kernel"
-        assert caller in [frame.name for frame in stop.user_frames]
+        assert "main" in [frame.name for frame in stop.user_frames]
         values = stop.frame["Locals"]
-        assert values["(program)"].text == "(1, 0, 0) of (2, 1, 1)"
+        assert list(stop.frame.scopes) == ["Locals", "Program", "Globals"]
+        program = stop.frame["Program"].texts()
+        assert (program["kernel"], program["program_id(0)"], program["grid"]) == ("double_kernel", "1", "(2, 1, 1)")
+        assert program["launch"].startswith(f"{number}, at out_of_bounds.py:")
         assert values["offsets"].text == "i32[8] = [8, 9, 10, 11, 12, 13, 14, 15]"
         assert stop.frame.evaluate("x_ptr + offsets").text == "pointer f32[8] into x_ptr: 8 … 15 (6 of 8 outside)"
         information = session.request("exceptionInfo", {"threadId": stop.thread_id})

@@ -35,7 +35,8 @@ def test_two_programs_that_store_to_one_element(session: Session, name: str) -> 
     for _ in range(3):
         stop = session.wait_for_stop("exception", at="overlap")
         assert stop.frame.name == "overlap_kernel"
-        assert stop.frame["Locals"]["(program)"].text == "(1, 0, 0) of (3, 1, 1)"
+        program = stop.frame["Program"].texts()
+        assert (program["kernel"], program["program_id(0)"], program["grid"]) == ("overlap_kernel", "1", "(3, 1, 1)")
         text = text_of(stop)
         assert "programs (0, 0, 0) and (1, 0, 0) store to the same of out_ptr" in text
         assert "elements 6, 7 of out_ptr (Tensor f32[24] cpu): program (0, 0, 0) has stored it at this line" in text

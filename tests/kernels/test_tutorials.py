@@ -118,7 +118,8 @@ def test_each_kernel_is_stepped_line_by_line(session: Session) -> None:
         kernel = stop.frame.name
         marker = kernel.removesuffix("_kernel")
         assert stop.frame.line == first_line(marker)
-        assert stop.frame["Locals"]["(program)"].text.startswith("(0, 0, 0) of ")
+        program = stop.frame["Program"].texts()
+        assert (program["kernel"], program["program_id(0)"]) == (kernel, "0")
         lines = step_through(session, stop, kernel, marker)
         assert lines == set(lines_of_kernel(marker)), marker
         seen.append(marker)
@@ -132,12 +133,13 @@ def test_each_kernel_is_stepped_line_by_line(session: Session) -> None:
 
 def test_values_are_shown_as_what_they_are(session: Session) -> None:
     session.launch(TUTORIALS, "matmul", "dropout", "grouped", "half", **OPTIONS)
-    values = session.wait_for_stop("breakpoint", at="matmul").frame["Locals"]
+    frame = session.wait_for_stop("breakpoint", at="matmul").frame
+    values, facts = frame["Locals"], frame["Program"].texts()
     assert values["a"].text == "f32[4, 4]"
     assert values["a_ptr"].text == "pointer f32 into a_ptr: 0"
     assert values["a"]["shape"].text == "[4, 4]"
-    facts = values["(program)"].texts()
-    assert (facts["kernel"], facts["program_id(1)"], facts["BK"]) == ("matmul_kernel", "0 of 2", "4")
+    assert (facts["kernel"], facts["program_id(1)"], facts["num_programs(1)"]) == ("matmul_kernel", "0", "2")
+    assert facts["BK"] == "4"
     assert facts["c_ptr"] == "Tensor f32[8, 8] cpu"
 
     frame = session.go_on(at="dropout").frame

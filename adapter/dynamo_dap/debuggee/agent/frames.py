@@ -26,6 +26,7 @@ from dynamo_dap.debuggee.values.model import (
     WriteRefused,
 )
 from dynamo_dap.debuggee.values.python_values import globals_of, locals_of
+from dynamo_dap.debuggee.values.triton_blocks import program_scope
 from dynamo_dap.protocol.types import CompletionItem
 
 
@@ -142,9 +143,11 @@ class EagerFrame(Frame):
         return position_in_code(self._frame.f_code, self._frame.f_lasti, self._frame.f_lineno)
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """Locals and globals."""
+        """Locals and globals, and of a Triton kernel its program."""
+        program = program_scope(self._frame, is_user_file)
         return (
             ScopeOfFrame("Locals", locals_of(self._frame), "locals"),
+            *(() if program is None else (program,)),
             ScopeOfFrame("Globals", globals_of(self._frame), "globals", expensive=True),
         )
 

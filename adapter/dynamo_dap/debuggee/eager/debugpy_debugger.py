@@ -87,6 +87,11 @@ class DebugpyDebugger:
                 "dynamo-dap: values look as debugpy shows them: this version of debugpy is not known\n",
                 "console",
             )
+        elif not pydevd_variables.add_scopes(presentation):
+            self._agent.print(
+                "dynamo-dap: kernels of Triton have no scope of their program: this version of debugpy is not known\n",
+                "console",
+            )
         os.register_at_fork(after_in_child=self._leave_forked_process)
         self._agent.threads.shared = self
         self._agent.eager_debugger = self

@@ -54,6 +54,10 @@ class KernelPrograms(Observer):
         """Keep debugpy out."""
         return self._host.eager_debugger.kept_out()
 
+    def is_programs_launch(self) -> bool:
+        """Whether nothing is held on this thread: expressions at a stop launch kernels as well."""
+        return not self._host.is_holding
+
     # -- programs --------------------------------------------------------------------------------------------------
 
     def program_begins(self, launch: Launch) -> None:

@@ -28,6 +28,7 @@ from msgspec import ValidationError, convert, to_builtins
 
 from dynamo_dap.debuggee.agent.frames import EagerFrame
 from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.eager import pydevd_variables
 from dynamo_dap.debuggee.torch_internals.dynamo_names import (
@@ -44,7 +45,7 @@ from dynamo_dap.debuggee.values.model import EvaluationError, Value, text_of_rai
 from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields
 from dynamo_dap.debuggee.values.paging import page_of
 from dynamo_dap.debuggee.values.tensor_looks import look
-from dynamo_dap.debuggee.values.triton_blocks import program_of
+from dynamo_dap.debuggee.values.triton_blocks import program_scope
 from dynamo_dap.debuggee.values.type_facts import find_in_type, module_of
 from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU
 from dynamo_dap.protocol.tensor_looks import TensorArguments, TensorBody
@@ -67,10 +68,6 @@ class _Shown:
 
     def __init__(self, value: Value) -> None:
         self.value = value
-
-
-class _Program(_Shown):
-    """Of what no expression gives: the program of a Triton kernel."""
 
 
 class _EagerView(View):
@@ -109,8 +106,6 @@ class Presentation(pydevd_variables.Presentation):
         value = None if context == "clipboard" else self._value(variable)
         if value is None:
             return None
-        if type(variable.value) is _Program:
-            variable.evaluate_name = None
         children = value.children
         data: dict[str, Any] = {"value": value.text, "type": value.type_name or ""}
         data["variablesReference"] = variable.get_variable_reference() if children is not None else 0
@@ -131,6 +126,15 @@ class Presentation(pydevd_variables.Presentation):
         only, start, count = getattr(self._asked, "page", (None, 0, 0))
         page = page_of(value.children, only, start, count) if value.children is not None else ()
         return [(each.name, _object_of(each.value), each.evaluate_name) for each in page]
+
+    def scope(self, frame: FrameType) -> tuple[str, Any] | None:
+        """Return name and object of what a frame of a Triton kernel has beside its locals and globals."""
+        try:
+            scope = program_scope(frame, is_user_file)
+        except Exception:  # noqa: BLE001  (debugpy must not suffer from us)
+            log_exception("looking for the program of a kernel")
+            return None
+        return None if scope is None else (scope.name, _Shown(Value("", children=scope.children)))
 
     @contextlib.contextmanager
     def paging(self, only: str | None, start: int, count: int) -> Iterator[None]:
@@ -181,7 +185,7 @@ class Presentation(pydevd_variables.Presentation):
     @staticmethod
     def _value(variable: Any) -> Value | None:
         held = variable.value
-        value = held.value if type(held) in (_Shown, _Program) else _VIEW.value(held, variable.evaluate_name)
+        value = held.value if type(held) is _Shown else _VIEW.value(held, variable.evaluate_name)
         return None if isinstance(value, _LeftToDebugpy) else value
 
 
@@ -240,7 +244,6 @@ def _group_variables() -> None:
     def children(self: Any, fmt: Any = None, scope: Any = None) -> Any:
         name = getattr(scope, "scope", scope)
         self.is_dynamos = is_dynamos_global if name == "globals" else _locals_test(self.frame)
-        self.program = None if name == "globals" else program_of(self.frame)
         return children_of(self, fmt=fmt, scope=scope)
 
     def entries(self: Any, variables: list[Any], handle_return_values: bool) -> tuple[list[Any], list[Any]]:
@@ -254,8 +257,6 @@ def _group_variables() -> None:
             own = group(GROUP)
             own.contents_debug_adapter_protocol.extend(dynamos)
             groups.append((GROUP, own, None))
-        if getattr(self, "program", None) is not None:
-            shown.append((self.program.name, _Program(self.program.value), None))
         return shown, groups
 
     frames._FrameVariable.get_children_variables = children

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import importlib
 import sys
 import types
@@ -32,6 +33,12 @@ class Presentation(Protocol):
 
     def page(self, variables: list[Any]) -> list[Any]:
         """Return what is asked for of the variables of a scope."""
+
+    def scope(self, frame: types.FrameType) -> tuple[str, Any] | None:
+        """Return name and object of what a frame has beside its locals and globals; None for nothing.
+
+        On debugpy's reader thread.
+        """
 
     def look(self, variable: Any, wanted: Any) -> dict[str, Any]:
         """Return the body of the answer to our own request about a tensor: see ``server.debugpy_side``."""
@@ -121,6 +128,39 @@ def _import_no_types() -> None:
 
     names = {**vars(shown), "__builtins__": {**vars(builtins), "__import__": import_module}}
     shown._create_default_type_map = types.FunctionType(types_of.__code__, names)
+
+
+def add_scopes(presentation: Presentation) -> bool:
+    """Have frames show what ``presentation`` has beside locals and globals; False when there is no place for it.
+
+    For the life of the process; harmless when it is so already. After ``present_values``.
+    """
+    try:
+        processor: Any = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json")
+        handlers, scope_type = processor.PyDevJsonCommandProcessor, processor.Scope
+        variables: Any = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")._ObjectVariable
+        own = handlers.on_scopes_request
+    except (ImportError, AttributeError):
+        return False
+    if hasattr(own, "__wrapped__"):
+        return True
+
+    @functools.wraps(own)
+    def on_scopes_request(self: Any, py_db: Any, request: Any) -> Any:
+        command = own(self, py_db, request)
+        of_frame = _variable_of(py_db, request.arguments.frameId)
+        found = presentation.scope(of_frame.frame) if of_frame is not None and _wants_presentation() else None
+        if found is None:
+            return command
+        name, value = found
+        added = variables(py_db, name, value, of_frame._register_variable, frame=of_frame.frame)
+        scope = scope_type(name, added.get_variable_reference(), False).to_dict(update_ids_to_dap=True)
+        answer = command.as_dict
+        answer["body"]["scopes"].insert(1, scope)
+        return type(command)(command.id, command.seq, answer, is_json=True)
+
+    handlers.on_scopes_request = on_scopes_request
+    return True
 
 
 def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentation) -> Callable[[Any, Any], None]:

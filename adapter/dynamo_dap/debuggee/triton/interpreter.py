@@ -39,6 +39,9 @@ class Observer(Protocol):
     def unobserved(self) -> AbstractContextManager[None]:
         """Nothing of the program's runs inside, though it may look so."""
 
+    def is_programs_launch(self) -> bool:
+        """Whether the program launches what is about to be launched, and no expression at a stop."""
+
     def program_begins(self, launch: Launch) -> None:
         """The next program of a launch is about to run."""
 
@@ -116,7 +119,8 @@ def _follow_launches(module: Any) -> None:
     @functools.wraps(run)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         launch = Launch(self.fn)
-        with LAUNCHES.running(launch):
+        is_programs = _observer is None or _observer.is_programs_launch()
+        with LAUNCHES.running(launch, id(sys._getframe()), is_programs):
             try:
                 return run(self, *args, **kwargs)
             finally:

@@ -1,7 +1,8 @@
 """Launches of kernels in Triton's interpreter: their grid, the program that runs, the tensors that they were given.
 
 A launch lives from the call of a kernel to its return, on the thread that makes it; a kernel that runs another one has
-two. Nothing here imports Triton or torch.
+two. Which launch a frame is of is also asked on other threads, while the one of the frame is held. Nothing here imports
+Triton or torch.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import types
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +56,8 @@ class Launch:
     """By ``id`` of the tensor that the interpreter computes on."""
     constants: dict[str, object] = field(default_factory=dict)
     """The ``constexpr`` parameters."""
+    number: int = 0
+    """Of the program's launches of this kernel, counted from 1; 0 for one that is not the program's."""
 
     @property
     def name(self) -> str:
@@ -65,25 +69,51 @@ class Launch:
         return next((one for one in self.arguments.values() if one.contains(address)), None)
 
 
-class Launches(threading.local):
-    """Those in progress on the calling thread, the innermost last."""
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.running: list[Launch] = []
+
+
+class Launches:
+    """Those in progress."""
 
     def __init__(self) -> None:
-        self._running: list[Launch] = []
+        self._of_thread = _OfThread()
+        self._by_frame: dict[int, Launch] = {}
+        """By ``id`` of the frame that makes the launch, which lives as long."""
+        self._counts: weakref.WeakKeyDictionary[types.FunctionType, int] = weakref.WeakKeyDictionary()
 
     @property
     def current(self) -> Launch | None:
-        """The innermost; None when no kernel runs."""
-        return self._running[-1] if self._running else None
+        """The innermost on the calling thread; None when no kernel runs there."""
+        running = self._of_thread.running
+        return running[-1] if running else None
 
     @contextlib.contextmanager
-    def running(self, launch: Launch) -> Iterator[None]:
-        """Have it be the innermost, inside."""
-        self._running.append(launch)
+    def running(self, launch: Launch, frame: int, is_programs: bool) -> Iterator[None]:
+        """Have it be the innermost inside.
+
+        ``frame`` is the ``id`` of the frame that makes it; ``is_programs`` is false where an expression of a stop does.
+        """
+        if is_programs:
+            launch.number = self._counts[launch.function] = self._counts.get(launch.function, 0) + 1
+        of_thread = self._of_thread.running
+        of_thread.append(launch)
+        self._by_frame[frame] = launch
         try:
             yield
         finally:
-            self._running.remove(launch)
+            del self._by_frame[frame]
+            of_thread.remove(launch)
+
+    def made_by(self, frame: types.FrameType) -> Launch | None:
+        """Return the launch that a frame makes."""
+        return self._by_frame.get(id(frame))
+
+    @property
+    def are_any(self) -> bool:
+        """Whether a kernel runs on some thread."""
+        return bool(self._by_frame)
 
 
 LAUNCHES = Launches()
@@ -94,12 +124,18 @@ def text_of_index(index: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, index))})"
 
 
-def launch_in(frame: types.FrameType | None) -> Launch | None:
-    """Return the launch that ``frame`` is of, as the kernel or something that it called; None for other frames."""
-    launch = LAUNCHES.current
-    if launch is None:
+def launch_in(frame: types.FrameType | None) -> tuple[Launch, types.FrameType | None] | None:
+    """Return the launch that ``frame`` is of, as the kernel or something that it called, and the frame that called it.
+
+    None for other frames. On any thread, while that of the frame is held.
+    """
+    if not LAUNCHES.are_any:
         return None
-    code = launch.function.__code__
-    while frame is not None and frame.f_code is not code:
+    codes = set()
+    while frame is not None:
+        launch = LAUNCHES.made_by(frame)
+        if launch is not None:
+            return (launch, frame.f_back) if launch.function.__code__ in codes else None
+        codes.add(frame.f_code)
         frame = frame.f_back
-    return None if frame is None else launch
+    return None

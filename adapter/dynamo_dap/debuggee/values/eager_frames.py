@@ -9,7 +9,6 @@ from dynamo_dap.debuggee.torch_internals.dynamo_names import GROUP, dynamos_loca
 from dynamo_dap.debuggee.values.families import present
 from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable
 from dynamo_dap.debuggee.values.paging import in_pages
-from dynamo_dap.debuggee.values.triton_blocks import program_of
 
 
 def locals_of(frame: types.FrameType, with_expressions: bool = True) -> Children:
@@ -25,8 +24,7 @@ def locals_of(frame: types.FrameType, with_expressions: bool = True) -> Children
         ordered = [name for name in dict.fromkeys(declared) if name in values]
         others = [name for name in values if name not in set(ordered)]
         shown = [_variable(name, values[name], with_expressions) for name in (*ordered, *others)]
-        program = program_of(frame)
-        return [*with_group(shown, dynamos_locals(code)), *([program] if program is not None else ())]
+        return with_group(shown, dynamos_locals(code))
 
     return Deferred(make)
 

@@ -5,18 +5,20 @@ Triton is never imported here. Runs on the held thread.
 
 from __future__ import annotations
 
+import os
+import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.triton.blocks import Block, block_of, short_name
 from dynamo_dap.debuggee.triton.launches import Launch, launch_in, text_of_index
 from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for, present
-from dynamo_dap.debuggee.values.model import Children, Deferred, Fixed, Value, Variable
-from dynamo_dap.debuggee.values.tensors import TensorChildren, little_data, tensor_text
+from dynamo_dap.debuggee.values.model import Children, Deferred, ScopeOfFrame, Value, Variable
+from dynamo_dap.debuggee.values.tensors import TensorChildren, little_data
 
-PROGRAM = "(program)"
-"""The name of the variable that tells of the program."""
+PROGRAM = "Program"
+"""The name of the scope that tells of the program."""
 
 
 @family_for("triton.language.core.tensor")
@@ -130,24 +132,63 @@ class Constants(Family):
         return view.text(value.value, width, depth)
 
 
-def program_of(frame: types.FrameType) -> Variable | None:
-    """Return what tells of the program that ``frame`` is of; None for a frame of no kernel."""
-    launch = launch_in(frame)
-    if launch is None or launch.program is None:
+def program_scope(frame: types.FrameType, is_user_file: Callable[[str], bool]) -> ScopeOfFrame | None:
+    """Return the scope that tells of the program that ``frame`` is of; None for a frame of no kernel.
+
+    ``is_user_file`` tells whose line a launch is. On any thread while that of the frame is held; the children are
+    computed on that one.
+    """
+    found = launch_in(frame)
+    if found is None or found[0].program is None:
         return None
-    text = f"{text_of_index(launch.program)} of {text_of_index(launch.grid)}"
-    return Variable(PROGRAM, Value(text, children=Fixed(tuple(_facts(launch))), kind="virtual"))
+    launch, caller = found
+
+    def facts() -> list[Variable]:
+        line = caller
+        while line is not None and not is_user_file(line.f_code.co_filename):
+            line = line.f_back
+        return _facts(launch, line, _language_name(frame))
+
+    return ScopeOfFrame(PROGRAM, Deferred(facts))
 
 
-def _facts(launch: Launch) -> list[Variable]:
-    variables = [Variable("kernel", Value(launch.name, kind="property"))]
-    for axis in range(3):
-        assert launch.program is not None
-        text = f"{launch.program[axis]} of {launch.grid[axis]}"
-        variables.append(Variable(f"program_id({axis})", Value(text, kind="property")))
+def _facts(launch: Launch, caller: types.FrameType | None, language: str | None) -> list[Variable]:
+    assert launch.program is not None
+    variables = [
+        _fact("kernel", launch.name),
+        _fact("launch", _launch_text(launch, caller)),
+        _fact("grid", text_of_index(launch.grid)),
+    ]
+    for name, numbers in (("program_id", launch.program), ("num_programs", launch.grid)):
+        for axis, number in enumerate(numbers):
+            expression = None if language is None else f"{language}.{name}({axis})"
+            variables.append(Variable(f"{name}({axis})", _read_only(str(number), "int"), expression))
     for argument in dict.fromkeys(launch.arguments.values()):
-        variables.append(Variable(argument.name, Value(tensor_text(argument.tensor), kind="property")))
+        variables.append(Variable(argument.name, present(argument.tensor)))
     for name, value in launch.constants.items():
         shown = present(value)
-        variables.append(Variable(name, Value(shown.text, shown.type_name, attributes=("constant",))))
+        variables.append(Variable(name, Value(shown.text, shown.type_name, attributes=("constant", "readOnly"))))
     return variables
+
+
+def _fact(name: str, text: str) -> Variable:
+    return Variable(name, _read_only(text))
+
+
+def _read_only(text: str, type_name: str | None = None) -> Value:
+    return Value(text, type_name, kind="property", attributes=("readOnly",))
+
+
+def _launch_text(launch: Launch, caller: types.FrameType | None) -> str:
+    """Return which launch of the kernel this is, and the user's line that made it."""
+    number = f"{launch.number}" if launch.number else "made by an expression"
+    if caller is None:
+        return number
+    return f"{number}, at {os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
+
+
+def _language_name(frame: types.FrameType) -> str | None:
+    """Return the name that the frame's module has for ``triton.language``: ``tl``."""
+    language = sys.modules.get("triton.language")
+    names = (name for name, value in frame.f_globals.items() if value is language and type(name) is str)
+    return None if language is None else next(names, None)
