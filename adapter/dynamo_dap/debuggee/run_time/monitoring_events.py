@@ -38,7 +38,8 @@ class MonitoringEvents:
 
     def about_to_run(self, generated: GeneratedCode, code: CodeType) -> None:
         """Watch ``code``, once for all its frames."""
-        if id(code) not in self._watched:
+        # New code may have the identity of some that is gone by now.
+        if self._watched.get(id(code)) is not generated:
             self.watch(generated, code)
 
     def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
@@ -48,7 +49,7 @@ class MonitoringEvents:
     def watch(self, generated: GeneratedCode, code: CodeType) -> None:
         """Watch ``code`` from now on, in frames that run already as well."""
         with self._lock:
-            if id(code) in self._watched or self._take_tool() is None:
+            if self._watched.get(id(code)) is generated or self._take_tool() is None:
                 return
             self._watched[id(code)] = generated
             events = self._monitoring.events
