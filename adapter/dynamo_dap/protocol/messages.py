@@ -150,6 +150,9 @@ def parse(data: bytes) -> Request | Response | Event:
 
 def _parse(data: bytes) -> Request | Response | Event:
     try:
+        # Texts in arguments are not looked at by the decoder, and whoever reads them next may end with its connection.
+        if not data.isascii():
+            data.decode()
         envelope = _envelope_decoder.decode(data)
     except RecursionError:
         raise ProtocolError(_TOO_DEEP) from None
