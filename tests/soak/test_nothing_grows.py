@@ -32,6 +32,8 @@ CYCLES = count("CYCLES", 8)
 WARM = 4
 """After this part of them it is looked for the first time: caches are full by then."""
 TRACES_LEAVE = ("FakeTensor", "InstructionTranslator", "OutputGraph", "TensorVariable", "SubgraphTracer", "ShapeEnv")
+SESSIONS_LEAVE = ("PyDB", "ReaderThread", "SuspendedFramesManager", "Listener", "PyDevdAPI")
+"""What debugpy makes for each session."""
 
 pytestmark = pytest.mark.timeout(600 + STOPS + 10 * CYCLES)
 
@@ -97,7 +99,12 @@ def test_stops_leave_nothing(session: Session) -> None:
 
 def what_is_left(stop: Stop) -> str:
     """How many objects there are that Dynamo makes in a trace."""
-    counts = f"[sum(type(o).__name__ == name for o in gc.get_objects()) for name in {TRACES_LEAVE!r}]"
+    return objects_at(stop, TRACES_LEAVE)
+
+
+def objects_at(stop: Stop, kinds: tuple[str, ...]) -> str:
+    """How many objects of each of these kinds there are, as a list in JSON."""
+    counts = f"[sum(type(o).__name__ == name for o in gc.get_objects()) for name in {kinds!r}]"
     return stop.frame.evaluate(f"(lambda gc: (gc.collect(), {counts})[1])(__import__('gc'))", context="clipboard").text
 
 
@@ -182,6 +189,7 @@ def test_debuggers_leave_nothing_in_a_program(new_session: NewSession) -> None:
     """One after the other attaches, stops in each kind of code, and leaves."""
     program = FreeProgram(PROGRAM.path, "--listen", "--long")
     sizes: list[Size] = []
+    left: list[str] = []
     try:
         host, port = program.address()
         modes = itertools.cycle(PLACES)
@@ -191,6 +199,7 @@ def test_debuggers_leave_nothing_in_a_program(new_session: NewSession) -> None:
                 session.set_breakpoints(PROGRAM, PLACES[mode := next(modes)], mode=mode)
             stop = session.wait_for_stop("breakpoint")
             assert stop.frame.evaluate("1 + 1").text == "2"
+            left.append(objects_at(stop, SESSIONS_LEAVE))
             session.disconnect()
             session.close()
             if number in (CYCLES // WARM, CYCLES - 1):
@@ -198,6 +207,11 @@ def test_debuggers_leave_nothing_in_a_program(new_session: NewSession) -> None:
     finally:
         program.end()
     check_flat("program", sizes, is_soaking("CYCLES"))
+    assert len(left) == CYCLES
+    for name, *counts in zip(SESSIONS_LEAVE, *map(json.loads, left), strict=True):
+        assert min(counts) >= 1, f"{name}: nothing is counted"
+        # The one or two before it may be held by frames that were entered in their time.
+        assert max(counts) <= 5, f"{name}: {counts}"
 
 
 def settled(process_id: int, before: list[Size]) -> Size:

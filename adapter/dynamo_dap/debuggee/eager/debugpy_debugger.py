@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.agent.engine import UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
-from dynamo_dap.debuggee.eager import own_tracers, pydevd_guards, pydevd_internals, pydevd_variables
+from dynamo_dap.debuggee.eager import own_tracers, pydevd_guards, pydevd_internals, pydevd_memory, pydevd_variables
 from dynamo_dap.debuggee.eager.handing_over import HandingOver
 from dynamo_dap.debuggee.eager.idle_tracing import Compiles, IdleTracing, Imports
 from dynamo_dap.debuggee.eager.presentation import Presentation, install_names
@@ -53,6 +53,7 @@ class DebugpyDebugger:
         pydevd_guards.forget_stops()
         host, _, port = address.rpartition(":")
         pydevd_internals.connect(host.strip("[]"), int(port), token, own_package=_OWN_PACKAGE, greet=greet)
+        pydevd_memory.forget_earlier_sessions()
         self._take_up()
 
     def adopt(self) -> None:

@@ -1,4 +1,4 @@
-"""Has debugpy remember code that Dynamo generated without keeping it alive.
+"""Has debugpy keep nothing alive that is over: code that Dynamo generated, and its own earlier sessions.
 
 pydevd remembers what it has decided on each code object, by the code object, as long as the process lives. What torch
 drops, when the program resets it or compiles anew, would stay, with its graph, its FakeTensors and its names in the
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 import types
 import weakref
 from typing import Any
 
+from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.torch_internals.generated_names import is_generated
 
@@ -78,3 +80,33 @@ def install() -> None:
 
     debugger.get_file_type, debugger.in_project_scope = get_file_type, in_project_scope
     debugger.apply_files_filter = apply_files_filter
+
+
+def forget_earlier_sessions() -> None:
+    """Let go of the debuggers that are over, of which every thread that they traced remembers functions.
+
+    To be called when another one has begun; what still runs keeps itself. Those that tell of uncaught exceptions would
+    tell them to the first debugger for ever.
+    """
+    try:
+        for thread in threading.enumerate():
+            known = getattr(thread, "additional_info", None)
+            if known is None:
+                continue
+            tracers = known.top_level_thread_tracer_no_back_frames
+            tracers[:] = [tracer for tracer in tracers if not _is_over(tracer)]
+            if _is_over(known.top_level_thread_tracer_unhandled):
+                known.top_level_thread_tracer_unhandled = None
+            if _is_over(known.thread_tracer):
+                known.thread_tracer = None
+        # It keeps every thread that it has seen, lest another one gets its ``id``: nobody is told of its own.
+        seen = importlib.import_module("_pydevd_bundle.pydevd_constants")._thread_id_to_thread_found
+        for key, thread in list(seen.items()):
+            if getattr(thread, "is_pydev_daemon_thread", False) and not thread.is_alive():
+                seen.pop(key, None)
+    except AttributeError:
+        log_exception("what debugpy's earlier sessions leave stays: it is another version than expected")
+
+
+def _is_over(tracer: Any) -> bool:
+    return tracer is not None and bool(tracer._args[0].pydb_disposed)
