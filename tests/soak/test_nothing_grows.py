@@ -32,8 +32,8 @@ CYCLES = count("CYCLES", 8)
 WARM = 4
 """After this part of them it is looked for the first time: caches are full by then."""
 TRACES_LEAVE = ("FakeTensor", "InstructionTranslator", "OutputGraph", "TensorVariable", "SubgraphTracer", "ShapeEnv")
-SESSIONS_LEAVE = ("PyDB", "ReaderThread", "SuspendedFramesManager", "Listener", "PyDevdAPI")
-"""What debugpy makes for each session."""
+SESSIONS_LEAVE = ("PyDB", "ReaderThread", "SuspendedFramesManager", "Listener", "PyDevdAPI", "DebugpyDebugger")
+"""What debugpy and the agent make for each session."""
 
 pytestmark = pytest.mark.timeout(600 + STOPS + 10 * CYCLES)
 

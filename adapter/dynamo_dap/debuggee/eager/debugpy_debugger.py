@@ -93,7 +93,7 @@ class DebugpyDebugger:
                 "dynamo-dap: kernels of Triton have no scope of their program: this version of debugpy is not known\n",
                 "console",
             )
-        os.register_at_fork(after_in_child=self._leave_forked_process)
+        _leave_in_forks(self)
         self._agent.threads.shared = self
         self._agent.eager_debugger = self
 
@@ -126,7 +126,7 @@ class DebugpyDebugger:
         self._gone.set()
         self._compiles.close()
 
-    def _leave_forked_process(self) -> None:
+    def leave_forked_process(self) -> None:
         """A forked process is not debugged: nothing there would answer for a thread that stops."""
         if self.is_active:
             self.close()
@@ -217,6 +217,24 @@ class DebugpyDebugger:
     def ident_of_thread(self, thread_id: int) -> int | None:
         """The thread of an id of debugpy's."""
         return pydevd_internals.ident_of_thread(thread_id)
+
+
+_in_use: DebugpyDebugger | None = None
+_leaves_in_forks = False
+
+
+def _leave_in_forks(debugger: DebugpyDebugger) -> None:
+    """Have ``debugger``, the one of the latest session, leave processes that are forked off this one."""
+    global _in_use, _leaves_in_forks
+    _in_use = debugger
+    if not _leaves_in_forks:  # what is registered stays
+        _leaves_in_forks = True
+        os.register_at_fork(after_in_child=_leave_this_fork)
+
+
+def _leave_this_fork() -> None:
+    if _in_use is not None:
+        _in_use.leave_forked_process()
 
 
 def _innermost_user_frame(top: types.FrameType | None) -> tuple[types.FrameType | None, types.FrameType | None]:
