@@ -155,6 +155,11 @@ def begin_turn(family: Family, ranks: tuple[Session, Session], begin: Path, turn
         time.sleep(0.05)
 
 
+def stops_of(session: Session) -> list[str]:
+    """The reasons of all stops so far."""
+    return [event["body"]["reason"] for event in session.timeline.events if event["event"] == "stopped"]
+
+
 def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family: Family, tmp_path: Path) -> None:
     begin = tmp_path / "begin"
     ranks = first, second = launch(family, str(begin), turn="rank == 0 and turn > 0")
@@ -162,17 +167,24 @@ def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family:
     # What it was asked for is withdrawn: it does not stop when it is back in Python.
     first.resume()
     begin_turn(family, ranks, begin, 2)
-    # Unless it came to a line in the very moment that this was on its way: it goes on by itself then.
-    for _ in [event for event in second.timeline.events if event["event"] == "stopped"]:
+    # Unless it came to a line in the very moment that this was on its way: it goes on by itself then. By now that is
+    # over, as it waits again.
+    withdrawn = stops_of(second)
+    assert withdrawn in ([], ["pause"])
+    for _ in withdrawn:
         second.timeline.expect_event("stopped")
         second.timeline.expect_event("continued")
     first.step_in(at="first")
     first.wait_for_output(f"{SECOND} has not come to a line since it was to pause: it may wait for other ranks.")
     first.next(at="second")
     first.next(at="reduce")
-    # Behind the collective it does stop, perhaps in the same line.
+    assert stops_of(second) == withdrawn, "it waits in C"
+    # Behind the collective it does stop, perhaps in the same line, and only once.
     first.next(at="branch")
-    step_alone(second, second.wait_for_stop("pause"), "branch")
+    stop = second.wait_for_stop("pause")
+    assert PROGRAM.line("reduce") <= stop.user_frames[0].line <= PROGRAM.line("after"), stop.user_frames
+    assert stops_of(second) == [*withdrawn, "pause"]
+    step_alone(second, stop, "branch")
     step(ranks, second, "next", "only", "after")
     second.resume()
     wait_for_end(family)

@@ -15,7 +15,7 @@ const STOP_BUTTON = ".part.sidebar .codicon-debug-stop, .part.sidebar .codicon-d
 type Pane = "call-stack" | "variables" | "watch" | "breakpoints";
 
 export class DebugPanes {
-    constructor(private readonly page: Page) {}
+    constructor(readonly page: Page) {}
 
     /** Rows of a pane: `call-stack`, `variables`, `watch`, `breakpoints`. */
     rows(pane: Pane): Locator {

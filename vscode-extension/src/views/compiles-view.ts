@@ -10,6 +10,7 @@ import type {
     GraphBreak,
     GraphSummary,
     GuardFailure,
+    Sharding,
     Specialization,
 } from "../session/requests.js";
 import { linkTo } from "./links.js";
@@ -61,6 +62,7 @@ function compileNode(compile: Compile): SelectableNode {
     const id = `compile ${compile.id}`;
     const children = [
         ...(compile.problem === undefined ? [] : [makeNode(`${id} problem`, compile.problem, "warning")]),
+        ...(compile.sharding === undefined ? [] : [shardingNode(`${id} sharding`, compile.sharding)]),
         ...(compile.failures ?? []).map((failure, index) => failureNode(`${id} failure ${index}`, failure)),
         ...compile.attempts.map((attempt) => attemptNode(id, attempt)),
         ...compile.graphs.map((graph) => graphNode(compile.id, graph)),
@@ -115,6 +117,19 @@ function breakNode(id: string, found: GraphBreak): TreeNode {
     node.item.tooltip = tooltip.value === "" ? found.reason : tooltip;
     linkTo(node.item, found.place);
     return node;
+}
+
+/** Of a module that FSDP shards: what of it, over how many ranks, and whether it was whole. */
+function shardingNode(id: string, sharding: Sharding): TreeNode {
+    const { name, parameters, size, ranks, isGathered, isShardedAgain } = sharding;
+    const bytes = size >= 2 ** 20 ? `${(size / 2 ** 20).toFixed(1)} MiB` : `${size} bytes`;
+    const facts = [
+        `${count(parameters, "parameter")} (${bytes}) of ${count(ranks, "rank")}`,
+        isGathered ? "gathered before the call by a hook, in no graph" : "not gathered yet",
+        isShardedAgain ? "sharded again after it" : "kept whole until the backward",
+    ].join(", ");
+    const label = `FSDP: ${name === "" ? "the model" : name}`;
+    return makeNode(id, label, "split-horizontal", { description: facts, tooltip: `${label}: ${facts}` });
 }
 
 function specializationNode(id: string, found: Specialization): TreeNode {
