@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
-np = pytest.importorskip("numpy")
 pytest.importorskip("triton", reason="Triton is an extra of the package, and is not installed")
 
 from dynamo_dap.protocol.contract import TENSOR, VARIABLE_MENU

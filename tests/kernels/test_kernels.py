@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +218,29 @@ def test_a_kernel_beside_the_trace_of_its_function(session: Session) -> None:
         assert stop.frame["Locals"]["total"].text == "f32[4] = [6.0, 7.0, 8.0, 9.0]"
     assert session.finish() == 0
     assert session.output("stdout").splitlines() == ["sum 105.0", "compiled 115.0", "compiled 115.0", "compiled 57.0"]
+
+
+def test_the_terminal_shows_the_program_of_a_kernel(tmp_path: Path) -> None:
+    typed = ["scopes", "expand program", "print tl.program_id(0)", "where", "up", "scopes", "continue"]
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "dynamo_dap", "debug", ADD.path, "--triton=interpret"),
+            f"--break={ADD.path}:{ADD.line('helper')} if tl.program_id(0) == 1",
+            *(part for line in typed for part in ("--command", line)),
+        ],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "150"},
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    rest = ran.stdout
+    for text in (
+        *("(dynamo) scopes", "Locals", "Program", "Globals", "(dynamo) expand program", "kernel = add_kernel"),
+        f"launch = 1, at vector_add.py:{ADD.line('launch')}",
+        *("grid = (3, 1, 1)", "program_id(0) = 1", "num_programs(0) = 3", "▸ x_ptr = Tensor f32[10] cpu", "BLOCK = 4"),
+        *("print tl.program_id(0)", "i32 = 1", "#0  scaled", "#1  add_kernel", "(dynamo) up", "Program"),
+    ):
+        assert text in rest, (text, ran.stdout, ran.stderr)
+        rest = rest.partition(text)[2]

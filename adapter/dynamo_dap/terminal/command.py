@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.options import BOTH, MODES
+from dynamo_dap.protocol.options import BOTH, MODES, TRITON
 from dynamo_dap.terminal import compile_commands as _compile_commands  # noqa: F401  (registers its commands)
 from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
 from dynamo_dap.terminal.commands import complete_line, execute
@@ -104,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
         "--all-code", action="store_true", help="stop in installed packages, too, and show their frames"
     )
     parser.add_argument("--stop-on-entry", action="store_true", help="stop at the program's first line")
+    parser.add_argument(
+        "--triton", choices=tuple(TRITON), help="where kernels of Triton's run, if not compiled on a GPU"
+    )
     parser.add_argument("--python", metavar="PATH", help="the interpreter to run the program with")
     parser.add_argument("--cwd", metavar="FOLDER", help="the folder to run the program in")
     parser.add_argument("--command", "-c", metavar="TEXT", action="append", default=[], help="run this command first")
@@ -144,6 +147,8 @@ def _configuration(options: argparse.Namespace, program_arguments: list[str]) ->
         "justMyCode": not options.all_code,
         "stopOnEntry": options.stop_on_entry,
     }
+    if options.triton is not None:
+        configuration["triton"] = options.triton
     if options.eager is not None:
         configuration["eager"] = options.eager
     if options.attach is not None:
