@@ -196,6 +196,8 @@ sys.stdout.write(f"begins with pydevd {'pydevd' in sys.modules}, traced {sys.get
 if is_last and "late" in sys.argv:
     time.sleep(3600)
 dist.init_process_group("gloo")
+if is_last and "raises" in sys.argv:
+    raise ValueError("only here")  #@raises
 if is_last:
     os.kill(os.getpid(), signal.SIGKILL)  #@killed
 dist.barrier()
@@ -229,6 +231,30 @@ def test_a_rank_that_is_killed_ends_the_job(family: Family, tmp_path: Path) -> N
     for child in ranks.values():
         child.timeline.expect_event("terminated")
     assert "SIGKILL" in family.parent.output("stderr")
+
+
+def test_a_rank_that_raises_stops_there_and_ends_the_job(family: Family, tmp_path: Path) -> None:
+    launch_faulty(family.parent, tmp_path, "raises")
+    family.parent.expects_program_traceback = True
+    ranks: dict[str, Session] = {}
+    for _ in range(2):
+        name = name_of_next(family)
+        with family.child() as child:
+            child.request("setExceptionBreakpoints", {"filters": ["uncaught"]})
+            child.expects_program_traceback = True
+        ranks[name] = child
+    last = ranks["rank 1 (local 1)"]
+    stop = last.wait_for_stop("exception", at="raises")
+    assert "ValueError" in str(stop.body)
+    information = last.request("exceptionInfo", {"threadId": stop.thread_id})
+    assert (information["exceptionId"], information["description"]) == ("ValueError", "only here")
+    # While it is held nothing ends: the other one waits for it.
+    assert all(event["event"] != "terminated" for child in ranks.values() for event in child.timeline.events)
+    last.resume()
+    assert family.parent.wait_for_exit() == 1
+    for child in ranks.values():
+        child.timeline.expect_event("terminated")
+    assert "ValueError: only here" in family.parent.output("stderr")
 
 
 def test_nothing_is_left_of_a_job_that_is_ended_while_a_rank_has_not_arrived(family: Family, tmp_path: Path) -> None:

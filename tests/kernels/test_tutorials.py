@@ -57,6 +57,14 @@ KERNELS: dict[str, tuple[str, Callable[[], Numbers]]] = {
     "half": ("x", lambda: numbers(4, 4)[2:]),
 }
 """By the marker at the end of a kernel: a variable there, and what it is in the first program."""
+OTHERS: dict[str, tuple[Fixture, str, str, Callable[[], Numbers]]] = {
+    "add_kernel": (
+        *(Fixture("triton_programs/vector_add"), "store", "total"),
+        lambda: np.arange(4, dtype=np.float32) + np.ones(4, dtype=np.float32) * 6,
+    ),
+    "double_kernel": (Fixture("triton_programs/out_of_bounds"), "store", "x", lambda: np.ones(8, dtype=np.float32)),
+}
+"""Kernels of other programs: the program, the marker at the end, a variable there, and what it is."""
 
 
 def data_of(frame: Frame, name: str) -> Numbers:
@@ -69,15 +77,15 @@ def data_of(frame: Frame, name: str) -> Numbers:
     return np.array(found if any(found) else [float(row.text) for row in rows.values()])
 
 
-def first_line(marker: str) -> int:
+def first_line(marker: str, program: Fixture = TUTORIALS) -> int:
     """The first line of the body of the kernel that has the marker."""
-    return lines_of_kernel(marker)[0]
+    return lines_of_kernel(marker, program)[0]
 
 
-def lines_of_kernel(marker: str) -> list[int]:
+def lines_of_kernel(marker: str, program: Fixture = TUTORIALS) -> list[int]:
     """The lines of the statements of the kernel that has the marker."""
-    tree = ast.parse(TUTORIALS.path.read_text(encoding="utf-8"))
-    line = TUTORIALS.line(marker)
+    tree = ast.parse(program.path.read_text(encoding="utf-8"))
+    line = program.line(marker)
     kernel = next(
         node
         for node in ast.walk(tree)
@@ -88,8 +96,8 @@ def lines_of_kernel(marker: str) -> list[int]:
 
 def step_through(session: Session, stop: Stop, kernel: str, marker: str) -> set[int]:
     """Step over every line to the marker, and out of the kernel; return the lines that were stopped at."""
-    lines = set()
-    name, expected = KERNELS.get(marker, ("", None))
+    lines, path = set(), stop.frame.path
+    name, expected = KERNELS.get(marker, ("", None)) if path == TUTORIALS.path else OTHERS[kernel][2:]
     for _ in range(60):
         if stop.frame.name != kernel:
             break
@@ -105,7 +113,7 @@ def step_through(session: Session, stop: Stop, kernel: str, marker: str) -> set[
         # A loop comes back to its first line, which may have the breakpoint.
         stop = session.wait_for_stop()
     assert expected is None, f"{kernel} did not come to {marker}"
-    assert (stop.frame.path, stop.reason) == (TUTORIALS.path, "step")
+    assert (stop.frame.path, stop.reason) == (path, "step")
     return lines
 
 
@@ -129,6 +137,16 @@ def test_each_kernel_is_stepped_line_by_line(session: Session) -> None:
     results = session.output("stdout").split()
     assert len(results) == 2 * 9
     assert set(results[1::2]) == {"True"}
+
+
+@pytest.mark.parametrize("kernel", OTHERS)
+def test_the_kernels_of_other_programs_are_stepped_line_by_line(session: Session, kernel: str) -> None:
+    program, marker, _, _ = OTHERS[kernel]
+    session.launch(program, first_line(marker, program), **OPTIONS)
+    stop = session.wait_for_stop("breakpoint")
+    assert step_through(session, stop, kernel, marker) == set(lines_of_kernel(marker, program))
+    session.set_breakpoints(program)
+    assert session.finish() == 0
 
 
 def test_values_are_shown_as_what_they_are(session: Session) -> None:
