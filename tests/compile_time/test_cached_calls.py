@@ -54,7 +54,7 @@ class EveryCall(ReplayedCalls):
     """Traces every cached call once more, whatever is armed."""
 
     def __init__(self, host: Any) -> None:
-        self.logs = TraceLogs(CodeFactsCache())
+        self.logs = TraceLogs(CodeFactsCache(), lambda: False)
         super().__init__(host, self.logs, self.walk)
         self.count = 0
 
@@ -246,7 +246,7 @@ class Keeping(EveryCall):
             self._attempt, self._seen = frame.attempt, []
         if self._is_tracing_only:
             self._seen.append(_shown(frame))
-        self.logs.note(frame, self._progress, just_my_code=False)
+        self.logs.note(frame, self._progress)
 
     def walk(self, leg: Leg) -> None:
         try:

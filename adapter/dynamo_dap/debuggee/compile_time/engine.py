@@ -66,7 +66,7 @@ class CompileTimeEngine:
         self._host = host
         self._hooks = TranslatorHooks(self._on_line_instruction, self._on_instruction)
         self._facts = CodeFactsCache()
-        self._logs = TraceLogs(self._facts)
+        self._logs = TraceLogs(self._facts, lambda: host.options.just_my_code)
         self._ends = _EndsOfTraces(self._logs)
         self._codes = TracedCodes()
         self._traces = ProgressOfTraces()
@@ -136,8 +136,7 @@ class CompileTimeEngine:
     def _on_line(self, frame: TracedFrame, progress: TraceProgress) -> None:
         line = frame.line
         if not self._host.is_holding:
-            just_my_code, is_changed = self._host.options.just_my_code, self._what_ifs.are_lines_wanted
-            self._logs.note(frame, progress, just_my_code=just_my_code, as_a_whole=is_changed)
+            self._logs.note(frame, progress, as_a_whole=self._what_ifs.are_lines_wanted)
         self.cached_calls.came_to(frame.path, line)
         if self.cached_calls.is_only_noting:
             return
@@ -171,7 +170,7 @@ class CompileTimeEngine:
         try:
             progress = self._progress_of(frame)
             if not self._host.is_holding:
-                self._logs.note(frame, progress, just_my_code=self._host.options.just_my_code, is_line=False)
+                self._logs.note(frame, progress, is_line=False)
             step = self._host.steps.current()
             if step is not None and step.granularity == "instruction" and not is_silent:
                 self._visit(frame, progress, ())

@@ -296,8 +296,9 @@ def _no_origin(text: str) -> RequestError:
 class TraceLogs:
     """The log of the trace that runs, and those that it goes on from. One for each process."""
 
-    def __init__(self, facts: CodeFactsCache) -> None:
-        self._facts = facts
+    def __init__(self, facts: CodeFactsCache, just_my_code: Callable[[], bool] = lambda: True) -> None:
+        """``just_my_code`` is whether statements of libraries are left out."""
+        self._facts, self._just_my_code = facts, just_my_code
         self._leg: Leg | None = None
         self._log: TraceLog | None = None
         self._attempt: object = None
@@ -342,13 +343,7 @@ class TraceLogs:
                 self._forget_earlier()
 
     def note(
-        self,
-        frame: TracedFrame,
-        progress: TraceProgress,
-        *,
-        just_my_code: bool,
-        is_line: bool = True,
-        as_a_whole: bool = False,
+        self, frame: TracedFrame, progress: TraceProgress, *, is_line: bool = True, as_a_whole: bool = False
     ) -> None:
         """The trace has come to an instruction, which has a line or not. See ``TraceLog.note``."""
         if not self._is_wanted:
@@ -356,10 +351,10 @@ class TraceLogs:
         log = self._log
         if log is None or self._has_gap or self._attempt is not frame.attempt:
             with self._lock:
-                log = self._begin(frame, progress, just_my_code=just_my_code)
+                log = self._begin(frame, progress)
         log.note(frame, progress.position, is_line=is_line, as_a_whole=as_a_whole)
 
-    def _begin(self, frame: TracedFrame, progress: TraceProgress, *, just_my_code: bool) -> TraceLog:
+    def _begin(self, frame: TracedFrame, progress: TraceProgress) -> TraceLog:
         if self._has_gap and not self._travellers:
             self._forget_earlier()
         before = self.leg_before(frame.compiled_code, frame_below_trace(sys._getframe()))
@@ -370,7 +365,7 @@ class TraceLogs:
         self._has_gap = False
         log = self._log = CHANGES.log = TraceLog(frame)
         self._attempt = frame.attempt
-        past = Past(log, self._facts, progress, just_my_code=just_my_code)
+        past = Past(log, self._facts, progress, just_my_code=self._just_my_code())
         self._leg = Leg(past, AbandonedAttempt(frame), before)
         return log
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from operator import length_hint
 from typing import Any, Protocol
 
@@ -45,6 +46,9 @@ class ChangeLog(Protocol):
     def add_change(self, change: Change) -> None:
         """Something is about to change in place."""
 
+    def has_change(self, kind: type, tracker: Any) -> bool:
+        """Whether a change of this kind was the last one, of this tracker, and nobody can look at what was since."""
+
     def noted_in(self, tracer: Any) -> Iterator[Any]:
         """Yield the names and value stacks of the moments in the body that ``tracer`` traces."""
 
@@ -71,17 +75,17 @@ class Change:
         return iter(())
 
 
-class _NotedLines:
-    """The user's lines that changed an object, where this version of torch notes them."""
+class _MutationChange(Change):
+    """An object is changed, of which some versions of torch note the user's lines that did."""
 
     def __init__(self, effects: Any, tracker: Any) -> None:
-        self._known: dict[Any, list[Any]] = getattr(effects, "mutation_user_stacks", {})
-        self._tracker = tracker
-        self._count = len(self._known.get(tracker, ()))
+        self.tracker = tracker
+        self._stacks: dict[Any, list[Any]] = getattr(effects, "mutation_user_stacks", _NO_STACKS)
+        self._count = len(self._stacks.get(tracker, ()))
         self._later: list[Any] | None = None
 
     def swap(self) -> None:
-        stacks = self._known.get(self._tracker)
+        stacks = self._stacks.get(self.tracker)
         if stacks is None:
             return
         if self._later is None:
@@ -90,6 +94,9 @@ class _NotedLines:
         else:
             stacks.extend(self._later)
             self._later = None
+
+
+_NO_STACKS: dict[Any, list[Any]] = {}
 
 
 class _IteratorThen:
@@ -118,34 +125,36 @@ def _advanced(iterator: Any, count: int) -> Any:
     return iterator
 
 
-class _TrackerChange(Change):
+class _TrackerChange(_MutationChange):
     """A tracker is modified: its fields, and the contents of the containers that they hold."""
 
     def __init__(self, effects: Any, tracker: Any) -> None:
-        self.tracker = tracker
-        self._lines = _NotedLines(effects, tracker)
+        super().__init__(effects, tracker)
         fields = self._fields = tracker.__dict__
         self._mutation = fields.get("mutation_type")
         self._modified = getattr(self._mutation, "is_modified", None)
         then: dict[str, Any] = {}
-        contents: list[tuple[Any, Any]] = []
-        self._then, self._contents = then, contents
-        self.size = 0
+        contents: list[Any] = []
         goes_through = "Iterator" in type(tracker).__name__  # then what it holds is not its own
         for name, value in fields.items():
             if name in _OF_THE_PROGRAM:
                 continue
             kind = type(value)
             if kind in _CONTAINERS and not goes_through:
-                contents.append((value, value.copy()))
-                self.size += len(value)
+                contents += (value, value.copy())
             then[name] = _IteratorThen(value) if kind in _ITERATORS else value
+        self._then = then
+        self._contents = tuple(contents)
+        """Containers, each with a copy of it."""
+        if contents:
+            self.size = sum(map(len, contents[1::2]))
 
     def swap(self) -> None:
-        self._lines.swap()
+        super().swap()
         now, modified = _own_fields(self._fields), getattr(self._mutation, "is_modified", None)
-        contents = [(container, container.copy()) for container, _ in self._contents]
-        for container, copy in self._contents:
+        held = self._contents
+        contents = tuple(each for container in held[::2] for each in (container, container.copy()))
+        for container, copy in zip(held[::2], held[1::2], strict=True):
             container.clear()
             container.extend(copy) if isinstance(container, list | deque) else container.update(copy)
         for name in now.keys() - self._then.keys():
@@ -160,7 +169,7 @@ class _TrackerChange(Change):
     def trackers(self) -> Iterator[Any]:
         yield self.tracker
         yield self._then
-        yield from (copy for _, copy in self._contents)
+        yield from self._contents[1::2]
 
 
 _CONTAINERS = frozenset({dict, list, set, deque})
@@ -171,12 +180,11 @@ def _own_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in _OF_THE_PROGRAM}
 
 
-class _StoreChange(Change):
+class _StoreChange(_MutationChange):
     """An attribute is stored: what is pending of an object."""
 
     def __init__(self, effects: Any, tracker: Any) -> None:
-        self.tracker = tracker
-        self._lines = _NotedLines(effects, tracker)
+        super().__init__(effects, tracker)
         self._pending: dict[Any, dict[str, Any]] = effects.store_attr_mutations
         self._then = self._now()
 
@@ -185,7 +193,7 @@ class _StoreChange(Change):
         return None if pending is None else dict(pending)
 
     def swap(self) -> None:
-        self._lines.swap()
+        super().swap()
         now = self._now()
         if self._then is None:
             self._pending.pop(self.tracker, None)
@@ -205,10 +213,13 @@ class _FieldsChange(Change):
     """Fields are replaced: a lazy value's when it is realized, a tensor's when a hook is registered on it."""
 
     def __init__(self, owners: Iterable[Any]) -> None:
-        self._owners = [(fields_of(each), dict(fields_of(each))) for each in owners]
+        fields = [fields_of(each) for each in owners]
+        self._owners = (*fields, *map(dict, fields))
+        """Fields of each owner, and then copies of them in the same order."""
 
     def swap(self) -> None:
-        for fields, then in self._owners:
+        count = len(self._owners) // 2
+        for fields, then in zip(self._owners[:count], self._owners[count:], strict=True):
             now = dict(fields)
             fields.clear()
             fields.update(then)
@@ -217,7 +228,7 @@ class _FieldsChange(Change):
             then.update(now)
 
     def holders(self) -> Iterator[dict[str, Any]]:
-        yield from (then for _, then in self._owners)
+        yield from self._owners[len(self._owners) // 2 :]
 
 
 class _RealizationChange(_FieldsChange):
@@ -285,8 +296,8 @@ class ChangeHooks:
                 self._originals.clear()
                 return
             effects, lazy = TRACE_LOG.resolve(_EFFECTS), TRACE_LOG.resolve(_LAZY)
-            self._wrap(effects, "mutation", _TrackerChange)
-            self._wrap(effects, "store_attr", lambda effects, tracker, *_: _StoreChange(effects, tracker))
+            self._wrap(effects, "mutation", partial(self._mutation, _TrackerChange))
+            self._wrap(effects, "store_attr", partial(self._mutation, _StoreChange))
             # Torch 2.15 has a second kind of lazy values: what was computed from lazy ones.
             computed = getattr(sys.modules[lazy.__module__], "ComputedLazyCache", None)
             for cache in (each for each in (lazy, computed) if each is not None):
@@ -301,7 +312,16 @@ class ChangeHooks:
                 self._wrap(effects, name, lambda effects, inside: _FieldsChange(_tensors_known_to(inside)))
             for kind in _with_subclasses(TRACE_LOG.resolve(_TRACKER)):
                 for name in _ADVANCING & kind.__dict__.keys():
-                    self._wrap(kind, name, lambda tracker, tx: _TrackerChange(tx.output.side_effects, tracker))
+                    self._wrap(kind, name, self._advance)
+
+    def _mutation(
+        self, kind: type[_MutationChange], effects: Any, tracker: Any, *_: Any, **__: Any
+    ) -> _MutationChange | None:
+        log = self.log
+        return None if log is None or log.has_change(kind, tracker) else kind(effects, tracker)
+
+    def _advance(self, tracker: Any, tx: Any) -> _MutationChange | None:
+        return self._mutation(_TrackerChange, tx.output.side_effects, tracker)
 
     def _end_of_body(self, output: Any, kind: str, *_: Any) -> _BodyChange | None:
         """Return the change that begins with a body's output: with any other node there is none."""

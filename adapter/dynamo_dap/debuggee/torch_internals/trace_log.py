@@ -10,6 +10,7 @@ of.
 from __future__ import annotations
 
 import sys
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -20,13 +21,13 @@ from dynamo_dap.debuggee.torch_internals.trace_changes import Change
 from dynamo_dap.debuggee.torch_internals.trace_moments import (
     NO_PROGRESS,
     PUSHED,
+    QUIET,
     EffectsThen,
     FrameThen,
     GraphThen,
     Moment,
     Moments,
     SizesThen,
-    Stretch,
     TraceThen,
     only_pushes,
 )
@@ -41,6 +42,13 @@ MAXIMUM_COPIED = 4_000_000
 """Items of containers; when more were copied, all that was before is forgotten."""
 _GENERATOR = 0x20 | 0x80 | 0x200
 """``co_flags`` of generators and coroutines (inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR)."""
+_CONTAINERS = frozenset({list, dict, set, deque, defaultdict})
+# Fields of Dynamo's interpreter.
+_OF_RUNNING = frozenset({"symbolic_locals", "prefix_insts"})
+"""What a function needs while it runs: variables, and instructions that the generated code is to begin with."""
+_CACHES = "_cache_method_"
+_CONSTANTS = "_constants_cache"
+_MODULES = "nn_module_stack"
 _FRAME_FIELDS = ("symbolic_locals", "stack", "instruction_pointer", "current_instruction", "lineno", "block_stack")
 
 
@@ -61,10 +69,20 @@ class TraceLog:
         """Its variables as they were copied last."""
         self._callers: tuple[FrameThen, ...] = ()
         """Its callers, as they are while they wait."""
+        self._around: list[tuple[FrameThen, ...]] = []
+        """The callers of each of them, the innermost last, as far as they were entered one by one."""
+        self._emptied: dict[str, Any] = {}
+        """Empty containers that functions that have ended have in common, by the name of the field."""
+        self._no_constants: dict[int, list[None]] = {}
+        """What they have in common as caches of so many constants."""
+        self._modules: Any = None
+        """The modules that the last of them was in."""
         self._position = 0
         """That of the last moment."""
         self._depth: int | None = None
         """How much lay on the stack at the last moment, if it is not noted as a whole."""
+        self._is_quiet = False
+        """Whether all that ran since the last moment that is noted as a whole changed nothing but stack and variables."""
         self._changes: list[Change] = []
         self._trace: TraceThen | None = None
         """What was known of it as a whole at the last moment that was noted as a whole."""
@@ -93,8 +111,9 @@ class TraceLog:
         self._position = position
         if translator is not self._translator or position != before + is_line:
             self._complete()
+            self._is_quiet = False
             left = self._enter(translator)
-            moments.begin(Stretch(translator, self._callers, left, position))
+            moments.begin(translator, self._callers, left, position)
         elif (
             instruction.opname in PUSHED
             and is_line
@@ -108,6 +127,7 @@ class TraceLog:
         self._depth = None
         moments.instructions.append(instruction)
         self._add(own, own["stack"])
+        self._is_quiet = instruction.opname in QUIET
         is_prologue = not self._is_inlined and bool(own.get("is_tracing_resume_prologue"))
         if not is_line or as_a_whole or is_prologue:
             place = own["instruction_pointer"], instruction, own["lineno"]
@@ -121,6 +141,7 @@ class TraceLog:
         if depth is not None:
             assert self._translator is not None, "it is of a function"
             own = self._translator.__dict__
+            self._is_quiet = False
             self._add(own, own["stack"][:depth])
 
     def _add(self, own: dict[str, Any], stack: list[Any]) -> None:
@@ -133,6 +154,8 @@ class TraceLog:
             moments.note_blocks(tuple(own["block_stack"]))
         if self._is_generator:
             moments.note_progress(_generator_progress(self._translator))
+        if self._is_quiet:
+            return
         # An instruction changes little: what is as before is not made anew, for the garbage collector's sake as well.
         output, shape_env, trace = self._output, self._shape_env, self._trace
         effects, tracers = output.side_effects, output.tracers
@@ -184,14 +207,45 @@ class TraceLog:
         parent = getattr(translator, "parent", None)
         self._is_inlined = parent is not None and not self._breaks_inlined
         if parent is before and before is not None and not self._is_generator:
+            self._around.append(callers)
             self._callers = (_frame_now(before, variables), *callers)
             return ()
         at = next((at for at, each in enumerate(callers) if each.translator is translator), None)
-        self._callers = self._callers_of(translator) if at is None else callers[at + 1 :]
-        ended = () if before is None else (before, *(each.translator for each in callers[:at]))
-        running = {id(each.translator) for each in self._callers}
-        left = [each for each in ended if _is_generator(each) and id(each) not in running and each is not translator]
-        return tuple([_frame_now(each) for each in left])
+        if at is None:
+            self._callers = self._callers_of(translator)
+            self._around.clear()
+        else:
+            self._callers = callers[at + 1 :] if at >= len(self._around) else self._around[-1 - at]
+            del self._around[-1 - at :]
+        gone: list[Translator] = [] if before is None else [before, *(each.translator for each in callers[:at])]
+        if at != 0:
+            running = {id(translator), *(id(each.translator) for each in self._callers)}
+            gone = [each for each in gone if id(each) not in running]
+        for each in gone:
+            self._empty(each)
+        return tuple([_frame_now(each) for each in gone if _is_generator(each)])
+
+    def _empty(self, translator: Translator) -> None:
+        """Have a function that has ended share what it has no more use for with others that have ended.
+
+        Nothing but the log holds it by now, and the garbage collector goes through the dozen containers that it has.
+        """
+        if _is_generator(translator):
+            return
+        own, shared = translator.__dict__, self._emptied
+        if not shared:
+            empty = {name: each for name, each in own.items() if type(each) in _CONTAINERS and not each}
+            shared.update({**empty, **{name: type(own[name])() for name in _OF_RUNNING if name in own}})
+        for name, empty in shared.items():
+            value = own.get(name)
+            if type(value) is type(empty) and (not value or name in _OF_RUNNING):
+                own[name] = empty
+        for name in [name for name in own if name.startswith(_CACHES)]:
+            del own[name]
+        if (constants := own.get(_CONSTANTS)) is not None:
+            own[_CONSTANTS] = self._no_constants.setdefault(len(constants), [None] * len(constants))
+        if (modules := own.get(_MODULES)) is not None:
+            own[_MODULES] = self._modules = self._modules if self._modules == modules else modules
 
     def _callers_of(self, translator: Translator) -> tuple[FrameThen, ...]:
         """Return the callers as they are while they wait."""
@@ -210,12 +264,17 @@ class TraceLog:
 
     def add_change(self, change: Change) -> None:
         """Something is about to change in place."""
-        moments = self._moments
         self._changes.append(change)
-        moments.changed.append(moments.forgotten + len(moments.instructions))
+        self._moments.changed.append(self._moments.number)
         self._copied += change.size
         if self._copied > MAXIMUM_COPIED:
             self._forget_all()
+
+    def has_change(self, kind: type, tracker: Any) -> bool:
+        """Whether the last change is of this kind and tracker, and no moment was since."""
+        changes, moments = self._changes, self._moments
+        is_last = bool(changes) and type(changes[-1]) is kind and changes[-1].tracker is tracker
+        return is_last and moments.changed[-1] == moments.number
 
     def _forget_all(self) -> None:
         self._moments.clear()
@@ -269,6 +328,10 @@ class TraceLog:
         self._changes.clear()
         self._translator = self._locals = self._depth = self._trace = self._tracer = None
         self._callers = ()
+        self._around.clear()
+        self._emptied.clear()
+        self._no_constants.clear()
+        self._modules = None
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

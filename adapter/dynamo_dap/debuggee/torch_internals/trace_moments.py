@@ -7,10 +7,12 @@ that lie on top of the stack since. Tracing thread; they live as long as the log
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple, overload
 
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
@@ -28,6 +30,8 @@ PUSHED: Mapping[str, int] = {
     "RESUME": 0,
 }
 """How many values an instruction pushes, of those that do nothing else, if ``only_pushes`` does not say otherwise."""
+QUIET = frozenset({*PUSHED, "COPY", "JUMP_BACKWARD", "JUMP_FORWARD", "KW_NAMES", "POP_TOP", "STORE_FAST", "SWAP"})
+"""Instructions that change nothing but the stack and variables, where the same function goes on."""
 NO_PROGRESS: Mapping[str, Any] = {}
 """Of functions that are no generators."""
 _OF_RESUMED_STACK = "__stack"
@@ -134,6 +138,8 @@ class Moment(NamedTuple):
         return self.trace.guards
 
 
+_COUNTS = 5
+"""How many numbers ``_counts`` has of each trace."""
 _LOADS = frozenset(name for name in PUSHED if name.startswith("LOAD_FAST"))
 
 
@@ -160,16 +166,11 @@ def where(translator: Translator, instruction: Any) -> tuple[int, Any, int]:
     return translator.indexof[instruction] + 1, instruction, instruction.starts_line
 
 
-class Stretch(NamedTuple):
-    """Moments one after the other in one run of a function: another begins where another function goes on."""
-
-    translator: Translator
-    callers: tuple[FrameThen, ...]
-    """As they are while they wait."""
-    left: tuple[FrameThen, ...]
-    """See ``Moment``: of its first one."""
-    position: int
-    """Of its first moment."""
+@cache
+def _marks() -> dict[type, Any]:
+    """Return what is held in place of all trackers of a type that have nothing of their own: NULL on the value stack."""
+    null = getattr(sys.modules.get("torch._dynamo.variables.misc"), "NullVariable", None)
+    return {} if null is None else {null: null()}
 
 
 class Moments(Sequence[Moment]):
@@ -180,6 +181,7 @@ class Moments(Sequence[Moment]):
     """
 
     def __init__(self) -> None:
+        self._shared = _marks()
         self.instructions: list[Any] = []
         """Of each moment the one that is about to run."""
         self.forgotten = 0
@@ -192,13 +194,35 @@ class Moments(Sequence[Moment]):
         """Where their items end, of all that were ever added."""
         self._items: list[Any] = []
         self._forgotten_items = 0
-        self._locals: list[dict[str, Any]] = []
+        self._bound = array("q")
+        """The number of the variables that each of them had, of all sets of variables that were ever added."""
+        self._names: list[tuple[str, ...]] = []
+        self._values: list[Any] = []
+        """Names and values of the sets of variables, one set after the other."""
+        self._values_end = array("q")
+        """Where the values of each end, of all that were ever added."""
+        self._forgotten_sets = self._forgotten_values = 0
+        self._variables: dict[str, Any] | None = None
+        """The last ones."""
         self._begun = array("q")
-        """The numbers of the first moments of ``_stretches``."""
-        self._stretches: list[Stretch] = []
+        """The numbers of the first moments of the stretches."""
+        self._functions: list[Translator] = []
+        """Of each stretch."""
+        self._callers: list[tuple[FrameThen, ...]] = []
+        """Of each stretch, as they are while they wait."""
+        self._positions = array("q")
+        """Of the first moment of each stretch."""
+        self._left: dict[int, tuple[FrameThen, ...]] = {}
+        """See ``Moment.left``; of those of which there is any."""
         self._traced = array("q")
-        """The numbers of the moments from which on ``_traces`` are what was there."""
-        self._traces: list[TraceThen] = []
+        """The numbers of the moments from which on ``TraceThen`` is what the following hold of it."""
+        self._tracers: list[Any] = []
+        self._counts = array("q")
+        """Nodes and inputs of the innermost graph, guards, objects tracked, times that tensors were saved."""
+        self._effects: list[Any] = []
+        self._sizes: list[SizesThen] = []
+        self._graphs: dict[int, tuple[GraphThen, ...]] = {}
+        """All graphs, where there were several."""
         self._without_line = array("q")
         """Those whose instruction has no line: they do not count as positions."""
         self._prologue: set[int] = set()
@@ -210,19 +234,37 @@ class Moments(Sequence[Moment]):
         self._progress: dict[int, dict[str, Any]] = {}
         """Of those in generators."""
 
+    @property
+    def number(self) -> int:
+        """That of the next moment."""
+        return self.forgotten + len(self.instructions)
+
     # -- writing: what is noted is noted of the last moment --------------------------------------------------------
 
-    def begin(self, stretch: Stretch) -> None:
-        """The next moment is the first of a stretch."""
-        self._begun.append(self.forgotten + len(self.instructions))
-        self._stretches.append(stretch)
+    def begin(
+        self, translator: Translator, callers: tuple[FrameThen, ...], left: tuple[FrameThen, ...], position: int
+    ) -> None:
+        """The next moment is the first of a stretch, at ``position``; for ``left`` see ``Moment``."""
+        number = self.number
+        self._begun.append(number)
+        self._functions.append(translator)
+        self._callers.append(callers)
+        self._positions.append(position)
+        if left:
+            self._left[number] = left
 
     def note(self, stack: Sequence[Any], variables: dict[str, Any]) -> None:
-        """Note what is on the stack, and the variables, which do not change any more."""
+        """Note what is on the stack, and the variables, which are as at the moment before if they are the same object."""
         self._noted.append(self.forgotten + len(self.instructions) - 1)
-        self._items += stack
+        shared = self._shared
+        self._items += [shared.get(type(each), each) for each in stack]
         self._ends.append(self._forgotten_items + len(self._items))
-        self._locals.append(variables)
+        if variables is not self._variables:
+            self._variables = variables
+            self._names.append(tuple(variables))
+            self._values += variables.values()
+            self._values_end.append(self._forgotten_values + len(self._values))
+        self._bound.append(self._forgotten_sets + len(self._names) - 1)
 
     def note_place(self, place: tuple[int | None, Any, int], *, has_line: bool, is_prologue: bool) -> None:
         """Note where the function stands, if that is not where its instruction is, or it has no line."""
@@ -244,8 +286,15 @@ class Moments(Sequence[Moment]):
     def note_trace(self, trace: TraceThen) -> None:
         """Note what is known of the trace as a whole: it is not as at the moment before."""
         # The moments before that were not noted have changed nothing, but some may stand behind what has.
-        self._traced.append(self._noted[-2] + 1 if len(self._noted) > 1 else self.forgotten)
-        self._traces.append(trace)
+        number = self._noted[-2] + 1 if len(self._noted) > 1 else self.forgotten
+        innermost, effects = trace.graphs[-1], trace.effects
+        self._traced.append(number)
+        self._tracers.append(innermost.tracer)
+        self._counts.extend((innermost.nodes, innermost.inputs, trace.guards, effects.tracked, effects.saved))
+        self._effects.append(effects.effects)
+        self._sizes.append(trace.sizes)
+        if len(trace.graphs) > 1:
+            self._graphs[number] = trace.graphs
 
     def forget(self, count: int) -> None:
         """Forget the oldest moments; there are more of them, and the last one was noted."""
@@ -253,29 +302,36 @@ class Moments(Sequence[Moment]):
         self.forgotten += count
         gone = bisect_left(self._noted, self.forgotten)
         first = self._ends[gone - 1] if gone else self._forgotten_items
-        del self._noted[:gone], self._ends[:gone], self._locals[:gone]
+        del self._noted[:gone], self._ends[:gone], self._bound[:gone]
         del self._items[: first - self._forgotten_items]
         self._forgotten_items = first
+        gone = self._bound[0] - self._forgotten_sets
+        first = self._values_end[gone - 1] if gone else self._forgotten_values
+        del self._names[:gone], self._values_end[:gone]
+        del self._values[: first - self._forgotten_values]
+        self._forgotten_sets, self._forgotten_values = self._forgotten_sets + gone, first
         gone = bisect_right(self._begun, self.forgotten) - 1
-        del self._begun[:gone], self._stretches[:gone]
+        del self._begun[:gone], self._functions[:gone], self._callers[:gone], self._positions[:gone]
         gone = bisect_right(self._traced, self.forgotten) - 1
-        del self._traced[:gone], self._traces[:gone]
+        del self._traced[:gone], self._tracers[:gone], self._counts[: gone * _COUNTS]
+        del self._effects[:gone], self._sizes[:gone]
         del self._without_line[: bisect_left(self._without_line, self._begun[0])]
         self._prologue = {each for each in self._prologue if each >= self.forgotten}
-        for noted in (self._places, self._blocks, self._progress):
-            for number in [number for number in noted if number < self.forgotten]:
+        for noted, first in (
+            (self._places, self.forgotten),
+            (self._blocks, self.forgotten),
+            (self._progress, self.forgotten),
+            (self._left, self.forgotten),
+            (self._graphs, self._traced[0]),
+        ):
+            for number in [number for number in noted if number < first]:
                 del noted[number]
 
     def clear(self) -> None:
         """Forget all of them."""
-        self.forgotten += len(self.instructions)
-        self._forgotten_items = 0
-        for each in (self.changed, self._noted, self._ends, self._begun, self._traced, self._without_line):
-            del each[:]
-        for one in (self.instructions, self._items, self._locals, self._stretches, self._traces, self._prologue):
-            one.clear()
-        for noted in (self._places, self._blocks, self._progress):
-            noted.clear()
+        forgotten = self.forgotten + len(self.instructions)
+        self.__init__()  # type: ignore[misc]
+        self.forgotten = forgotten
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -291,16 +347,21 @@ class Moments(Sequence[Moment]):
             return [self[each] for each in range(*index.indices(len(self)))]
         number = self.forgotten + range(len(self.instructions))[index]
         at = bisect_right(self._begun, number) - 1
-        begin, stretch = self._begun[at], self._stretches[at]
+        begin = self._begun[at]
         lines = bisect_right(self._without_line, number) - bisect_right(self._without_line, begin)
         return Moment(
-            (self._function(number, stretch), *stretch.callers),
-            stretch.left if number == begin else (),
+            (self._function(number, self._functions[at]), *self._callers[at]),
+            self._left.get(number, ()),
             number not in self._prologue and not self._lacks_line(number),
-            stretch.position + number - begin - lines,
+            self._positions[at] + number - begin - lines,
             bisect_right(self.changed, number),
-            self._traces[bisect_right(self._traced, number) - 1],
+            self._trace(bisect_right(self._traced, number) - 1),
         )
+
+    def _trace(self, at: int) -> TraceThen:
+        nodes, inputs, guards, tracked, saved = self._counts[at * _COUNTS : (at + 1) * _COUNTS]
+        graphs = self._graphs.get(self._traced[at], (GraphThen(self._tracers[at], nodes, inputs),))
+        return TraceThen(graphs, guards, EffectsThen(self._effects[at], tracked, saved), self._sizes[at])
 
     def _lacks_line(self, number: int) -> bool:
         at = bisect_left(self._without_line, number)
@@ -309,9 +370,9 @@ class Moments(Sequence[Moment]):
     def function(self, index: int) -> FrameThen:
         """Return the innermost function of a moment: cheaper than the moment."""
         number = self.forgotten + range(len(self.instructions))[index]
-        return self._function(number, self._stretches[bisect_right(self._begun, number) - 1])
+        return self._function(number, self._functions[bisect_right(self._begun, number) - 1])
 
-    def _function(self, number: int, stretch: Stretch) -> FrameThen:
+    def _function(self, number: int, translator: Translator) -> FrameThen:
         at = bisect_left(self._noted, number)
         noted = self._noted[at]
         first = self._ends[at - 1] if at else self._forgotten_items
@@ -321,30 +382,30 @@ class Moments(Sequence[Moment]):
             passed = self.instructions[number - self.forgotten : noted - self.forgotten]
             end -= sum([PUSHED[each.opname] for each in passed])
         return FrameThen(
-            stretch.translator,
-            self._locals[at],
+            translator,
+            self._variables_at(at),
             tuple(self._items[first - self._forgotten_items : end - self._forgotten_items]),
-            *(self._places.get(number) or where(stretch.translator, instruction)),
+            *(self._places.get(number) or where(translator, instruction)),
             self._blocks.get(noted, ()),
             self._progress.get(noted, NO_PROGRESS),
         )
 
+    def _variables_at(self, at: int) -> dict[str, Any]:
+        number = self._bound[at] - self._forgotten_sets
+        first = self._values_end[number - 1] if number else self._forgotten_values
+        end = self._values_end[number] - self._forgotten_values
+        return dict(zip(self._names[number], self._values[first - self._forgotten_values : end], strict=True))
+
     def left_before(self, index: int) -> Iterator[FrameThen]:
         """Yield the generators that were left at a moment or before, as they waited, the latest first."""
-        number = self.forgotten + index
-        for at in range(bisect_right(self._begun, number) - 1, -1, -1):
-            if self._begun[at] >= self.forgotten:
-                yield from self._stretches[at].left
+        for number in reversed(self._left):
+            if number <= self.forgotten + index:
+                yield from self._left[number]
 
     def begun_after(self, index: int) -> Iterator[tuple[Translator, int]]:
         """Yield the functions that went on after a moment, each time that they did, with the moment's index."""
         for at in range(bisect_right(self._begun, self.forgotten + index), len(self._begun)):
-            yield self._stretches[at].translator, self._begun[at] - self.forgotten
-
-    @property
-    def traces(self) -> Sequence[TraceThen]:
-        """What was known of the trace as a whole, in order, where it differed."""
-        return self._traces
+            yield self._functions[at], self._begun[at] - self.forgotten
 
     @property
     def noted(self) -> int:
@@ -354,8 +415,8 @@ class Moments(Sequence[Moment]):
     def trackers(self) -> Iterator[Any]:
         """Yield all trackers that were there, and containers of them."""
         yield self._items
-        yield from {id(each): each for each in self._locals}.values()
-        for stretch in self._stretches:
-            for frame in stretch.left:
+        yield self._values
+        for frames in self._left.values():
+            for frame in frames:
                 yield frame.locals
                 yield frame.stack

@@ -111,9 +111,12 @@ def _place_of(frame: Any) -> Place:
 
 
 def created_at(tracker: object) -> Place | None:
-    """Return the place of the instruction that made the tracker, where this version of torch notes it."""
+    """Return the place of the instruction that made the tracker, where this version of torch notes it.
+
+    NULL on the value stack is a mark, and no value that was made: it has none.
+    """
     place = fields_of(tracker).get("source_location")
-    if place is None:
+    if place is None or type(tracker).__name__ == "NullVariable":
         return None
     return Place(place.filename, place.lineno, (place.col_offset or 0) + 1)
 
