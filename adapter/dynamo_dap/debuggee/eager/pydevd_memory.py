@@ -3,13 +3,15 @@
 pydevd remembers what it has decided on each code object, by the code object, as long as the process lives. What torch
 drops, when the program resets it or compiles anew, would stay, with its graph, its FakeTensors and its names in the
 program's globals. It finds a copy in the place of generated code: equal to it, and gone when it is. So it is on Python
-3.11 and older; with ``sys.monitoring`` it remembers where nobody else gets at it. Any thread of the program.
+3.11 and older; with ``sys.monitoring`` it does not remember such code at all. Any thread of the program.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
+import sys
 import threading
 import types
 import weakref
@@ -19,6 +21,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.torch_internals.generated_names import is_generated
 
+_MONITORING = "_pydevd_sys_monitoring."
 _NOT_TRACED = 1
 """What is remembered of a code object whose file is not traced."""
 _LIBRARY_FILE = 1
@@ -48,16 +51,74 @@ class Copies:
         self._remembered.pop(copy, None)
 
 
+class _MonitoredCode(dict[types.CodeType, Any]):
+    """What is known of each code object that has been monitored, generated code left out."""
+
+    def __init__(self, known: dict[types.CodeType, Any], lines: dict[types.CodeType, Any]) -> None:
+        """``lines`` is what is known besides; it is noted there before it comes here."""
+        super().__init__(known)
+        self._lines = lines
+
+    def __setitem__(self, code: types.CodeType, value: Any) -> None:
+        if is_generated(code.co_filename):
+            self._lines.pop(code, None)
+        else:
+            super().__setitem__(code, value)
+
+
+def _forget_monitored_code() -> None:
+    """Have code that Dynamo generated not remembered where all monitored code is.
+
+    Raises:
+        AttributeError: this debugpy is another version than expected.
+    """
+    monitoring = next(
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith(_MONITORING) and hasattr(module, "_code_to_func_code_info_cache")
+    )
+    known = monitoring._code_to_func_code_info_cache
+    if isinstance(known, _MonitoredCode):
+        return
+    monitoring._code_to_func_code_info_cache = _MonitoredCode(known, _lines_known_to(monitoring))
+
+
+def _lines_known_to(monitoring: Any) -> dict[types.CodeType, Any]:
+    """Return the lines of each code object, which a default argument of a function in C holds."""
+    code = next(iter(monitoring._code_to_func_code_info_cache), None)
+    if code is None:  # no session has been yet
+        code = _have_one_noted(monitoring)
+    for found in gc.get_referrers(code):
+        if type(found) is dict and type(found.get(code)).__name__ == "_CodeLineInfo":
+            return found
+    raise AttributeError("the lines of monitored code are not where they are expected")
+
+
+def _have_one_noted(monitoring: Any) -> types.CodeType:
+    code = _have_one_noted.__code__
+    asked = types.SimpleNamespace(mtime=0, get_cache_file_type=dict[Any, Any], get_file_type=lambda *_: _LIBRARY_FILE)
+    holder = monitoring.GlobalDebuggerHolder
+    before, holder.global_dbg = holder.global_dbg, asked
+    try:
+        monitoring._get_func_code_info(code, types.SimpleNamespace(f_code=code))
+    finally:
+        holder.global_dbg = before
+    monitoring._code_to_func_code_info_cache.clear()
+    return code
+
+
 def install() -> None:
     """Wrap pydevd's decisions, once per process.
 
     Raises:
         AttributeError: this debugpy is another version than expected.
     """
-    if pydevd_internals.uses_monitoring():
-        return
     pydevd = importlib.import_module("pydevd")
-    copies = Copies(pydevd.global_cache_skips)
+    copies: Copies | None = None
+    if pydevd_internals.uses_monitoring():
+        _forget_monitored_code()
+    else:
+        copies = Copies(pydevd.global_cache_skips)
     debugger = pydevd.PyDB
     type_of, is_in_scope, is_filtered = debugger.get_file_type, debugger.in_project_scope, debugger.apply_files_filter
 
@@ -65,7 +126,8 @@ def install() -> None:
     def get_file_type(self: Any, frame: Any, *rest: Any, **named: Any) -> Any:
         if not is_generated(frame.f_code.co_filename):
             return type_of(self, frame, *rest, **named)
-        copies.remember(frame.f_code)
+        if copies is not None:
+            copies.remember(frame.f_code)
         return _LIBRARY_FILE
 
     @functools.wraps(is_in_scope)
