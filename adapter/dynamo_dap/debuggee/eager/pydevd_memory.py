@@ -72,15 +72,19 @@ def _forget_monitored_code() -> None:
     Raises:
         AttributeError: this debugpy is another version than expected.
     """
-    monitoring = next(
-        module
-        for name, module in list(sys.modules.items())
-        if name.startswith(_MONITORING) and hasattr(module, "_code_to_func_code_info_cache")
-    )
+    monitoring = _monitoring()
     known = monitoring._code_to_func_code_info_cache
     if isinstance(known, _MonitoredCode):
         return
     monitoring._code_to_func_code_info_cache = _MonitoredCode(known, _lines_known_to(monitoring))
+
+
+def _monitoring() -> Any:
+    """The module that remembers monitored code; it is one in C where there is such a one."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_MONITORING) and hasattr(module, "_code_to_func_code_info_cache"):
+            return module
+    raise AttributeError("monitored code is not remembered where it is expected")
 
 
 def _lines_known_to(monitoring: Any) -> dict[types.CodeType, Any]:
@@ -148,9 +152,12 @@ def forget_earlier_sessions() -> None:
     """Let go of the debuggers that are over, of which every thread that they traced remembers functions.
 
     To be called when another one has begun; what still runs keeps itself. Those that tell of uncaught exceptions would
-    tell them to the first debugger for ever.
+    tell them to the first debugger for ever; and what is known of monitored code counts for any debugger that has
+    changed its breakpoints as often, so that one would miss its own.
     """
     try:
+        if pydevd_internals.uses_monitoring():
+            _monitoring()._code_to_func_code_info_cache.clear()
         for thread in threading.enumerate():
             known = getattr(thread, "additional_info", None)
             if known is None:
