@@ -82,7 +82,7 @@ class TraceLog:
         self._depth: int | None = None
         """How much lay on the stack at the last moment, if it is not noted as a whole."""
         self._is_quiet = False
-        """Whether all that ran since the last moment that is noted as a whole changed nothing but stack and variables."""
+        """Whether nothing but stack and variables was changed since the last moment that is noted as a whole."""
         self._changes: list[Change] = []
         self._trace: TraceThen | None = None
         """What was known of it as a whole at the last moment that was noted as a whole."""

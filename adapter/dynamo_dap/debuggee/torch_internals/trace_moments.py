@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, overload
@@ -168,9 +168,44 @@ def where(translator: Translator, instruction: Any) -> tuple[int, Any, int]:
 
 @cache
 def _marks() -> dict[type, Any]:
-    """Return what is held in place of all trackers of a type that have nothing of their own: NULL on the value stack."""
+    """Return what is held in place of all trackers of a type, by type: those of NULL on the value stack are alike."""
     null = getattr(sys.modules.get("torch._dynamo.variables.misc"), "NullVariable", None)
     return {} if null is None else {null: null()}
+
+
+class _Sequences:
+    """Many short sequences in one list, numbered from the first that was ever added."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        """Those of all, one after the other."""
+        self.count = 0
+        """How many were ever added."""
+        self._ends = array("q")
+        """Where each ends, of all items that were ever added."""
+        self._forgotten = self._forgotten_items = 0
+
+    def add(self, items: Iterable[Any]) -> None:
+        """Add a sequence; its number is what ``count`` was."""
+        self.items += items
+        self._ends.append(self._forgotten_items + len(self.items))
+        self.count += 1
+
+    def get(self, number: int, *, without: int = 0) -> list[Any]:
+        """Return a sequence, but for so many items at its end."""
+        first = self._first(number)
+        end = self._ends[number - self._forgotten] - self._forgotten_items
+        return self.items[first - self._forgotten_items : end - without]
+
+    def _first(self, number: int) -> int:
+        return self._ends[number - self._forgotten - 1] if number > self._forgotten else self._forgotten_items
+
+    def forget(self, number: int) -> None:
+        """Forget the sequences before one that there is."""
+        first = self._first(number)
+        del self._ends[: number - self._forgotten]
+        del self.items[: first - self._forgotten_items]
+        self._forgotten, self._forgotten_items = number, first
 
 
 class Moments(Sequence[Moment]):
@@ -190,18 +225,14 @@ class Moments(Sequence[Moment]):
         """Of each change (``trace_changes``) how many moments there were by then."""
         self._noted = array("q")
         """The numbers of moments that stack and variables were copied of; others are told from the next one."""
-        self._ends = array("q")
-        """Where their items end, of all that were ever added."""
-        self._items: list[Any] = []
-        self._forgotten_items = 0
+        self._stacks = _Sequences()
+        """Their value stacks; ``_forgotten_stacks`` is the number of the first of ``_noted``."""
+        self._forgotten_stacks = 0
         self._bound = array("q")
-        """The number of the variables that each of them had, of all sets of variables that were ever added."""
+        """The number of the variables that each of them had."""
         self._names: list[tuple[str, ...]] = []
-        self._values: list[Any] = []
-        """Names and values of the sets of variables, one set after the other."""
-        self._values_end = array("q")
-        """Where the values of each end, of all that were ever added."""
-        self._forgotten_sets = self._forgotten_values = 0
+        self._values = _Sequences()
+        """Names and values of variables."""
         self._variables: dict[str, Any] | None = None
         """The last ones."""
         self._begun = array("q")
@@ -254,17 +285,15 @@ class Moments(Sequence[Moment]):
             self._left[number] = left
 
     def note(self, stack: Sequence[Any], variables: dict[str, Any]) -> None:
-        """Note what is on the stack, and the variables, which are as at the moment before if they are the same object."""
+        """Note what is on the stack, and the variables: as at the moment before if they are the same object."""
         self._noted.append(self.forgotten + len(self.instructions) - 1)
         shared = self._shared
-        self._items += [shared.get(type(each), each) for each in stack]
-        self._ends.append(self._forgotten_items + len(self._items))
+        self._stacks.add([shared.get(type(each), each) for each in stack])
         if variables is not self._variables:
             self._variables = variables
             self._names.append(tuple(variables))
-            self._values += variables.values()
-            self._values_end.append(self._forgotten_values + len(self._values))
-        self._bound.append(self._forgotten_sets + len(self._names) - 1)
+            self._values.add(variables.values())
+        self._bound.append(self._values.count - 1)
 
     def note_place(self, place: tuple[int | None, Any, int], *, has_line: bool, is_prologue: bool) -> None:
         """Note where the function stands, if that is not where its instruction is, or it has no line."""
@@ -301,15 +330,12 @@ class Moments(Sequence[Moment]):
         del self.instructions[:count]
         self.forgotten += count
         gone = bisect_left(self._noted, self.forgotten)
-        first = self._ends[gone - 1] if gone else self._forgotten_items
-        del self._noted[:gone], self._ends[:gone], self._bound[:gone]
-        del self._items[: first - self._forgotten_items]
-        self._forgotten_items = first
-        gone = self._bound[0] - self._forgotten_sets
-        first = self._values_end[gone - 1] if gone else self._forgotten_values
-        del self._names[:gone], self._values_end[:gone]
-        del self._values[: first - self._forgotten_values]
-        self._forgotten_sets, self._forgotten_values = self._forgotten_sets + gone, first
+        self._forgotten_stacks += gone
+        self._stacks.forget(self._forgotten_stacks)
+        before = self._bound[0]
+        del self._noted[:gone], self._bound[:gone]
+        self._values.forget(self._bound[0])
+        del self._names[: self._bound[0] - before]
         gone = bisect_right(self._begun, self.forgotten) - 1
         del self._begun[:gone], self._functions[:gone], self._callers[:gone], self._positions[:gone]
         gone = bisect_right(self._traced, self.forgotten) - 1
@@ -375,26 +401,23 @@ class Moments(Sequence[Moment]):
     def _function(self, number: int, translator: Translator) -> FrameThen:
         at = bisect_left(self._noted, number)
         noted = self._noted[at]
-        first = self._ends[at - 1] if at else self._forgotten_items
-        end = self._ends[at]
+        pushed = 0
         instruction = self.instructions[number - self.forgotten]
         if noted != number:
             passed = self.instructions[number - self.forgotten : noted - self.forgotten]
-            end -= sum([PUSHED[each.opname] for each in passed])
+            pushed = sum([PUSHED[each.opname] for each in passed])
         return FrameThen(
             translator,
             self._variables_at(at),
-            tuple(self._items[first - self._forgotten_items : end - self._forgotten_items]),
+            tuple(self._stacks.get(self._forgotten_stacks + at, without=pushed)),
             *(self._places.get(number) or where(translator, instruction)),
             self._blocks.get(noted, ()),
             self._progress.get(noted, NO_PROGRESS),
         )
 
     def _variables_at(self, at: int) -> dict[str, Any]:
-        number = self._bound[at] - self._forgotten_sets
-        first = self._values_end[number - 1] if number else self._forgotten_values
-        end = self._values_end[number] - self._forgotten_values
-        return dict(zip(self._names[number], self._values[first - self._forgotten_values : end], strict=True))
+        number = self._bound[at]
+        return dict(zip(self._names[number - self._bound[0]], self._values.get(number), strict=True))
 
     def left_before(self, index: int) -> Iterator[FrameThen]:
         """Yield the generators that were left at a moment or before, as they waited, the latest first."""
@@ -414,8 +437,8 @@ class Moments(Sequence[Moment]):
 
     def trackers(self) -> Iterator[Any]:
         """Yield all trackers that were there, and containers of them."""
-        yield self._items
-        yield self._values
+        yield self._stacks.items
+        yield self._values.items
         for frames in self._left.values():
             for frame in frames:
                 yield frame.locals
