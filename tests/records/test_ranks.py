@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from html import unescape
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.records.events import CompileBegan, CompileEnded, GraphMade, Record, Started
 from dynamo_dap.records.model import Graph, Node, Place
+from dynamo_dap.records.rank_report import ranks_as_html
 from dynamo_dap.records.ranks import compare_ranks
 from tests.client.fixtures import Fixture
 from tests.records.test_reports import command
@@ -62,6 +66,17 @@ def test_ranks_that_compile_different_graphs_are_told_with_the_line(tmp_path: Pa
     one = command("report", folder=tmp_path).stdout
     assert "dynamo-dap report --ranks" in one
 
+    # The page of a rank, which VS Code opens, has all ranks beside each other, too.
+    printed = command("report", "--html", "--no-browser", folder=tmp_path).stdout
+    page = Path(urlsplit(printed.split()[-1]).path).read_text(encoding="utf-8")
+    part = page.partition("<h2 id='ranks'>")[2].partition("<h2 ")[0]
+    shown = unescape(re.sub(r"<[^>]*>", "", part))
+    assert re.search("rank 0.*rank 1.*rank 2.*rank 3", shown)
+    assert f"Rank 3 parts in forward (ranks_that_part.py:{forward['place']['line']})" in shown
+    assert "Rank 2 differs in forward" in shown
+    assert "Collectives in same" in shown
+    assert "<a href='#ranks'>All ranks</a>" in page
+
 
 def test_the_buckets_that_ddp_cuts_a_graph_into(tmp_path: Path) -> None:
     program = Fixture("ddp_buckets")
@@ -110,6 +125,13 @@ def test_what_only_the_process_makes_different_is_the_same() -> None:
     device = "a[device(type='cuda', index=0)] 0x7f00 cuda:0"
     compared = compare_ranks({0: made(0, device), 1: made(1, device.replace("cuda:0", "cuda:1").replace("7f", "6e"))})
     assert compared.compiles[0].partings == []
+
+
+def test_texts_of_records_are_no_markup_of_the_page() -> None:
+    records = {0: made(0, "<script>alert(0)</script>", "[red]b[/red]"), 1: made(1, "<img src=x>")}
+    shown = ranks_as_html(compare_ranks(records), records)
+    assert set(re.findall(r"<\w+", shown)) <= {"<pre", "<span"}
+    assert "&lt;script&gt;alert(0)" in shown
 
 
 def test_a_rank_without_a_record_is_told() -> None:

@@ -33,8 +33,12 @@ _HOW_TO_TRACE = (
 LinkOf = Callable[[Compile], str | None]
 
 
-def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf) -> str:
-    """Return the page; ``links`` lead to torch's own reports, ``link_of`` tells the address of a compile in these."""
+def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks: str = "") -> str:
+    """Return the page.
+
+    ``links`` lead to torch's own reports, ``link_of`` tells the address of a compile in these; ``ranks`` is what all
+    ranks of the job compiled, as a part of a page, if the record is of one of them.
+    """
     program = " ".join(record.started.program) if record.started else "?"
     scripts = [_file("chart.min.js"), _file("chart-zoom.min.js"), _file("page.js")]
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
@@ -44,7 +48,8 @@ def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf) -> st
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         "<meta name='viewport' content='width=device-width'>",
         f"<title>{escape(program)}: torch.compile</title><style>{_file('page.css')}</style></head><body>",
-        *_head(record, program, links),
+        *_head(record, program, {"All ranks": "#ranks"} if ranks else {}, links),
+        f"<h2 id='ranks'>All ranks</h2>{ranks}" if ranks else "",
         "<h2 id='to-do'>What to do</h2>",
         *_to_do(record),
         "<h2 id='time'>Where the time went</h2>",
@@ -74,7 +79,7 @@ def _hash(script: str) -> str:
 # -- head ----------------------------------------------------------------------------------------------------------
 
 
-def _head(record: Record, program: str, links: Mapping[str, str]) -> Iterator[str]:
+def _head(record: Record, program: str, first: Mapping[str, str], links: Mapping[str, str]) -> Iterator[str]:
     started = record.started
     yield f"<h1>What torch.compile did in {escape(program)}</h1>"
     if started is not None:
@@ -99,7 +104,7 @@ def _head(record: Record, program: str, links: Mapping[str, str]) -> Iterator[st
     shown = "".join(f"<div><b>{figure}</b><span>{name}</span></div>" for name, figure in figures.items())
     yield f"<div class='figures'>{shown}</div>"
     own = {"What to do": "#to-do", "Time": "#time", "Who compiled what": "#who", "Functions": "#functions"}
-    all_links = {**own, **links}
+    all_links = {**first, **own, **links}
     shown = "".join(f"<a href='{escape(to, quote=True)}'>{escape(name)}</a>" for name, to in all_links.items())
     yield f"<nav>{shown}</nav>"
     if not links:

@@ -1,10 +1,12 @@
 """What the ranks of a job compiled, as text: a table with a column for each rank, and below it where one parted.
 
-Printed by ``dynamo-dap report --ranks``. Pure, but for reading the user's lines.
+Printed by ``dynamo-dap report --ranks``, and a part of the page of a rank's report. Pure, but for reading the user's
+lines.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -19,6 +21,8 @@ from dynamo_dap.records.texts import counted, recorded_line
 
 _COLUMNS = 8
 """Ranks with a column of their own; of more, those that compiled the same share one."""
+_COLUMN_WIDTH = 44
+"""Characters, on a page."""
 
 
 def print_ranks(compared: JsonRanks, records: Mapping[int, Record], console: Console) -> None:
@@ -35,6 +39,14 @@ def print_ranks(compared: JsonRanks, records: Mapping[int, Record], console: Con
         console.print("All ranks compiled the same" if len(compared.ranks) > 1 else "There is one rank only")
     for one in compared.compiles:
         _print_collectives(one, console)
+
+
+def ranks_as_html(compared: JsonRanks, records: Mapping[int, Record]) -> str:
+    """Return the same as a part of a page, in which every text of the records is escaped."""
+    columns = min(len(compared.ranks), _COLUMNS) + 1
+    console = Console(file=io.StringIO(), record=True, highlight=False, width=columns * _COLUMN_WIDTH)
+    print_ranks(compared, records, console)
+    return console.export_html(inline_styles=True, code_format="<pre class='ranks'>{code}</pre>")
 
 
 def _columns(compared: JsonRanks) -> list[list[int]]:

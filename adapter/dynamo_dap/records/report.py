@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import webbrowser
+from html import escape
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from dynamo_dap.records.file import RecordScan, UnreadableRecord, program_of, re
 from dynamo_dap.records.folders import records_folder, records_in, records_of_others
 from dynamo_dap.records.html_report import html_report
 from dynamo_dap.records.model import Compile, CompiledFunction, Counts, SkippedFrame
-from dynamo_dap.records.rank_report import print_ranks
+from dynamo_dap.records.rank_report import print_ranks, ranks_as_html
 from dynamo_dap.records.ranks import compare_ranks, records_of_ranks
 from dynamo_dap.records.text_report import print_report
 
@@ -37,7 +38,7 @@ def main(arguments: list[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.ranks and (options.html or options.tlparse):
-        parser.error("--ranks is printed: without --html and --tlparse")
+        parser.error("--ranks is printed: without --html, whose page of a rank has it, and --tlparse")
     try:
         file = chosen_record(options.record)
         if options.ranks:
@@ -163,6 +164,18 @@ def _trace_of(record: Record, file: Path) -> Path | None:
     return trace
 
 
+def _ranks_beside(record: Record, file: Path) -> str:
+    """Return what all ranks of the record's job compiled, as a part of a page; nothing for a record of no job."""
+    rank = None if record.started is None else record.started.rank
+    if rank is None or (rank.of or 0) < 2:
+        return ""
+    try:
+        records = records_of_ranks(file)
+        return ranks_as_html(compare_ranks(records), records)
+    except UnreadableRecord as problem:
+        return f"<p class='note'>{escape(str(problem))}</p>"
+
+
 def write_page(record: Record, file: Path) -> Path:
     """Write the report as a page beside the record, and return its path.
 
@@ -175,7 +188,9 @@ def write_page(record: Record, file: Path) -> Path:
     except UnreadableRecord:
         # There is none, or no tlparse: our own page does not need it.
         trace = None
-    text = html_report(record, _links_to(trace), lambda compiled: _page_of(compiled, trace))
+    text = html_report(
+        record, _links_to(trace), lambda compiled: _page_of(compiled, trace), _ranks_beside(record, file)
+    )
     try:
         page.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
