@@ -172,7 +172,7 @@ class DebugpyDebugger:
         try:
             yield
         finally:
-            if restore is not None and self.is_active:
+            if restore is not None and (self.is_active or pydevd_internals.uses_monitoring()):
                 restore()
 
     @property

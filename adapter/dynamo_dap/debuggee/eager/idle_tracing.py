@@ -130,7 +130,7 @@ class Imports:
     def tell(self, name: str, is_done: bool, *, is_wanted: Callable[[], bool]) -> None:
         """A part of torch begins to be imported, or has been; ``is_wanted`` when that is to be left untraced."""
         restore = self._restores.pop(name, None)
-        if restore is not None and pydevd_internals.debugger() is not None:
+        if restore is not None and pydevd_internals.restores_tracing():
             restore()
         if not is_done and is_wanted() and not any(map(_may_be_imported_by_torch, pydevd_internals.breakpoint_files())):
             restore = self._tracing.suspend()
@@ -177,5 +177,5 @@ class Compiles:
         try:
             yield
         finally:
-            if restore is not None and pydevd_internals.debugger() is not None:
+            if restore is not None and pydevd_internals.restores_tracing():
                 restore()

@@ -544,6 +544,11 @@ def suspend_tracing() -> Callable[[], None] | None:
     return lambda: set_trace(traced_by)
 
 
+def restores_tracing() -> bool:
+    """Whether a thread is to be traced again: with ``sys.monitoring`` also for the next session."""
+    return uses_monitoring() or debugger() is not None
+
+
 # -- evaluating --------------------------------------------------------------------------------------------------------
 
 
