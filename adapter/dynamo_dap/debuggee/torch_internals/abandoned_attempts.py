@@ -23,6 +23,8 @@ _OUTPUT = "torch._dynamo.output_graph:OutputGraph.cleanup"
 _RESTART = "torch._dynamo.exc:RestartAnalysis"
 _BREAK = "torch._dynamo.exc:SpeculationRestartAnalysis"
 _TRACING = "torch._guards:tracing"
+_INPUT = "grapharg"
+"""What a placeholder's ``meta`` has of the input that it stands for."""
 
 ABANDONED = Feature("going back to attempts that Dynamo gave up", _OUTPUT, _RESTART, _BREAK, _TRACING)
 
@@ -38,6 +40,10 @@ class AbandonedAttempt:
         self._arguments: Any = None
         self._state: Sequence[Callable[[], None]] = ()
         """Put the random states back that its code began with, once that has run."""
+        self._taken: list[tuple[dict[str, Any], Any]] = []
+        """What its graphs' inputs stand for, which torch 2.14 takes from the nodes of an attempt that was given up."""
+        self._guards: Any = None
+        """Its guards, which are taken as well."""
         self.reason = ""
         """Why it was given up, as torch says."""
         self.is_given_up = self.ended_at_break = False
@@ -59,10 +65,23 @@ class AbandonedAttempt:
         for tracer in self._output.tracers:
             # Torch empties the graphs once the exception has been caught.
             tracer.graph._clear_nodes = _nothing
+            nodes = [node for node in tracer.graph.nodes if _INPUT in node.meta]
+            self._taken += [(node.meta, node.meta[_INPUT]) for node in nodes]
+        guards = self._output.tracing_context.guards_context.dynamo_guards.inner
+        self._guards = type(guards)(list(guards))
+
+    def _put_back(self) -> None:
+        for meta, argument in self._taken:
+            meta.setdefault(_INPUT, argument)
+        guards = self._output.tracing_context.guards_context.dynamo_guards
+        if self._guards is not None and not guards.inner:
+            guards.inner = self._guards
+        self._taken, self._guards = [], None
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
         """Look at the attempt in place of the one that runs."""
+        self._put_back()
         self._root.f_locals = self._arguments
         with preserved_global_state(), ABANDONED.resolve(_TRACING)(self._output.tracing_context):
             for put_back in self._state:
@@ -76,6 +95,7 @@ class AbandonedAttempt:
 
     def outlive_compile(self) -> None:
         """The compile is over and the program runs on: hold nothing that it could notice, and note what it changes."""
+        self._put_back()
         context = self._output.tracing_context
         context.tensor_to_context.clear()
         clear_weakrefs = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
@@ -95,7 +115,8 @@ class AbandonedAttempt:
             tracer.graph._clear_nodes()
         clear(self._output)
         self._root.f_locals = {}
-        self._root = self._arguments = None
+        self._root = self._arguments = self._guards = None
+        self._taken = []
 
 
 def _nothing() -> None:
