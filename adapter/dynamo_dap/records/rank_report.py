@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.terminal_theme import TerminalTheme
 
 from dynamo_dap.records.advice import at
 from dynamo_dap.records.events import Record
@@ -23,6 +24,9 @@ _COLUMNS = 8
 """Ranks with a column of their own; of more, those that compiled the same share one."""
 _COLUMN_WIDTH = 44
 """Characters, on a page."""
+_RED, _YELLOW = (218, 54, 51), (178, 123, 0)
+_THEME = TerminalTheme((255, 255, 255), (0, 0, 0), [(0, 0, 0), _RED, (0, 128, 0), _YELLOW, *[(110, 118, 129)] * 4])
+"""Colours that can be read on a light page and on a dark one; others than these two are not used."""
 
 
 def print_ranks(compared: JsonRanks, records: Mapping[int, Record], console: Console) -> None:
@@ -46,7 +50,7 @@ def ranks_as_html(compared: JsonRanks, records: Mapping[int, Record]) -> str:
     columns = min(len(compared.ranks), _COLUMNS) + 1
     console = Console(file=io.StringIO(), record=True, highlight=False, width=columns * _COLUMN_WIDTH)
     print_ranks(compared, records, console)
-    return console.export_html(inline_styles=True, code_format="<pre class='ranks'>{code}</pre>")
+    return console.export_html(theme=_THEME, inline_styles=True, code_format="<pre class='ranks'>{code}</pre>")
 
 
 def _columns(compared: JsonRanks) -> list[list[int]]:
