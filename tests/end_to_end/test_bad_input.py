@@ -230,6 +230,20 @@ def test_a_path_that_is_no_text_is_no_trouble(session: Session, tmp_path: Path) 
     assert session.output("stdout") == "ran\n"
 
 
+@pytest.mark.parametrize("path", ["no\0file.py", "\0", "x" * 5000])
+def test_a_path_that_no_file_can_have_is_refused(session: Session, path: str) -> None:
+    session.launch("plain", eager=True, stopOnEntry=True)
+    session.wait_for_stop("entry")
+    arguments = {"source": {"path": path}, "line": 1}
+    assert "cannot read" in session.refusal("breakpointLocations", arguments)
+    wanted = {"source": {"path": path}, "breakpoints": [{"line": 1}]}
+    told = session.request("setBreakpoints", wanted)
+    assert [one["verified"] for one in told["breakpoints"]] == [False]
+    assert told["breakpoints"][0]["message"]
+    session.resume()
+    assert session.wait_for_exit() == 0
+
+
 def test_columns_and_lines_that_count_from_zero(session: Session) -> None:
     session.initialize(
         InitializeRequestArguments(

@@ -65,7 +65,7 @@ class Life:
         self.session.stream.allow_bad_requests()
         self.start = start
         self.state = "connected"
-        """connected, initialized, configuring, running, stopped, over."""
+        """connected, initialized, configuring, running, stopped, alone (debugpy's thread has ended), over."""
         self._mode: str | None = None
         """Of the breakpoint that is set."""
         self._stop: Stop | None = None
@@ -212,7 +212,7 @@ class Life:
     @property
     def can_be_killed(self) -> bool:
         """Whether there is a program."""
-        return self.state in ("configuring", "running", "stopped")
+        return self.state in ("configuring", "running", "stopped", "alone")
 
     def _program_ids(self) -> list[int]:
         told = [event["body"] for event in self.session.timeline.events if event["event"] == "process"]

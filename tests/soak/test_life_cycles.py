@@ -84,14 +84,20 @@ class Lives(stateful.RuleBasedStateMachine):  # type: ignore[misc]
         self.life.restart()
 
     @stateful.rule(terminate=given.booleans())
-    @stateful.precondition(lambda self: self._is("running", "stopped", "configuring"))
+    @stateful.precondition(lambda self: self._is("running", "stopped", "configuring", "alone"))
     def disconnect(self, terminate: bool) -> None:
         self.life.disconnect(terminate=terminate)
 
     @stateful.rule()
-    @stateful.precondition(lambda self: self._is("running", "stopped"))
+    @stateful.precondition(lambda self: self._is("running", "stopped", "alone"))
     def terminate(self) -> None:
         self.life.terminate()
+
+    @stateful.rule()
+    @stateful.precondition(lambda self: self._is("running", "stopped"))
+    def end_reader_of_debugpy(self) -> None:
+        self.life.end_reader_of_debugpy()
+        self.life.state = "alone"
 
     @stateful.rule(who=given.sampled_from(KILLED))
     @stateful.precondition(lambda self: self.life.can_be_killed)

@@ -21,7 +21,10 @@ def normalized_path(path: str) -> str:
     """
     if path.startswith("<") and path.endswith(">"):
         return path
-    return os.path.normcase(os.path.realpath(path))
+    try:
+        return os.path.normcase(os.path.realpath(path))
+    except ValueError:  # a null character: no file's
+        return path
 
 
 @functools.lru_cache(maxsize=1)

@@ -267,6 +267,8 @@ def is_cell(path: str) -> bool:
 def _look(path: str) -> LineTable:
     try:
         status = os.stat(path)
+    except ValueError as error:  # no file has such a name
+        raise LineTableError(f"cannot read {path!r}: {error}") from None
     except OSError as error:
         if is_cell(path):
             return line_table_of_text("".join(linecache.getlines(path)), path)
