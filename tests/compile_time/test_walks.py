@@ -118,6 +118,8 @@ class Walk:
         self._before: tuple[Position, Move] | None = None
         self._furthest: Position | None = None
         """Where the trace stands: steps from its past go no further, even if a breakpoint that it had is gone."""
+        self._running = ""
+        """The compile that runs, of which the last stop was that was not in the past."""
         self._host: Traveller
         self.moves: Counter[str] = Counter()
 
@@ -190,7 +192,12 @@ class Walk:
             return
         trace, at = here
         assert (stop.frame.name, stop.frame.position.line) == (trace[at].function, trace[at].line)
-        assert not different(trace[at].state, state_of(stop)), (position, stop.stop.description)
+        expected, found = trace[at].state, state_of(stop)
+        if " back" not in stop.stop.description:
+            self._running = position.compile_id
+        elif position.compile_id != self._running:
+            expected, found = _looked_at(expected, found)
+        assert not different(expected, found), (position, stop.stop.description)
         if self._before is not None:
             before, move = self._before
             origin = self._recording.at(before)
@@ -280,12 +287,24 @@ ACTIONS = given.lists(
 )
 
 
+def _looked_at(expected: State, found: State) -> tuple[State, State]:
+    """Leave out what the trace had not looked at yet: the program has run on from it, and its objects are others'."""
+    lazy = [name for name, text in expected.items() if "(unrealized)" in text]
+    lazy += [f"value of {name.rpartition('.')[2]}" for name in lazy]
+
+    def rest(state: State) -> State:
+        return {name: text for name, text in state.items() if not name.startswith(tuple(lazy))}
+
+    return rest(expected), rest(found)
+
+
 FOUND = {
-    # Forward again to where the trace stands, at a breakpoint that was removed meanwhile.
-    "graph_break": (
-        {751},
-        [Action("restart", 0, "statement"), Action("toggle", 233, "statement"), Action("out", 0, "statement")],
-    ),
+    "graph_break": [
+        # Forward again to where the trace stands, at a breakpoint that was removed meanwhile.
+        ({751}, [Action("restart", 0, "statement"), Action("toggle", 233, "statement"), Action("out", 0, "statement")]),
+        # Back over the break, before which the compile was another, and a dictionary had other keys.
+        ({3}, [Action("back", 0, "statement")]),
+    ],
 }
 """Walks that have failed once."""
 
@@ -309,6 +328,6 @@ def test_walks(name: str) -> None:
         database=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )(hypothesis.given(given.sets(given.integers(0, 1000), min_size=1, max_size=6), ACTIONS)(walk))
-    if name in FOUND:
-        walk(*FOUND[name])
+    for found in FOUND.get(name, ()):
+        walk(*found)
     check()

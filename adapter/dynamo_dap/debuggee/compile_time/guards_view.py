@@ -6,6 +6,7 @@ Runs on the tracing thread.
 from __future__ import annotations
 
 import types
+import weakref
 from typing import Any
 
 from dynamo_dap.debuggee.compile_time.graph_view import place_variable
@@ -85,8 +86,22 @@ def _location(place: Place | None) -> Location | None:
     return None if place is None else Location(place.path, place.line, place.column)
 
 
+_noted: dict[int, tuple[weakref.ref[object], dict[tuple[str, str], str]]] = {}
+"""By identity of attempts that the program has run on from: their expressions, by what is checked and of what."""
+
+
+def note_expressions(frame: TracedFrame) -> None:
+    """The program runs on and changes its objects: keep the expressions of the guards as they are now."""
+    known = {(each.check, each.name): guard_expression(frame, each) for each in frame.guards()}
+    key = id(frame.attempt)
+    _noted[key] = weakref.ref(frame.attempt, lambda _: _noted.pop(key, None)), known
+
+
 def guard_expression(frame: TracedFrame, guard: GuardFacts) -> str:
     """Return a guard as readable Python: ``type(L['x']) is list``; its name and source where nothing more is known."""
+    noted = _noted.get(id(frame.attempt))
+    if noted is not None and (guard.check, guard.name) in noted[1]:
+        return noted[1][guard.check, guard.name]
     if guard.check in _GLOBAL_STATE:
         return _GLOBAL_STATE[guard.check]
     if guard.check == "TENSOR_MATCH":

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
+from dynamo_dap.debuggee.compile_time.guards_view import note_expressions
 from dynamo_dap.debuggee.compile_time.stepping import TraceProgress
 from dynamo_dap.debuggee.compile_time.time_travel import Armed, Arrival, Past, Place, Stops
 from dynamo_dap.debuggee.torch_internals.abandoned_attempts import AbandonedAttempt
@@ -474,6 +475,8 @@ class TraceLogs:
                 self._close(each)
         if last is not None and last.attempt is not None:
             last.past.outlive_trace()
+            with last.looking():
+                note_expressions(last.attempt.frame)
             last.attempt.outlive_compile()
             last.code = None if generated is None else weakref.ref(generated)
         elif generated is not None and goes_on_after_break(generated):

@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.compile_time.graph_view import graph_children, graph_so
 from dynamo_dap.debuggee.compile_time.guards_view import guard_children
 from dynamo_dap.debuggee.compile_time.side_effects_view import side_effect_children
 from dynamo_dap.debuggee.compile_time.traced_view import TracedView
-from dynamo_dap.debuggee.torch_internals.compilation import cache_entries
+from dynamo_dap.debuggee.torch_internals.compilation import CompileFacts, cache_entries
 from dynamo_dap.debuggee.torch_internals.dynamo_names import (
     dynamos_locals,
     is_dynamos_global,
@@ -134,7 +134,7 @@ def _compile_facts(frame: TracedFrame, listing_of: ListingOf) -> list[Variable]:
     }
     first, second, *others = [Variable(name, Value(text)) for name, text in texts.items()]
     compiled = Variable("frame", Value(user_function_name(facts.code), location=location_of_code(facts.code)))
-    return [first, second, *_restarts(), compiled, *others, _generated(facts.code, listing_of)]
+    return [first, second, *_restarts(), compiled, *others, _generated(facts, listing_of)]
 
 
 def _restarts() -> list[Variable]:
@@ -145,9 +145,10 @@ def _restarts() -> list[Variable]:
     return [Variable("restarted because", Value(bounded_text(reasons[-1]), children=Fixed(lines)))]
 
 
-def _generated(code: CodeType, listing_of: ListingOf) -> Variable:
+def _generated(facts: CompileFacts, listing_of: ListingOf) -> Variable:
     """Code that earlier compiles generated, each with its listing; this compile generates its own at its end."""
-    entries = cache_entries(code)
+    # One that is gone back to from what comes after a graph break has generated its own by now.
+    entries = [each for each in cache_entries(facts.code) if str(each.compile_id) != facts.compile_id]
     below = tuple(Variable(f"[{entry.compile_id}]", _listing(listing_of(entry.code))) for entry in entries)
     text = f"{len(entries)} from earlier compiles" if entries else "none yet: this is the first compile of this code"
     return Variable("generated code", Value(text, children=Fixed(below) if below else None))

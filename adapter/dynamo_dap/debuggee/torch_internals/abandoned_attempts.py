@@ -18,15 +18,20 @@ from dynamo_dap.debuggee.torch_internals.isolation import DYNAMO_OFF, READING
 from dynamo_dap.debuggee.torch_internals.real_values import note_versions
 from dynamo_dap.debuggee.torch_internals.retracing import clear, retraced_call
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.translator import EARLIER_REASONS, restart_reasons
 
 _OUTPUT = "torch._dynamo.output_graph:OutputGraph.cleanup"
 _RESTART = "torch._dynamo.exc:RestartAnalysis"
 _BREAK = "torch._dynamo.exc:SpeculationRestartAnalysis"
 _TRACING = "torch._guards:tracing"
+_COMPILING = "torch._guards:compile_context"
+_CONTEXT = "torch._guards:CompileContext.try_get"
 _INPUT = "grapharg"
 """What a placeholder's ``meta`` has of the input that it stands for."""
 
-ABANDONED = Feature("going back to attempts that Dynamo gave up", _OUTPUT, _RESTART, _BREAK, _TRACING)
+ABANDONED = Feature(
+    "going back to attempts that Dynamo gave up", _OUTPUT, _RESTART, _BREAK, _TRACING, _COMPILING, _CONTEXT
+)
 
 
 class AbandonedAttempt:
@@ -40,6 +45,8 @@ class AbandonedAttempt:
         self._arguments: Any = None
         self._state: Sequence[Callable[[], None]] = ()
         """Put the random states back that its code began with, once that has run."""
+        self._context: Any = None
+        """Which compile and attempt it is."""
         self._taken: list[tuple[dict[str, Any], Any]] = []
         """What its graphs' inputs stand for, which torch 2.14 takes from the nodes of an attempt that was given up."""
         self._guards: Any = None
@@ -51,6 +58,12 @@ class AbandonedAttempt:
             self._root = self._output.root_tx
             self._arguments = self._root.f_locals
             self._output.cleanup = self._cleanup
+            self._context = _context_now()
+
+    @property
+    def frame(self) -> TracedFrame:
+        """The function that was compiled, while the attempt can be looked at."""
+        return TracedFrame(self._root)
 
     def _cleanup(self) -> None:
         """Run where torch would clear the attempt: as its interpreter is left."""
@@ -83,7 +96,8 @@ class AbandonedAttempt:
         """Look at the attempt in place of the one that runs."""
         self._put_back()
         self._root.f_locals = self._arguments
-        with preserved_global_state(), ABANDONED.resolve(_TRACING)(self._output.tracing_context):
+        tracing, compiling = ABANDONED.resolve(_TRACING), ABANDONED.resolve(_COMPILING)
+        with preserved_global_state(), tracing(self._output.tracing_context), compiling(self._context):
             for put_back in self._state:
                 put_back()
             yield
@@ -117,6 +131,17 @@ class AbandonedAttempt:
         self._root.f_locals = {}
         self._root = self._arguments = self._guards = None
         self._taken = []
+
+
+def _context_now() -> Any:
+    """Return a copy of what tells which compile and attempt runs: torch counts attempts in the same object."""
+    context = ABANDONED.resolve(_CONTEXT)()
+    if context is None:
+        return None
+    known = type(context)(context.compile_id)
+    known.attempt = context.attempt
+    setattr(known, EARLIER_REASONS, tuple(restart_reasons(sys._getframe())))
+    return known
 
 
 def _nothing() -> None:

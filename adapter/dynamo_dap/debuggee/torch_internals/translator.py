@@ -79,6 +79,10 @@ class CompileIdentity:
     attempt: int
 
 
+EARLIER_REASONS = "dynamo_dap_earlier_reasons"
+"""Our own attribute of the ``CompileContext`` that stands for an attempt that was given up."""
+
+
 def compile_identity() -> CompileIdentity:
     """Return the identity of the trace running on this thread."""
     if IDENTITY.problem is None:
@@ -91,7 +95,12 @@ def compile_identity() -> CompileIdentity:
 
 
 def restart_reasons(top: types.FrameType) -> Sequence[str]:
-    """Return why earlier attempts of the trace running in the Python frame ``top`` were given up."""
+    """Return why earlier attempts of the trace running in the Python frame ``top`` were given up.
+
+    Where one that was given up is looked at in its place (``abandoned_attempts``): why those before that one were.
+    """
+    if IDENTITY.problem is None and (known := getattr(IDENTITY.resolve(_CONTEXT)(), EARLIER_REASONS, None)) is not None:
+        return tuple(known)
     if RESTARTS.problem is not None:
         return ()
     code = RESTARTS.resolve(_COMPILE_FRAME).__code__
