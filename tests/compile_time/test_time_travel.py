@@ -42,6 +42,7 @@ from tests.run_time.in_process import SeenStop
 pytestmark = pytest.mark.timeout(600)
 
 ELSEWHERE = {
+    "compiled_before": "runs until it is ended",
     "comptime_breakpoint": "stops by itself",
     "eager_breakpoint": "stops by itself",
     "fsdp_blocks": "needs other processes",

@@ -48,6 +48,21 @@ def test_attach_again_with_eager_debugging(new_session: NewSession, start: Start
         assert program.process.poll() is None
 
 
+def test_a_function_that_was_compiled_before_anybody_attached(new_session: NewSession, start: Start) -> None:
+    """It is stopped in, with its values, in every session: in calls that the cache serves, since no other comes."""
+    program = start(FIXTURES / "compiled_before.py")
+    host, port = program.address()
+    for _ in range(2):
+        session = new_session()
+        with session.configuring("attach", {"connect": {"host": host, "port": port}}):
+            session.set_breakpoints("compiled_before", "after")
+        for _ in range(2):
+            stop = session.wait_for_stop("breakpoint", at="after")
+            assert stop.frame.evaluate("y.tolist()").text == "[2.0, 2.0, 2.0]"
+            session.resume()
+        session.disconnect()
+
+
 def test_a_thread_that_stopped_before_the_client_is_configured_is_not_announced_after_its_stop(
     new_session: NewSession, start: Start
 ) -> None:
