@@ -305,6 +305,10 @@ FOUND = {
         # Back over the break, before which the compile was another, and a dictionary had other keys.
         ({3}, [Action("back", 0, "statement")]),
     ],
+    # In a loop on one line, each of whose rounds is a stop.
+    "fixture control_flow": [({97}, [Action("go to", 1, "statement"), Action("in", 0, "statement")])],
+    # Back from the middle of a line, after a call in it, to where the line begins.
+    "contexts": [({0}, [Action("in", 0, "statement"), Action("back", 0, "statement")])],
 }
 """Walks that have failed once."""
 

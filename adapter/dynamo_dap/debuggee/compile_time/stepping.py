@@ -226,6 +226,7 @@ def _enters(step: Step, point: TracePoint) -> bool:
 def _ends_in_same_frame(step: Step, origin: Origin, point: TracePoint) -> bool:
     if step.granularity == "instruction":
         return True
-    if point.line == origin.line and point.index > origin.index:
-        return False
-    return point.begins_line if step.granularity == "line" else point.begins_statement
+    if step.granularity == "statement":
+        # The line that it began at again, if a loop leads there that has no other.
+        return point.begins_statement
+    return point.begins_line and not (point.line == origin.line and point.index > origin.index)

@@ -406,7 +406,7 @@ class Past:
             if not begins.is_user_code or not (begins.line if granularity == "line" else begins.statement):
                 continue
             is_same_line = then.frame == here[0].frame and then.line == here[0].line and then.at < here[0].at
-            if not is_same_line or place.is_after or place.at == self.end:
+            if granularity == "statement" or not is_same_line or place.is_after or place.at == self.end:
                 return Arrival.at(earlier, "step")
         return self._first(statement=granularity != "instruction")
 
