@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -261,12 +261,17 @@ class Past:
         return self._visits[id(then.interpreter), None]
 
     def _look_for_visits(self) -> None:
-        for at in range(max(self._visits_known, self.beginning), self.end):
-            each = self.function(at)
-            self._visits[id(each.interpreter), each.line].append(at)
-            self._visits[id(each.interpreter), None].append(at)
-            self._lines[each.path][each.line].append(at)
+        for at, function, path, line in self._lines_from(self._visits_known):
+            self._visits[function, line].append(at)
+            self._visits[function, None].append(at)
+            self._lines[path][line].append(at)
         self._visits_known = self.end
+
+    def _lines_from(self, known: int) -> Iterator[tuple[int, int, str, int]]:
+        """Yield moments from one on, or from the oldest that there is: see ``Moments.lines``."""
+        oldest = self.beginning
+        for index, function, path, line in self._log.moments.lines(max(0, known - oldest), self.end - oldest):
+            yield oldest + index, function, path, line
 
     def begins_statement(self, at: int) -> bool:
         """Whether a statement of the user's begins at a moment."""
@@ -280,8 +285,8 @@ class Past:
 
     def statements(self) -> Sequence[int]:
         """Return the moments at which statements begin: those that are forgotten by now may be among them."""
-        for at in range(max(self._statements_known, self.beginning), self.end):
-            if self.begins_statement(at):
+        for at, _, path, _ in self._lines_from(self._statements_known):
+            if self._is_user_code(path) and self._what_begins(at).statement:
                 self._statements.append(at)
         self._statements_known = self.end
         return self._statements
