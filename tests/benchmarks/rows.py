@@ -87,9 +87,10 @@ _TRIED = {
     "opening.names": "Values and texts are made only for the page that is asked for.",
     "flat.breakpoints": "Lines are looked up by file. With 100 the ratio is the same: it is no growth by their number.",
     "travel.log": (
-        "Most instructions are noted as themselves only, data lies in flat lists, and what has not changed "
-        "is not copied. What is left: Dynamo's objects that are kept alive, which the garbage collector "
-        "goes through, and a call for each instruction."
+        "Most instructions are noted as themselves only, data lies in flat lists, and functions that have ended "
+        "share what they need no more: half of the objects are gone that the log kept alive. Measurements fall into "
+        "two groups, without one more full collection of the garbage collector (1.05) and with it (1.29). What is "
+        "left: a call for each instruction, where one for each statement would do."
     ),
 }
 """What was done where an aim is missed, and what is left."""
