@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.compile_time.guards_view import note_expressions
@@ -297,7 +298,7 @@ def _no_origin(text: str) -> RequestError:
 class TraceLogs:
     """The log of the trace that runs, and those that it goes on from. One for each process."""
 
-    def __init__(self, facts: CodeFactsCache, just_my_code: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, facts: CodeFactsCache, just_my_code: Callable[[], bool]) -> None:
         """``just_my_code`` is whether statements of libraries are left out."""
         self._facts, self._just_my_code = facts, just_my_code
         self._leg: Leg | None = None
@@ -475,8 +476,11 @@ class TraceLogs:
                 self._close(each)
         if last is not None and last.attempt is not None:
             last.past.outlive_trace()
-            with last.looking():
-                note_expressions(last.attempt.frame)
+            try:
+                with last.looking():
+                    note_expressions(last.attempt.frame)
+            except Exception:  # noqa: BLE001  (whatever it is, the attempt must hold nothing of the program's)
+                log_exception("keeping the guards of an attempt")
             last.attempt.outlive_compile()
             last.code = None if generated is None else weakref.ref(generated)
         elif generated is not None and goes_on_after_break(generated):

@@ -277,7 +277,7 @@ class TraceLog:
         return is_last and moments.changed[-1] == moments.number
 
     def _forget_all(self) -> None:
-        self._moments.clear()
+        self._moments = Moments(self._moments.number)
         self._depth = self._trace = None
         self._position = -2  # the next moment does not go on after any
         self._changes.clear()
@@ -324,7 +324,7 @@ class TraceLog:
         """The trace is over: forget it, and the real values that were computed in it."""
         self.show(None)
         put_values_back(self._output, None)
-        self._moments.clear()
+        self._moments = Moments(self._moments.number)
         self._changes.clear()
         self._translator = self._locals = self._depth = self._trace = self._tracer = None
         self._callers = ()

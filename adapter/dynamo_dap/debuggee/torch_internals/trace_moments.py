@@ -215,11 +215,12 @@ class Moments(Sequence[Moment]):
     collector to go through, which took longer than to note them. They are numbered from the first that ever was.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, forgotten: int = 0) -> None:
+        """``forgotten`` is how many there were before."""
         self._shared = _marks()
         self.instructions: list[Any] = []
         """Of each moment the one that is about to run."""
-        self.forgotten = 0
+        self.forgotten = forgotten
         """How many of the oldest were forgotten."""
         self.changed = array("q")
         """Of each change (``trace_changes``) how many moments there were by then."""
@@ -352,12 +353,6 @@ class Moments(Sequence[Moment]):
         ):
             for number in [number for number in noted if number < first]:
                 del noted[number]
-
-    def clear(self) -> None:
-        """Forget all of them."""
-        forgotten = self.forgotten + len(self.instructions)
-        self.__init__()  # type: ignore[misc]
-        self.forgotten = forgotten
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
