@@ -474,6 +474,10 @@ VARIABLE_MENU = "__vscodeVariableMenuContext"
 """Its own field of a variable, which tells extensions what that is."""
 
 
+LOCALS_ALONG = "localsAlong"
+"""With it in the arguments of ``scopes``, debugpy's answer has the answer to ``variables`` of the local variables, too,
+under this name. It has not where there are many of them, or where showing one runs code of the program."""
+
 TRACED = "dynamoTraced"
 """What it says of local variables of a held trace, which can be run back to where they came from."""
 TRACED_TENSOR = "dynamoTracedTensor"

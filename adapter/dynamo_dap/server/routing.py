@@ -23,6 +23,7 @@ from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_side import look_at_tensor, tensor_looked_at
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.ids import References
+from dynamo_dap.server.locals_along import LocalsAlong
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Router:
         self._stopped_threads = stopped_threads
         self._in_flight: dict[int, list[tuple[Backend, int]]] = {}
         """By the client's ``seq``: who has the request, under which ``seq``."""
+        self._locals = LocalsAlong()
 
     def forward(self, request: Request, answer: Answer | None = None) -> None:
         """Have the owner of ``request`` answer it: to the client, or to ``answer`` if the server asks by itself."""
@@ -85,18 +87,16 @@ class Router:
         if backend.name == DEBUGPY and _is_agents(request.command) and request.command != TENSOR:
             message = f"'{request.command}' is for stops in a trace or in generated code, not in ordinary Python"
             raise RequestRefused(ErrorId.AGENT_GONE, message)
-        if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
-            self._client.respond(request, EAGER_REQUESTS[request.command])
-            return
-
         in_python = backend.name == DEBUGPY or references.thread_id in self._stopped_threads().of(DEBUGPY)
         if request.command in _INTO_THE_PAST and in_python:
             text = "only a trace can be gone back in: ordinary Python keeps nothing of its past"
             raise RequestRefused(ErrorId.NO_PAST, text)
-
-        if request.command == "dataBreakpointInfo" and backend.name == DEBUGPY:
-            self._client.respond(request, _NOT_WATCHED)
+        known = self._known(request, backend)
+        if known is not None:
+            self._client.respond(request, known)
             return
+        self._locals.heed(request.command)
+        changes = self._locals.changes
 
         threads, resuming = self._stopped_threads(), None
         if request.command in _RESUMING:
@@ -105,12 +105,15 @@ class Router:
 
         def answered(response: Response) -> None:
             self._in_flight.pop(request.seq, None)
+            self._locals.heed(request.command)
             if not response.success and request.command in _RESUMING and response.message == "disconnected":
                 # The thread went on, and the program ended before that could be said.
                 body = _ONE_CONTINUED if request.command == "continue" else _NOTHING
                 response = msgspec.structs.replace(response, success=True, message=None, body=body)
             elif response.success:
                 response = _as_the_clients(request.command, backend, response)
+                if request.command == "scopes":
+                    response = self._locals.keep(response, changes)
             if answer is None:
                 self._client.forward_response(request, response)
             else:
@@ -119,17 +122,31 @@ class Router:
                 threads.end_resuming(resuming, None if response.success else owner)
 
         command, arguments = _as_backends(request, backend, resuming)
+        if command == "scopes" and backend.name == DEBUGPY:
+            arguments = self._locals.arguments(arguments)
         seq = backend.forward(command, arguments, answered)
         self._in_flight[request.seq] = [(backend, seq)]
+
+    def _known(self, request: Request, backend: Backend) -> object | None:
+        """Return the body of the answer if ``backend`` need not be asked for it; None if it must be."""
+        if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
+            return EAGER_REQUESTS[request.command]
+        if request.command == "dataBreakpointInfo" and backend.name == DEBUGPY:
+            return _NOT_WATCHED
+        if request.command == "variables" and backend.name == DEBUGPY:
+            return self._locals.take(request.arguments)
+        return None
 
     def forward_to_agent(self, request: Request, command: str, arguments: msgspec.Raw) -> None:
         """Have the agent answer ``request`` by what it answers to another."""
         agent = next((backend for backend in self._backends() if backend.name == AGENT), None)
         if agent is None:
             raise RequestRefused(ErrorId.AGENT_GONE, "the program runs without debugging")
+        self._locals.heed(command)
 
         def answered(response: Response) -> None:
             self._in_flight.pop(request.seq, None)
+            self._locals.heed(command)
             self._client.forward_response(request, response)
 
         self._in_flight[request.seq] = [(agent, agent.forward(command, arguments, answered))]
@@ -141,6 +158,7 @@ class Router:
         """
         shares = [(backend, sharing.share(backend, request.arguments)) for backend in self._backends()]
         wanted = [(backend, arguments) for backend, arguments in shares if arguments is not None]
+        self._locals.heed(request.command)
         collector = _Collector(len(wanted), lambda answers: self._answer_merged(request, sharing.merge, answers))
         self._in_flight[request.seq] = [
             (backend, backend.forward(request.command, arguments, collector.taker(backend)))

@@ -127,6 +127,10 @@ class Presentation(pydevd_variables.Presentation):
         page = page_of(value.children, only, start, count) if value.children is not None else ()
         return [(each.name, _object_of(each.value), each.evaluate_name) for each in page]
 
+    def runs_no_code(self, value: Any) -> bool:
+        """Whether a value is shown by us, or by debugpy without a ``__repr__`` of the program."""
+        return type(value) in _LITERALS or not _is_left_to_debugpy(value)
+
     def scope(self, frame: FrameType) -> tuple[str, Any] | None:
         """Return name and object of what a frame of a Triton kernel has beside its locals and globals."""
         try:

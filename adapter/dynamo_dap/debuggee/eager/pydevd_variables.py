@@ -16,7 +16,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from dynamo_dap.protocol.contract import TENSOR
+from dynamo_dap.protocol.contract import LOCALS_ALONG, TENSOR
+
+_MOST_LOCALS_ALONG = 100
+"""Where there are more, a client may want a page of them, or none."""
 
 
 class Presentation(Protocol):
@@ -33,6 +36,9 @@ class Presentation(Protocol):
 
     def page(self, variables: list[Any]) -> list[Any]:
         """Return what is asked for of the variables of a scope."""
+
+    def runs_no_code(self, value: Any) -> bool:
+        """Whether a value is shown without code of the program."""
 
     def scope(self, frame: types.FrameType) -> tuple[str, Any] | None:
         """Return name and object of what a frame has beside its locals and globals; None for nothing.
@@ -149,18 +155,39 @@ def add_scopes(presentation: Presentation) -> bool:
     def on_scopes_request(self: Any, py_db: Any, request: Any) -> Any:
         command = own(self, py_db, request)
         of_frame = _variable_of(py_db, request.arguments.frameId)
-        found = presentation.scope(of_frame.frame) if of_frame is not None and _wants_presentation() else None
-        if found is None:
+        if of_frame is None or not _wants_presentation():
             return command
-        name, value = found
-        added = variables(py_db, name, value, of_frame._register_variable, frame=of_frame.frame)
-        scope = scope_type(name, added.get_variable_reference(), False).to_dict(update_ids_to_dap=True)
         answer = command.as_dict
-        answer["body"]["scopes"].insert(1, scope)
-        return type(command)(command.id, command.seq, answer, is_json=True)
+        found = presentation.scope(of_frame.frame)
+        if found is not None:
+            name, value = found
+            added = variables(py_db, name, value, of_frame._register_variable, frame=of_frame.frame)
+            scope = scope_type(name, added.get_variable_reference(), False).to_dict(update_ids_to_dap=True)
+            answer["body"]["scopes"].insert(1, scope)
+        thread_id = py_db.suspended_frames_manager.get_thread_id_for_variable_reference(request.arguments.frameId)
+        if thread_id is None or not getattr(request.arguments, "kwargs", {}).get(LOCALS_ALONG):
+            return type(command)(command.id, command.seq, answer, is_json=True)
+        arguments = request, answer["body"], presentation
+        py_db.post_method_as_internal_command(thread_id, _answer_with_locals, *arguments)
+        return None
 
     handlers.on_scopes_request = on_scopes_request
     return True
+
+
+def _answer_with_locals(pydb: Any, request: Any, body: dict[str, Any], presentation: Presentation) -> None:
+    """Answer ``scopes`` with ``body`` and the local variables: in one pass. On the stopped thread."""
+    of_frame = _variable_of(pydb, request.arguments.frameId)
+    found = {} if of_frame is None else of_frame.frame.f_locals
+    returned: Any = importlib.import_module("_pydevd_bundle.pydevd_constants").RETURN_VALUES_DICT
+    values = [*found.values(), *found.get(returned, {}).values()]
+    if 0 < len(values) <= _MOST_LOCALS_ALONG and all(map(presentation.runs_no_code, values)):
+        schema: Any = importlib.import_module("_pydevd_bundle._debug_adapter.pydevd_schema")
+        scope: Any = importlib.import_module("_pydevd_bundle.pydevd_utils").ScopeRequest
+        found = of_frame.get_children_variables(scope=scope(request.arguments.frameId, "locals"))
+        shown = schema.VariablesResponseBody([each.get_var_data() for each in found])
+        body = {**body, LOCALS_ALONG: shown.to_dict(update_ids_to_dap=True)}
+    _answer(pydb, request, body)
 
 
 def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentation) -> Callable[[Any, Any], None]:

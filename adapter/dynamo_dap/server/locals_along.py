@@ -1,0 +1,78 @@
+"""The local variables of ordinary frames, which debugpy sends along with their scopes: one request in place of two.
+
+Clients ask for ``scopes`` and then for the ``variables`` of the first one. debugpy is asked for both at once
+(``LOCALS_ALONG``); the client's second request is answered here. What came along is given out once, at once or never:
+it is forgotten when anything is asked that may change a value or let a thread go on, when that is answered, and after a
+moment, in which other threads of the program have run. Used on the loop, one per session.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from dynamo_dap.protocol.contract import LOCALS_ALONG
+from dynamo_dap.protocol.messages import Response, encode_body
+from dynamo_dap.protocol.types import Scope
+
+_SECONDS = 0.1
+_LOOKS = frozenset({"exceptionInfo", "modules", "scopes", "source", "stackTrace", "threads", "variables"})
+"""Requests that change nothing in the program."""
+
+
+class _Body(msgspec.Struct):
+    scopes: list[Scope]
+    along: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name=LOCALS_ALONG)
+
+
+class _Asked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """All local variables in their usual form, no part of them."""
+
+    variables_reference: int
+
+
+class LocalsAlong:
+    """What came along and has not been asked for yet."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[int, tuple[float, msgspec.Raw]] = {}
+        """The bodies of answers to ``variables`` by the reference, with the time when they came."""
+        self._changes = 0
+
+    def heed(self, command: str) -> None:
+        """``command`` is about to be sent to a backend, or has been answered."""
+        if command not in _LOOKS:
+            self._changes += 1
+            self._bodies.clear()
+
+    @property
+    def changes(self) -> int:
+        """How often what was there has been forgotten: a number to be noted when scopes are asked for."""
+        return self._changes
+
+    def arguments(self, arguments: msgspec.Raw) -> msgspec.Raw:
+        """Return those of ``scopes`` that ask for the variables, too."""
+        return encode_body({**msgspec.json.decode(bytes(arguments), type=dict[str, object]), LOCALS_ALONG: True})
+
+    def keep(self, response: Response, changes: int) -> Response:
+        """Return debugpy's answer to ``scopes`` without what came along, which is kept if ``changes`` are the same."""
+        if LOCALS_ALONG.encode() not in bytes(response.body):
+            return response
+        body = msgspec.json.decode(bytes(response.body), type=_Body)
+        if bytes(body.along) and changes == self._changes:
+            self._bodies[body.scopes[0].variables_reference] = time.monotonic(), body.along
+        whole = msgspec.json.decode(bytes(response.body), type=dict[str, msgspec.Raw])
+        whole.pop(LOCALS_ALONG, None)
+        return msgspec.structs.replace(response, body=encode_body(whole))
+
+    def take(self, arguments: msgspec.Raw) -> msgspec.Raw | None:
+        """Return the body of the answer to ``variables``, once; None if debugpy has to be asked."""
+        if not self._bodies:
+            return None
+        try:
+            reference = msgspec.json.decode(bytes(arguments), type=_Asked).variables_reference
+        except msgspec.ValidationError:
+            return None
+        came, body = self._bodies.pop(reference, (0.0, None))
+        return body if time.monotonic() - came < _SECONDS else None
