@@ -8,6 +8,7 @@ import enum
 import functools
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -382,3 +383,38 @@ def test_torch_is_not_imported_for_looking() -> None:
         "sys.exit(int('torch' in sys.modules or 'numpy' in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+def _with_attribute() -> torch.Tensor:
+    tensor = torch.ones(2)
+    tensor.note = "kept"  # type: ignore[attr-defined]
+    return tensor
+
+
+def _with_gradient() -> torch.Tensor:
+    tensor = torch.ones(2, 3, requires_grad=True)
+    tensor.sum().backward()
+    return tensor
+
+
+def _fake() -> torch.Tensor:
+    with torch._subclasses.FakeTensorMode() as mode:
+        return mode.from_tensor(_with_attribute())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _with_attribute,
+        _with_gradient,
+        _fake,
+        lambda: torch.tensor(1.0),
+        lambda: torch.ones(2, requires_grad=True) * 2,
+        lambda: torch.eye(2).to_sparse(),
+        lambda: torch.nn.Parameter(torch.ones(2)),
+    ],
+)
+def test_the_count_of_what_is_below_a_tensor(make: Callable[[], torch.Tensor]) -> None:
+    children = present(make(), "x").children
+    assert children is not None
+    assert children.named_count == len(children.named())

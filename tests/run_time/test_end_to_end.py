@@ -337,3 +337,25 @@ def test_a_breakpoint_in_a_listing_as_vs_code_sets_it(session: Session) -> None:
     assert (stop.reason, stop.frame.line) == ("breakpoint", line)
     session.request("setBreakpoints", {**asked, "breakpoints": []})
     assert session.run_to_end() == 0
+
+
+def test_what_is_counted_is_what_is_shown(session: Session) -> None:
+    """Counts come without the values, which a client asks for next: at each instruction, in both frames of the code."""
+    stop = _enter_instructions(session)
+    counted = 0
+    for _ in range(40):
+        for frame in stop.frames[:2]:
+            for scope in session.request("scopes", {"frameId": frame.data.id})["scopes"]:
+                asked = {"variablesReference": scope["variablesReference"]}
+                variables = session.request("variables", asked)["variables"]
+                if not scope["expensive"]:
+                    assert scope["namedVariables"] == len(variables), (stop.frame.line, scope, variables)
+                for variable in variables:
+                    if "namedVariables" in variable:
+                        asked = {"variablesReference": variable["variablesReference"], "filter": "named"}
+                        below = session.request("variables", asked)["variables"]
+                        assert variable["namedVariables"] == len(below), (variable, below)
+                        counted += 1
+        stop = session.next("instruction")
+    assert counted > 0
+    session.disconnect()

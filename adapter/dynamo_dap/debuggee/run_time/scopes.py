@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,8 +66,16 @@ class _Named(Children):
     def can_write(self, name: str) -> bool:
         return True
 
+    @property
+    def named_count(self) -> int:
+        return self._count(self._values.locals())
+
     def named(self) -> Sequence[Variable]:
         return list(self._variables())
+
+    def _count(self, held: Mapping[str, object]) -> int:
+        """Return how many variables are shown of those that the frame holds, with no value made a text."""
+        raise NotImplementedError
 
     def _variables(self) -> Iterable[Variable]:
         raise NotImplementedError
@@ -91,12 +99,23 @@ class _Locals(_Named):
         self._returned = returned
         self._folds_temporaries = folds_temporaries
 
+    def _count(self, held: Mapping[str, object]) -> int:
+        names = [name for name in self._values.names if name in held]
+        count = len(names) + (self._returned is not None)
+        if not self._folds_temporaries:
+            return count
+        _, dynamos = parted(names, self._is_dynamos())
+        return count - len(dynamos) + bool(dynamos)
+
+    def _is_dynamos(self) -> Callable[[str], bool]:
+        return dynamos_locals(self._values.generated.code, self._values.generated.original)
+
     def _variables(self) -> Iterable[Variable]:
         if self._returned is not None:
             name, value = self._returned
             yield Variable(f"(returned by {name})", replace(present(value), attributes=("readOnly",)))
         shown = list(self._present(self._values.names, lambda name: None))
-        is_dynamos = dynamos_locals(self._values.generated.code, self._values.generated.original)
+        is_dynamos = self._is_dynamos()
         users, dynamos = parted(shown, lambda variable: is_dynamos(variable.name))
         yield from users
         if not self._folds_temporaries:
@@ -112,11 +131,17 @@ class _Some(_Named):
         super().__init__(values)
         self._names = names
 
+    def _count(self, held: Mapping[str, object]) -> int:
+        return sum(name in held for name in self._names)
+
     def _variables(self) -> Iterable[Variable]:
         yield from self._present(self._names, lambda name: None)
 
 
 class _Cells(_Named):
+    def _count(self, held: Mapping[str, object]) -> int:
+        return len(self._values.cell_names)
+
     def _variables(self) -> Iterable[Variable]:
         empty = Value("(empty cell)", kind="virtual")
         yield from self._present(self._values.cell_names, lambda name: Variable(name, empty))
@@ -130,6 +155,12 @@ class _Stack(Children):
 
     def can_write(self, name: str) -> bool:
         return True
+
+    @property
+    def named_count(self) -> int:
+        if self._values.stack_problem is not None:
+            return 1
+        return max(len(self._values.stack()) + (self._values.operands_in_use > 0), 1)
 
     def named(self) -> Sequence[Variable]:
         problem = self._values.stack_problem

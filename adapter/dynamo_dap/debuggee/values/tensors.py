@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of
 from dynamo_dap.debuggee.torch_internals.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
 from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
-from dynamo_dap.debuggee.values.objects import attributes_of
+from dynamo_dap.debuggee.values.objects import attributes_of, stored_attributes
 from dynamo_dap.debuggee.values.paging import unique_names
 from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 
@@ -115,6 +115,16 @@ class TensorChildren(Children):
         """How many rows the first dimension has; 0 when there is no data to read."""
         return self._rows
 
+    @property
+    def named_count(self) -> int:
+        """How many ``named`` gives: asked for with each tensor that is shown, whether it is opened or not."""
+        count = 5 + (facts_of(self._tensor).stride is not None) + sum(1 for _ in self._own())
+        if self._fake:
+            return count
+        with metadata_reading():
+            has_gradient = self._tensor.is_leaf and self._tensor.grad is not None
+        return count + 2 + has_gradient + (len(STATISTICS) if self._dimensions else 1)
+
     def named(self) -> Sequence[Variable]:
         """Return metadata, autograd's part, statistics not yet computed, attributes the program added."""
         variables = [*self._named_with_path(metadata_variables(facts_of(self._tensor))), *self._autograd()]
@@ -128,10 +138,14 @@ class TensorChildren(Children):
         return [lazy_variable(name, self._statistic(name)) for name in names]
 
     def _own_attributes(self) -> list[Variable]:
-        attributes = attributes_of(self._tensor, self._expression, self._view)
-        if not self._fake:
-            return attributes
-        return [each for each in attributes if each.name not in FAKE_ATTRIBUTES and "_memo" not in each.name]
+        shown = set(self._own())
+        return [each for each in attributes_of(self._tensor, self._expression, self._view) if each.name in shown]
+
+    def _own(self) -> Iterator[str]:
+        """Yield the names of the attributes that the program added."""
+        for name, _ in stored_attributes(self._tensor):
+            if not self._fake or (name not in FAKE_ATTRIBUTES and "_memo" not in name):
+                yield name
 
     def indexed(self, start: int, count: int) -> Sequence[Variable]:
         """Return one page of rows: numbers of a vector, else smaller tensors."""
