@@ -67,8 +67,9 @@ NAN = "nan"
 MISMATCH = "mismatch"
 OUT_OF_BOUNDS = "out-of-bounds"
 RACE = "race"
+KERNEL_MISMATCH = "kernel-mismatch"
 FILTERS_OF_COMPILES = (GRAPH_BREAK, RECOMPILE, UNSUPPORTED, BACKEND_FAILURE, SPECIALIZE, GUARD, LIMIT)
-EXCEPTION_FILTERS = (*FILTERS_OF_COMPILES, GENERATED_CODE, NAN, MISMATCH, OUT_OF_BOUNDS, RACE)
+EXCEPTION_FILTERS = (*FILTERS_OF_COMPILES, GENERATED_CODE, NAN, MISMATCH, OUT_OF_BOUNDS, RACE, KERNEL_MISMATCH)
 """The agent's filters; debugpy has its own."""
 
 # -- a connection's beginning ------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dynamo_dap.protocol.contract import (
     GENERATED_CODE,
     GRAPH_BREAK,
     GUARD,
+    KERNEL_MISMATCH,
     LIMIT,
     LOWERING,
     MISMATCH,
@@ -171,7 +172,8 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=OUT_OF_BOUNDS,
             label="Out of Bounds in Triton",
-            description="Stop where a Triton kernel, run in Triton's interpreter, accesses what is outside of a tensor",
+            description="Stop where a Triton kernel, run in Triton's interpreter, accesses what is outside of a tensor. "
+            "Every launch is interpreted",
             supports_condition=True,
             condition_description="Python expression over the kernel's locals, __tensor__ (the parameter) and "
             "__elements__ (the first outside): __tensor__ == 'x_ptr'",
@@ -180,10 +182,20 @@ AGENT_CAPABILITIES = Capabilities(
             filter=RACE,
             label="Races in Triton",
             description="Stop where a program of a Triton kernel, run in Triton's interpreter, accesses an element "
-            "that another program has accessed, and one of them stores there without an atomic operation",
+            "that another program has accessed, and one of them stores there without an atomic operation. Every launch "
+            "is interpreted",
             supports_condition=True,
             condition_description="Python expression over the kernel's locals, __tensor__ (the parameter), "
             "__elements__, __programs__ (both) and __differ__ (False for two stores of the same values): __differ__",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=KERNEL_MISMATCH,
+            label="Triton Kernel Differs",
+            description="Stop after a launch of a Triton kernel that wrote something else than Triton's interpreter "
+            "did on copies of what it was given. Every launch is interpreted, which takes many times as long",
+            supports_condition=True,
+            condition_description="Python expression over the locals, __kernel__, __tensor__ (the parameter), "
+            "__index__, __interpreted__, __launched__ and __difference__ (the largest): __difference__ > 0.1",
         ),
     ],
     supports_set_variable=True,

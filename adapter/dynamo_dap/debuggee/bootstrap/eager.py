@@ -7,6 +7,7 @@ be started, the session goes on with the agent alone.
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 
 from dynamo_dap.debuggee.agent.agent import Agent
@@ -16,7 +17,6 @@ from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
 from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing, has_breakpoint_hook
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
 from dynamo_dap.protocol.contract import EAGER_EVENT, EagerEventBody
-from dynamo_dap.protocol.options import INTERPRET
 
 
 def adopt_eager(agent: Agent) -> None:
@@ -58,8 +58,7 @@ def _take_up(agent: Agent, debugger: DebugpyDebugger) -> None:
         # Ours knows of traces and generated code, and passes on to debugpy what is its own.
         install_breakpoint_hook(agent)
     when_dynamo_is_imported(debugger.watch_compiles)
-    if agent.options.triton == INTERPRET:
-        # Imported only now: other programs pay nothing.
-        from dynamo_dap.debuggee.bootstrap.triton_kernels import debugpy_has_started
-
-        debugpy_has_started()
+    # Imported only where kernels are run: other programs pay nothing.
+    kernels = sys.modules.get("dynamo_dap.debuggee.bootstrap.triton_kernels")
+    if kernels is not None:
+        kernels.debugpy_has_started()

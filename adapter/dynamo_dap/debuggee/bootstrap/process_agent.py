@@ -15,10 +15,12 @@ from dynamo_dap.debuggee.agent.engine import EntryReader
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
 from dynamo_dap.debuggee.bootstrap.profiling import is_profiling
 from dynamo_dap.debuggee.bootstrap.stops import install_breakpoint_hook, pause_eager
-from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
+from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported, when_imported
 from dynamo_dap.protocol.arrivals import NamedServer, show_token
 from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, CRASH_CELL_VARIABLE
 from dynamo_dap.protocol.options import INTERPRET, AgentOptions
+
+_TRITONS_KERNELS = "triton.runtime.jit"
 
 _lock = threading.Lock()
 _agent: Agent | None = None
@@ -107,6 +109,18 @@ class _ThisProcess:
             from dynamo_dap.debuggee.bootstrap.triton_kernels import interpret_kernels
 
             interpret_kernels(self._agent)
+        else:
+            when_imported(_TRITONS_KERNELS, self._watch_launches)
+
+    def _watch_launches(self) -> None:
+        try:
+            from dynamo_dap.debuggee.bootstrap.triton_kernels import watch_launches
+
+            watch_launches(self._agent)
+        except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of Triton)
+            log_exception("hooking into Triton")
+            text = f"dynamo-dap: cannot debug kernels of this Triton: {type(error).__name__}: {error}\n"
+            self._agent.print(text, "important")
 
 
 def _add_engines(agent: Agent, crash_folder: str | None) -> None:

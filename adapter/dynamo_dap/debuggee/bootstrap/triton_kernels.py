@@ -1,14 +1,16 @@
 """Wires what has Triton's kernels interpreted: the interpreter's hooks, stops in kernels, launches in compiled code.
 
-In sessions with the option ``triton``; on the agent's reader thread, and on the thread that imports Triton.
+With the option ``triton`` for good, else where a launch is looked into; on the agent's reader thread, and on the thread
+that imports Triton.
 """
 
 from __future__ import annotations
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.eager.kernel_launches import KernelLaunches
 from dynamo_dap.debuggee.eager.kernel_programs import KernelPrograms
-from dynamo_dap.debuggee.triton import opaque_launches
+from dynamo_dap.debuggee.triton import opaque_launches, real_launches
 from dynamo_dap.debuggee.triton.interpreter import CannotInterpret, interpret
 
 _programs: KernelPrograms | None = None
@@ -18,8 +20,16 @@ _has_begun = False
 
 def debugpy_has_started() -> None:
     """Have debugpy step in kernels, where these are run already."""
-    if _programs is not None and _has_begun:
+    if _programs is not None and (_has_begun or _programs.is_following):
         _programs.begin()
+
+
+def watch_launches(agent: Agent) -> None:
+    """Have launches of compiled kernels looked into. Triton has been imported."""
+    global _programs
+    if _programs is None:
+        _programs = KernelPrograms(agent)
+        real_launches.watch(KernelLaunches(agent, _programs))
 
 
 def interpret_kernels(agent: Agent) -> None:

@@ -43,7 +43,8 @@ class KernelPrograms(Observer):
         self._host = host
         self._local = _OfThread()
         self._told: set[str] = set()
-        self._is_following = False
+        self.is_following = False
+        """Whether debugpy has been asked to leave out Triton's own files."""
         self._races = KernelRaces(lambda text: host.print(text, "important"))
 
     def begin(self) -> None:
@@ -67,10 +68,10 @@ class KernelPrograms(Observer):
             self._begin_program(launch)
 
     def _begin_program(self, launch: Launch) -> None:
-        if not self._is_following:
+        if not self.is_following:
             self._follow_debugpy()
         self._leave_program()
-        if launch.program == self._chosen(launch) or not self._host.eager_debugger.is_active:
+        if launch.program == self.asked_program(launch) or not self._host.eager_debugger.is_active:
             return
         local = self._local
         if pydevd_passing.has_conditions():
@@ -98,7 +99,7 @@ class KernelPrograms(Observer):
         """Have debugpy ask, and leave out Triton's own files. When Triton has been imported."""
         if not self._host.eager_debugger.is_active:
             return
-        self._is_following = True
+        self.is_following = True
         pydevd_passing.pass_unconditional(self.is_in_other_program)
         paths = [os.path.join(_folder(), name) for name in _INTERPRETERS_FILES]
         pydevd_passing.never_step_into(paths, self._is_passed)
@@ -124,7 +125,8 @@ class KernelPrograms(Observer):
         if begin_step_again is not None:
             begin_step_again()
 
-    def _chosen(self, launch: Launch) -> tuple[int, ...]:
+    def asked_program(self, launch: Launch) -> tuple[int, ...]:
+        """Return the program that is debugged; the user is told where there is none such."""
         asked = tuple(self._host.options.triton_program or ())
         chosen = (*asked, *(0,) * (3 - len(asked)))
         if any(index >= size for index, size in zip(chosen, launch.grid, strict=True)):
@@ -141,33 +143,35 @@ class KernelPrograms(Observer):
 
     def checks_accesses(self) -> bool:
         """Whether the filter is on, and what runs is the program, not an expression of the user's."""
-        return self._is_on(OUT_OF_BOUNDS)
+        return self.is_on(OUT_OF_BOUNDS)
 
     def is_outside(self, launch: Launch, access: Outside) -> None:
         """Stop at the line, in whichever program it is."""
-        top = _line_of_kernel()
+        top = line_outside_of_triton()
         names: dict[str, object] = {"__tensor__": access.argument.name, "__elements__": access.elements}
-        if top is not None and self._holds(OUT_OF_BOUNDS, top, names):
-            self._stop(top, f"Out of bounds: {access.headline}", f"{access.text}\n{_where(launch)}")
+        if top is not None and self.holds(OUT_OF_BOUNDS, top, names):
+            self.stop(top, f"Out of bounds: {access.headline}", f"{access.text}\n{_where(launch)}")
 
     def follows_accesses(self) -> bool:
         """Whether the filter for races is on, and what runs is the program."""
-        return self._is_on(RACE)
+        return self.is_on(RACE)
 
     def accesses(self, launch: Launch, access: Access) -> None:
         """Stop at the line where another program's access is met."""
         top = found = None
         with _program_going_on():
-            top = _line_of_kernel()
+            top = line_outside_of_triton()
             found = None if top is None else self._races.find(launch, access, top)
-        if top is not None and found is not None and self._holds(RACE, top, found.names):
+        if top is not None and found is not None and self.holds(RACE, top, found.names):
             found.tell_once()
-            self._stop(top, f"Race: {found.headline}", f"{found.text}\n{_where(launch)}")
+            self.stop(top, f"Race: {found.headline}", f"{found.text}\n{_where(launch)}")
 
-    def _is_on(self, name: str) -> bool:
+    def is_on(self, name: str) -> bool:
+        """Whether an exception filter is on, and what runs is the program, not an expression of the user's."""
         return name in self._host.breakpoints.exception_filters and not self._host.is_holding
 
-    def _stop(self, top: types.FrameType, exception_id: str, description: str) -> None:
+    def stop(self, top: types.FrameType, exception_id: str, description: str) -> None:
+        """Hold this thread in ``top``, as for an exception."""
         raised = RaisedException(exception_id, description)
 
         # From here on this program is the one that is debugged.
@@ -198,7 +202,8 @@ class KernelPrograms(Observer):
         elif step.kind is StepKind.OUT:
             pydevd_internals.step_back_into_caller(frame)
 
-    def _holds(self, name: str, frame: types.FrameType, names: Mapping[str, object]) -> bool:
+    def holds(self, name: str, frame: types.FrameType, names: Mapping[str, object]) -> bool:
+        """Whether the condition of an exception filter holds in ``frame``, with more ``names``."""
         condition = self._host.breakpoints.exception_filters.get(name)
         if not condition:
             return True
@@ -235,8 +240,8 @@ def _is_generated_method(code: types.CodeType) -> bool:
     return code.co_filename == "<string>" and code.co_name.startswith("__")
 
 
-def _line_of_kernel() -> types.FrameType | None:
-    """Return the frame of the innermost function that is the kernel's, not the interpreter's."""
+def line_outside_of_triton() -> types.FrameType | None:
+    """Return the innermost frame that is neither Triton's nor the debugger's: of the kernel, or of who launches it."""
     return next((one for one in walk(sys._getframe(1)) if _is_kernels(one.f_code.co_filename)), None)
 
 

@@ -382,6 +382,11 @@ def is_stepping() -> bool:
     return bool(_information().pydev_step_cmd != _NO_COMMAND)
 
 
+def is_stepping_in() -> bool:
+    """Whether a step that ends in whatever is called is under way on the calling thread."""
+    return bool(_information().pydev_step_cmd in (_STEP_INTO, _STEP_INTO_MY_CODE))
+
+
 def give_up_step() -> None:
     """Forget the step, or the request to pause, that is under way on the calling thread."""
     information = _information()

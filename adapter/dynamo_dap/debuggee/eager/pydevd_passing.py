@@ -26,6 +26,23 @@ def has_conditions() -> bool:
     )
 
 
+def breakpoints_at(path: str, lines: range, function: str) -> bool | None:
+    """Return whether one of the breakpoints in a function has a condition; None where it has no breakpoints."""
+    pydb = pydevd_internals.debugger()
+    of_lines = pydb.breakpoints.get(path) or {}
+    found = [one for line, one in of_lines.items() if line in lines]
+    of_function = pydb.function_breakpoint_name_to_breakpoint.get(function)
+    if of_function is not None:
+        found.append(of_function)
+    return any(one.condition or one.hit_condition for one in found) if found else None
+
+
+def path_of(code: types.CodeType) -> str:
+    """Return the file of a code object as breakpoints have it."""
+    files: Any = importlib.import_module("pydevd_file_utils")
+    return str(files.get_abs_path_real_path_and_base_from_file(code.co_filename)[1])
+
+
 _are_unconditional_off: Callable[[], bool] | None = None
 
 

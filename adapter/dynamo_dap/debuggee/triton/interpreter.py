@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 import inspect
 import itertools
 import os
@@ -67,6 +68,7 @@ class CannotInterpret(Exception):
 
 _observer: Observer | None = None
 _is_installed = False
+_is_followed = False
 
 
 def interpret(observer: Observer, begin: Callable[[], None], on_problem: Callable[[str], None]) -> None:
@@ -88,12 +90,28 @@ def interpret(observer: Observer, begin: Callable[[], None], on_problem: Callabl
         when_imported(_INTERPRETER, lambda: _install(begin, on_problem))
 
 
-def _install(begin: Callable[[], None], on_problem: Callable[[str], None]) -> None:
-    try:
-        module: Any = sys.modules[_INTERPRETER]
-        _follow_launches(module)
+def follow(observer: Observer) -> Any:
+    """Have programs, pointers and accesses told to ``observer``; return the interpreter, imported if it was not.
+
+    Raises:
+        Exception: of the import, or ``AttributeError`` in a version of Triton with another interpreter.
+    """
+    global _observer, _is_followed
+    module: Any = importlib.import_module(_INTERPRETER)
+    _observer = observer
+    if not _is_followed:
+        _follow_programs(module.InterpreterBuilder)
         _follow_pointers(module)
         _follow_accesses(module.InterpreterBuilder)
+        _is_followed = True
+    return module
+
+
+def _install(begin: Callable[[], None], on_problem: Callable[[str], None]) -> None:
+    assert _observer is not None
+    try:
+        module = follow(_observer)
+        _follow_launches(module.GridExecutor)
         _rewrite_unobserved(module.InterpretedFunction)
         _count(module.InterpretedFunction)
         when_imported(_AUTOTUNER, _install_wrappers)
@@ -112,9 +130,8 @@ def _install_wrappers() -> None:
 # -- launches ----------------------------------------------------------------------------------------------------------
 
 
-def _follow_launches(module: Any) -> None:
-    executor, builder = module.GridExecutor, module.InterpreterBuilder
-    run, to_host, begin = executor.__call__, executor._init_args_hst, builder.set_grid_idx
+def _follow_launches(executor: Any) -> None:
+    run, to_host = executor.__call__, executor._init_args_hst
 
     @functools.wraps(run)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -135,8 +152,14 @@ def _follow_launches(module: Any) -> None:
             bound = inspect.getcallargs(self.fn, *found[0], **found[1])
             launch.constants = {name: bound[name] for name in self.constexprs if name in bound}
             for name, value in bound.items():
-                _note_arguments(launch, name, value)
+                note_arguments(launch, name, value)
         return found
+
+    executor.__call__, executor._init_args_hst = call, init_args_hst
+
+
+def _follow_programs(builder: Any) -> None:
+    begin = builder.set_grid_idx
 
     @functools.wraps(begin)
     def set_grid_idx(self: Any, x: int, y: int, z: int) -> None:
@@ -147,7 +170,7 @@ def _follow_launches(module: Any) -> None:
             if _observer is not None:
                 _observer.program_begins(launch)
 
-    executor.__call__, executor._init_args_hst, builder.set_grid_idx = call, init_args_hst, set_grid_idx
+    builder.set_grid_idx = set_grid_idx
 
 
 def _rewrite_unobserved(function: Any) -> None:
@@ -162,10 +185,11 @@ def _rewrite_unobserved(function: Any) -> None:
     function.rewrite = rewrite
 
 
-def _note_arguments(launch: Launch, name: str, value: Any) -> None:
+def note_arguments(launch: Launch, name: str, value: Any) -> None:
+    """Note the tensors of what a kernel is given as ``name``."""
     if isinstance(value, tuple):
         for index, each in enumerate(value):
-            _note_arguments(launch, f"{name}[{index}]", each)
+            note_arguments(launch, f"{name}[{index}]", each)
         return
     # What a tensor is wrapped in (``triton.reinterpret``, a descriptor) has it as its base.
     tensor = value if hasattr(value, "untyped_storage") else getattr(value, "base", None)
@@ -260,6 +284,12 @@ def _followed(own: Callable[..., Any], operation: _Operation) -> Callable[..., A
                     observer.is_outside(launch, found)
             if observer.follows_accesses():
                 observer.accesses(launch, _access(operation, given, lanes))
+            if launch.memory is not None:
+                within = launch.memory.within(operation.what, values[operation.pointers], lanes)
+                if within is not lanes and operation.mask is not None:
+                    name = parameters[operation.mask]
+                    given[name], lanes = _as_mask(given[name], within), within
+                    args, kwargs = (), {one: given[one] for one in (*parameters[: len(args)], *kwargs)}
         _in_atomic.is_on = is_atomic
         try:
             made = own(self, *args, **kwargs)
@@ -288,6 +318,15 @@ def _access(operation: _Operation, given: dict[str, Any], lanes: Any) -> Access:
 def _array(mask: Any) -> Any:
     """The mask of a block pointer is an array already; some operations may have none."""
     return mask if mask is None or hasattr(mask, "all") else mask.data
+
+
+def _as_mask(mask: Any, lanes: Any) -> Any:
+    """Return a mask with other lanes, of the kind of ``mask``."""
+    if hasattr(mask, "all"):
+        return lanes
+    changed = copy.copy(mask)
+    changed.data = lanes
+    return changed
 
 
 # -- kernels and what wraps them ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import types
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 MARK = "dynamo_dap_argument"
 """The attribute of a pointer's type that says which argument it began as. Whatever is computed of it has its type."""
@@ -43,6 +43,17 @@ class Argument:
         return self.address <= address < self.address + self.extent * self.element_size
 
 
+class Memory(Protocol):
+    """The memory of the copies that a launch runs on."""
+
+    def within(self, what: str, pointers: Any, lanes: Any) -> Any:
+        """Return which of the ``lanes`` (None: all) of an access point into it: ``lanes`` itself where all do.
+
+        Raises:
+            OutsideOfCopies: some do not, and the operation ``what`` has no mask.
+        """
+
+
 @dataclass(eq=False)
 class Launch:
     """One launch of a kernel."""
@@ -58,6 +69,8 @@ class Launch:
     """The ``constexpr`` parameters."""
     number: int = 0
     """Of the program's launches of this kernel, counted from 1; 0 for one that is not the program's."""
+    memory: Memory | None = None
+    """What a launch on copies may access; None for one on the tensors themselves."""
 
     @property
     def name(self) -> str:

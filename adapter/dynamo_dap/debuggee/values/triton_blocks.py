@@ -182,6 +182,8 @@ def _read_only(text: str, type_name: str | None = None) -> Value:
 def _launch_text(launch: Launch, caller: types.FrameType | None) -> str:
     """Return which launch of the kernel this is, and the user's line that made it."""
     number = f"{launch.number}" if launch.number else "made by an expression"
+    if launch.memory is not None:
+        number = "on copies of its arguments"
     if caller is None:
         return number
     return f"{number}, at {os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"

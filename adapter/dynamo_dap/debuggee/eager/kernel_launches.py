@@ -1,0 +1,172 @@
+"""Decides which launches of compiled kernels are looked into: those of kernels with breakpoints, or stepped into.
+
+While an exception filter for kernels is on it is every launch. Stops after a launch that wrote something else than the
+interpreter did. Made once per process; called on the threads that launch kernels, and quick where nothing is armed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.frames import walk
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_passing
+from dynamo_dap.debuggee.eager.kernel_programs import KernelPrograms, line_outside_of_triton
+from dynamo_dap.debuggee.triton.argument_copies import KernelDifference
+from dynamo_dap.debuggee.triton.launches import Launch
+from dynamo_dap.debuggee.triton.pointers import Outside
+from dynamo_dap.debuggee.triton.races import Access
+from dynamo_dap.debuggee.triton.real_launches import LaunchObserver, Wish, names_of
+from dynamo_dap.protocol.contract import KERNEL_MISMATCH, OUT_OF_BOUNDS, RACE
+
+_Place = tuple[str, range, str]
+"""Where a function is: file, as breakpoints have it, lines, name."""
+
+
+class KernelLaunches(LaunchObserver):
+    """What is armed in kernels that are compiled, and stops after their launches."""
+
+    def __init__(self, host: Host, programs: KernelPrograms) -> None:
+        self._host = host
+        self._programs = programs
+        self._places: weakref.WeakKeyDictionary[types.FunctionType, list[_Place]] = weakref.WeakKeyDictionary()
+        self._told: set[str] = set()
+
+    def wish(self, function: types.FunctionType) -> Wish | None:
+        """Return what is wanted of a launch."""
+        host = self._host
+        filters = host.breakpoints.exception_filters
+        is_of_all = OUT_OF_BOUNDS in filters or RACE in filters or KERNEL_MISMATCH in filters
+        debugs_python = host.eager_debugger.is_active
+        if not (is_of_all or debugs_python) or host.is_holding or host.eager_debugger.holds_this_thread:
+            return None
+        if is_of_all:
+            return Wish(True, KERNEL_MISMATCH in filters)
+        try:
+            return self._wish_of_breakpoints(function)
+        except Exception:  # noqa: BLE001  (the program's launch is above)
+            log_exception("looking for breakpoints in a kernel")
+            return None
+
+    def _wish_of_breakpoints(self, function: types.FunctionType) -> Wish | None:
+        places = self._places.get(function)
+        if places is None:
+            places = self._places[function] = [_place_of(each) for each in _functions_of(function)]
+        found = [pydevd_passing.breakpoints_at(*place) for place in places]
+        if any(found):
+            return Wish(True)
+        if any(one is not None for one in found):
+            return Wish(False)
+        is_entered = pydevd_internals.is_stepping_in() and is_user_file(function.__code__.co_filename)
+        return Wish(False) if is_entered else None
+
+    def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
+        """Return the program that the option ``tritonProgram`` says, or the first."""
+        x, y, z = self._programs.asked_program(launch)
+        return (x, y, z) if x < launch.grid[0] and y < launch.grid[1] and z < launch.grid[2] else None
+
+    @contextlib.contextmanager
+    def passed_over(self) -> Iterator[None]:
+        """Have a step that is under way go on after what is inside."""
+        begin_again = pydevd_internals.take_step_away() if self._host.eager_debugger.is_active else None
+        try:
+            yield
+        finally:
+            if begin_again is not None:
+                begin_again()
+
+    def tell(self, text: str) -> None:
+        """Tell it once."""
+        if text not in self._told:
+            self._told.add(text)
+            self._host.print(f"dynamo-dap: {text}\n", "important")
+
+    def differs(self, launch: Launch, difference: KernelDifference) -> None:
+        """Stop at the line of the user's that made the launch."""
+        top = line_outside_of_triton()
+        top = next((one for one in walk(top) if is_user_file(one.f_code.co_filename)), top)
+        names: dict[str, object] = {
+            "__kernel__": launch.name,
+            "__tensor__": difference.name,
+            "__index__": difference.index,
+            "__interpreted__": difference.interpreted,
+            "__launched__": difference.launched,
+            "__difference__": difference.largest,
+        }
+        if top is not None and self._programs.holds(KERNEL_MISMATCH, top, names):
+            text = f"{difference.text}\nin the launch of {launch.name}"
+            self._programs.stop(top, f"Kernel differs: {difference.headline}", text)
+
+    # -- as in the interpreter -------------------------------------------------------------------------------------
+
+    def unobserved(self) -> AbstractContextManager[None]:
+        """See ``KernelPrograms``, as below."""
+        return self._programs.unobserved()
+
+    def is_programs_launch(self) -> bool:
+        """See above."""
+        return self._programs.is_programs_launch()
+
+    def program_begins(self, launch: Launch) -> None:
+        """See above."""
+        self._programs.program_begins(launch)
+
+    def launch_ended(self, launch: Launch) -> None:
+        """See above."""
+        self._programs.launch_ended(launch)
+
+    def checks_accesses(self) -> bool:
+        """See above."""
+        return self._programs.checks_accesses()
+
+    def is_outside(self, launch: Launch, access: Outside) -> None:
+        """See above."""
+        self._programs.is_outside(launch, access)
+
+    def follows_accesses(self) -> bool:
+        """See above."""
+        return self._programs.follows_accesses()
+
+    def accesses(self, launch: Launch, access: Access) -> None:
+        """See above."""
+        self._programs.accesses(launch, access)
+
+
+def _place_of(function: types.FunctionType) -> _Place:
+    code = function.__code__
+    last = max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
+    return pydevd_passing.path_of(code), range(code.co_firstlineno, last + 1), function.__name__
+
+
+def _functions_of(function: types.FunctionType) -> Iterator[types.FunctionType]:
+    """Return a kernel, and the jitted functions that it may call, and those may."""
+    seen: set[types.FunctionType] = set()
+    waiting = [function]
+    while waiting:
+        one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        yield one
+        waiting += _called_by(one)
+
+
+def _called_by(function: types.FunctionType) -> Iterator[types.FunctionType]:
+    kernel: Any = sys.modules["triton.runtime.jit"].JITFunction  # type: ignore[attr-defined]
+    scope = names_of(function)
+    names = (*function.__code__.co_names, *function.__code__.co_freevars)
+    for name in names:
+        value = scope.get(name)
+        if isinstance(value, types.ModuleType) and not value.__name__.startswith("triton."):
+            found = [vars(value).get(below) for below in names]
+        else:
+            found = [value]
+        yield from (one.fn for one in found if isinstance(one, kernel))

@@ -1,0 +1,374 @@
+"""Launches of kernels that are compiled for a device: where one is to be looked into, it runs in the interpreter first.
+
+That is on copies of what it is given; the launch itself then goes on as it would have. Put in when the program imports
+Triton, for the life of the process. The interpreter patches the language that kernels are written in, for all threads:
+it runs one launch at a time, and what is compiled meanwhile on other threads waits. Nothing else of Triton's is changed.
+On the threads that launch kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.debuggee.triton.argument_copies import ArgumentCopies, KernelDifference
+from dynamo_dap.debuggee.triton.interpreter import Observer, follow, note_arguments
+from dynamo_dap.debuggee.triton.launches import LAUNCHES, Launch
+
+_KERNELS = "triton.runtime.jit"
+_AUTOTUNER = "triton.runtime.autotuner"
+_COMPILER = "triton.compiler.compiler"
+_SEMANTIC = "interpreter_semantic"
+"""The interpreter's global variable that rewritten kernels refer to."""
+_SECONDS_UNTIL_TOLD = 2.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is wanted of a launch."""
+
+    is_of_all_programs: bool
+    """Whether every program is to be interpreted, not only the chosen one."""
+    is_compared: bool = False
+    """Whether what the launch wrote is to be compared with what the interpreter wrote."""
+
+
+class LaunchObserver(Observer, Protocol):
+    """Who decides about launches."""
+
+    def wish(self, function: types.FunctionType) -> Wish | None:
+        """Return what is wanted of the launch of a kernel that is about to begin; None for nothing.
+
+        Asked at every launch.
+        """
+
+    def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
+        """Return the program in which to stop; None where the grid has none such."""
+
+    def passed_over(self) -> AbstractContextManager[None]:
+        """No step of the user's ends inside."""
+
+    def tell(self, text: str) -> None:
+        """Tell the user something about a launch."""
+
+    def differs(self, launch: Launch, difference: KernelDifference) -> None:
+        """The launch is over, and wrote something else than the interpreter did."""
+
+
+class _OfThread(threading.local):
+    is_measuring = False
+    """Whether Triton measures how long configurations of a kernel take."""
+    functions: dict[int, types.FunctionType] | None = None
+    """While the interpreter runs: by ``id`` of the compiled function, what it runs for it."""
+
+
+_of_thread = _OfThread()
+_observer: LaunchObserver | None = None
+_is_installed = False
+
+
+def watch(observer: LaunchObserver) -> None:
+    """Have ``observer`` asked at each launch, from when the program imports Triton."""
+    global _observer, _is_installed
+    _observer = observer
+    if not _is_installed:
+        _is_installed = True
+        when_imported(_COMPILER, lambda: _keep_compiler_apart(sys.modules[_COMPILER].ASTSource))
+        when_imported(_AUTOTUNER, lambda: _note_measuring(sys.modules[_AUTOTUNER].Autotuner))
+        when_imported(_KERNELS, lambda: _watch_launches(sys.modules[_KERNELS].JITFunction))
+
+
+def _as_of_triton(function: Any) -> Any:
+    """Have a function pass for one of Triton's own, whose place it takes: debugpy steps out of no file of ours."""
+    function.__code__ = function.__code__.replace(co_filename=str(sys.modules[_KERNELS].__file__))
+    return function
+
+
+def _watch_launches(kernel: Any) -> None:
+    own_run, own_call = kernel.run, kernel.__call__
+
+    @functools.wraps(own_run)
+    def run(self: Any, *args: Any, grid: Any, warmup: Any, **kwargs: Any) -> Any:
+        looked = None if warmup else look_into(self, args, kwargs, grid)
+        if looked is None:
+            return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+        with looked.launching():
+            return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    @functools.wraps(own_call)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        functions = _of_thread.functions
+        if functions is None:
+            return own_call(self, *args, **kwargs)
+        if id(self) not in functions:
+            functions[id(self)] = _interpreted(self)
+        return functions[id(self)](*args, **kwargs)
+
+    kernel.run, kernel.__call__ = _as_of_triton(run), _as_of_triton(call)
+    for between in (look_into, _Prepared.run, _run_programs):
+        _as_of_triton(between)
+
+
+def _note_measuring(autotuner: Any) -> None:
+    own = autotuner._bench
+
+    @functools.wraps(own)
+    def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before, _of_thread.is_measuring = _of_thread.is_measuring, True
+        try:
+            return own(self, *args, **kwargs)
+        finally:
+            _of_thread.is_measuring = before
+
+    autotuner._bench = bench
+
+
+def _keep_compiler_apart(source: Any) -> None:
+    own = source.make_ir
+
+    @functools.wraps(own)
+    def make_ir(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _language.as_compiled(lambda: _name_of(self.fn)):
+            return own(self, *args, **kwargs)
+
+    source.make_ir = make_ir
+
+
+def _name_of(kernel: Any) -> str:
+    return str(kernel.fn.__name__)
+
+
+# -- looking into a launch ---------------------------------------------------------------------------------------------
+
+
+class LookedInto:
+    """A launch that has been looked into, and is about to be made."""
+
+    def __init__(self, observer: LaunchObserver) -> None:
+        self._observer = observer
+        self._compared: tuple[Launch, ArgumentCopies] | None = None
+
+    def is_to_be_compared(self, launch: Launch, copies: ArgumentCopies) -> None:
+        """All programs have run in the interpreter, on ``copies``."""
+        self._compared = launch, copies
+
+    @contextlib.contextmanager
+    def launching(self) -> Iterator[None]:
+        """Have no step end inside, and compare what has been written then."""
+        with self._observer.passed_over():
+            yield
+        if self._compared is not None:
+            self._compare(*self._compared)
+
+    def _compare(self, launch: Launch, copies: ArgumentCopies) -> None:
+        try:
+            with self._observer.unobserved():
+                difference = copies.first_difference()
+        except Exception as error:  # noqa: BLE001  (the program goes on)
+            self._observer.tell(f"what {launch.name} wrote cannot be compared: {type(error).__name__}: {error}")
+            return
+        if difference is not None:
+            self._observer.differs(launch, difference)
+
+
+def look_into(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> LookedInto | None:
+    """Run a launch that is about to be made in the interpreter, on copies, if anybody wants to look into it.
+
+    Whatever goes wrong there is told, and the program goes on.
+    """
+    observer = _observer
+    if observer is None or _of_thread.is_measuring or _of_thread.functions is not None:
+        return None
+    wish = observer.wish(kernel.fn)
+    if wish is None:
+        return None
+    looked = LookedInto(observer)
+    try:
+        with observer.unobserved():
+            prepared = _Prepared(kernel, args, kwargs, grid, observer)
+        prepared.run(wish)
+        if wish.is_compared:
+            looked.is_to_be_compared(prepared.launch, prepared.copies)
+    except Exception as error:  # noqa: BLE001  (whatever the kernel raises there, the launch is the program's)
+        text = f"{_name_of(kernel)} cannot be interpreted (its launch goes on): {type(error).__name__}: {error}"
+        observer.tell(text)
+    return looked
+
+
+class _Prepared:
+    """A launch, ready to be run in the interpreter."""
+
+    def __init__(
+        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, observer: LaunchObserver
+    ) -> None:
+        if kernel.is_gluon():
+            raise TypeError("Triton has no interpreter for Gluon")
+        _refuse_capture()
+        self._observer = observer
+        self._interpreter = follow(observer)
+        named = {name: value for name, value in kwargs.items() if name in kernel.signature.parameters}
+        bound = kernel.signature.bind(*args, **named)
+        bound.apply_defaults()
+        sizes = grid(dict(bound.arguments)) if callable(grid) else grid
+        self._grid = tuple(int(size) for size in (*sizes, 1, 1))[:3]
+        self._function = _interpreted(kernel)
+        self.launch = launch = Launch(self._function, grid=(self._grid[0], self._grid[1], self._grid[2]))
+        self.copies = ArgumentCopies(bound.arguments, lambda text: observer.tell(f"{launch.name}: {text}"))
+        launch.memory = self.copies
+        constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
+        launch.constants = {name: value for name, value in self.copies.values.items() if name in constants}
+        for name, value in self.copies.values.items():
+            note_arguments(launch, name, value)
+        self._constants = constants
+
+    def run(self, wish: Wish) -> None:
+        """Interpret it."""
+        programs: Iterable[tuple[int, ...]] = itertools.product(*map(range, self._grid))
+        if not wish.is_of_all_programs:
+            chosen = self._observer.chosen(self.launch)
+            programs = [] if chosen is None else [chosen]
+        functions: dict[int, types.FunctionType] = {}
+        numpy: Any = sys.modules["numpy"]
+        with _language.as_interpreted(self._interpreter, self.launch.name), numpy.errstate(all="ignore"):
+            before, _of_thread.functions = _of_thread.functions, functions
+            try:
+                with self._observer.unobserved(), LAUNCHES.running(self.launch, id(sys._getframe()), is_programs=False):
+                    arguments = {
+                        name: value if name in self._constants else self._interpreter._implicit_cvt(value)
+                        for name, value in self.copies.values.items()
+                    }
+                _run_programs(self._interpreter.interpreter_builder, self._function, arguments, self.launch, programs)
+            finally:
+                _of_thread.functions = before
+                self._observer.launch_ended(self.launch)
+
+
+def _run_programs(
+    builder: Any,
+    function: types.FunctionType,
+    arguments: dict[str, Any],
+    launch: Launch,
+    programs: Iterable[tuple[int, ...]],
+) -> None:
+    with LAUNCHES.running(launch, id(sys._getframe()), is_programs=False):
+        builder.set_grid_dim(*launch.grid)
+        for program in programs:
+            builder.set_grid_idx(*program)
+            function(**arguments)
+
+
+def _refuse_capture() -> None:
+    torch: Any = sys.modules["torch"]
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("a CUDA graph is being captured, in which nothing can be copied")
+
+
+# -- what the interpreter runs for a kernel ----------------------------------------------------------------------------
+
+
+def names_of(function: types.FunctionType) -> dict[str, Any]:
+    """Return what the names in a function stand for that are not its own."""
+    closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {**function.__globals__, **{name: cell.cell_contents for name, cell in closure}}
+
+
+_rewritten: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = weakref.WeakKeyDictionary()
+
+
+def _interpreted(kernel: Any) -> types.FunctionType:
+    """Return what the interpreter runs for a kernel, with global variables of its own: those of now."""
+    scope = dict(names_of(kernel.fn))
+    function = _rewritten.get(kernel.fn)
+    if function is None:
+        assert _observer is not None
+        with _observer.unobserved():
+            function = _rewritten[kernel.fn] = _rewrite(kernel.fn, dict(scope))
+    scope[_SEMANTIC] = sys.modules["triton.runtime.interpreter"].interpreter_semantic  # type: ignore[attr-defined]
+    made = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__, made.__annotations__ = function.__kwdefaults__, function.__annotations__
+    made.__qualname__, made.__module__ = kernel.fn.__qualname__, kernel.fn.__module__
+    return made
+
+
+def _rewrite(own: types.FunctionType, scope: dict[str, Any]) -> types.FunctionType:
+    """Have Triton rewrite a kernel for its interpreter, which leaves its traces in ``scope``, not in the program."""
+    function = types.FunctionType(own.__code__, scope, own.__name__, own.__defaults__, own.__closure__)
+    function.__kwdefaults__, function.__annotations__ = own.__kwdefaults__, own.__annotations__
+    function.__module__, function.__qualname__ = own.__module__, f"{own.__qualname__}.dynamo_dap"
+    try:
+        rewritten = sys.modules["triton.runtime.interpreter"].FunctionRewriter(function).rewrite_ast()  # type: ignore[attr-defined]
+    finally:
+        registry: Any = getattr(sys.modules[_KERNELS], "_triton_jit_function_registry", {})
+        registry.pop(f"{function.__module__}:{function.__qualname__}", None)
+    if rewritten is function:
+        raise TypeError(f"there is no source of {own.__name__} to interpret")
+    assert isinstance(rewritten, types.FunctionType)
+    return rewritten
+
+
+# -- the language ------------------------------------------------------------------------------------------------------
+
+
+class _Language:
+    """``triton.language``, which is either Triton's own, for the compiler, or patched for the interpreter."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._running = ""
+        self._patch: Callable[[], Any] = lambda: None
+        self._patches: Any = None
+
+    @contextlib.contextmanager
+    def as_interpreted(self, interpreter: Any, name: str) -> Iterator[None]:
+        """Have it patched inside."""
+        modules = {"tl": sys.modules["triton.language"], "core": sys.modules["triton.language.core"]}
+        of_all = types.SimpleNamespace(__globals__=modules)
+        with self._held(lambda: f"the launch of {name}"):
+            self._owner, self._running = threading.get_ident(), name
+            self._patch = lambda: interpreter._patch_lang(of_all)
+            self._patches = self._patch()
+            try:
+                yield
+            finally:
+                self._patches.restore()
+                self._owner = self._patches = None
+
+    def as_compiled(self, name: Callable[[], str]) -> AbstractContextManager[None]:
+        """Have it as it is, inside."""
+        if self._owner == threading.get_ident():
+            return self._restored()
+        return self._held(lambda: f"compiling {name()}")
+
+    @contextlib.contextmanager
+    def _restored(self) -> Iterator[None]:
+        self._patches.restore()
+        try:
+            yield
+        finally:
+            self._patches = self._patch()
+
+    @contextlib.contextmanager
+    def _held(self, what: Callable[[], str]) -> Iterator[None]:
+        if not self._lock.acquire(timeout=_SECONDS_UNTIL_TOLD):
+            if _observer is not None:
+                running = self._running or "another kernel"
+                _observer.tell(f"{what()} waits until {running}, which another thread interprets, has run")
+            self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+_language = _Language()

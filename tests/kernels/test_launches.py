@@ -1,0 +1,123 @@
+"""Kernels that are compiled for a device: a launch is looked into on copies, and then made as it would have been."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is an extra of the package, and is not installed")
+
+from tests.client import Fixture, Session, zygote
+from tests.kernels.test_kernels import program_of
+
+PROGRAM = Fixture("triton_programs/launched")
+PYTHON: dict[str, Any] = {"python": zygote.python()}
+
+
+@pytest.fixture(scope="module")
+def output() -> list[str]:
+    """What the program prints when nobody looks."""
+    run = subprocess.run([sys.executable, str(PROGRAM.path)], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()
+
+
+def test_a_breakpoint_stops_on_copies_and_the_launch_goes_on(session: Session, output: list[str]) -> None:
+    session.launch(PROGRAM, "first", **PYTHON)
+    stop = session.wait_for_stop("breakpoint", at="first")
+    assert program_of(stop) == "(0, 0, 0) of (3, 1, 1)"
+    assert [frame.name for frame in stop.user_frames] == ["add_kernel", "add", "main", "<module>"]
+    launch = stop.frame["Program"]["launch"].text
+    assert launch == f"on copies of its arguments, at launched.py:{PROGRAM.line('launch')}"
+    session.next()
+    session.next()
+    session.next(at="load")
+    values = session.next().frame["Locals"]
+    assert values["x"].text == "f32[4] = [0.0, 1.0, 2.0, 3.0]"
+    session.next(at="call")
+    stop = session.step_in(at="helper")
+    assert stop.frame["Locals"]["value"].text == "f32[4] = [1.0, 1.0, 1.0, 1.0]"
+    session.step_out()
+    session.next(at="store")
+    # What is changed at a stop is the copy's.
+    stop.frame.evaluate("1")
+    session.next(at="launch")
+    session.next(at="after")
+    # The next launches, and those with shared memory.
+    for _ in range(2):
+        session.go_on(at="first")
+    session.go_on(at="first")
+    session.set_breakpoints(PROGRAM)
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout").splitlines() == output
+
+
+def test_a_step_in_goes_from_the_launch_to_the_kernel(session: Session, output: list[str]) -> None:
+    session.launch(PROGRAM, "launch", "tuned", **PYTHON)
+    session.wait_for_stop("breakpoint", at="launch")
+    session.next(at="after")
+    session.go_on(at="launch")
+    session.step_in(at="first")
+    session.step_out(at="launch")
+    session.next(at="after")
+    session.go_on(at="launch")
+    # The first launch of a tuned kernel measures its configurations.
+    session.go_on(at="tuned")
+    session.step_in(at="double")
+    session.set_breakpoints(PROGRAM)
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout").splitlines() == output
+
+
+@pytest.mark.parametrize("how", ["option", "condition", "helper"])
+def test_the_program_is_chosen(session: Session, output: list[str], how: str) -> None:
+    if how == "condition":
+        with session.launching(PROGRAM, **PYTHON):
+            session.set_breakpoints(PROGRAM, "store", condition="tl.program_id(0) == 2")
+    else:
+        session.launch(PROGRAM, "store" if how == "option" else "helper", tritonProgram=[2], **PYTHON)
+    for _ in range(3):
+        stop = session.wait_for_stop("breakpoint", at="helper" if how == "helper" else "store")
+        assert program_of(stop) == "(2, 0, 0) of (3, 1, 1)"
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout").splitlines() == output
+
+
+def test_out_of_bounds_is_found_in_every_launch_and_left_out(session: Session, output: list[str]) -> None:
+    with session.launching(PROGRAM, **PYTHON):
+        session.request("setExceptionBreakpoints", {"filters": ["out-of-bounds"]})
+    stop = session.wait_for_stop("exception", at="beyond")
+    assert "load outside x_ptr: 6 of 16 lanes" in stop.description + stop.body["text"]
+    session.next(at="sum")
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout").splitlines() == output
+    told = "sum_kernel: load of memory outside of x_ptr, and that is of none of its arguments: 6 of 16 lanes are left out"
+    assert told in session.output("important")
+
+
+@pytest.mark.parametrize("is_wrong", [True, False])
+def test_a_launch_that_differs_from_its_interpretation_stops(session: Session, is_wrong: bool) -> None:
+    with session.launching(PROGRAM, args=["wrong"] if is_wrong else [], **PYTHON):
+        session.request("setExceptionBreakpoints", {"filters": ["kernel-mismatch"]})
+    if is_wrong:
+        for _ in range(3):
+            stop = session.wait_for_stop("exception", at="launch")
+            headline = "out_ptr[3] is 9.0 in the interpreter, 10.0 in the launch"
+            assert headline in stop.description + stop.body["text"]
+            text = "1 of 10 elements of out_ptr (Tensor f32[10] cpu) differs; largest difference 1"
+            assert text in stop.body["text"]
+            assert stop.frame.name == "add"
+            assert stop.frame["Locals"]["out"]["shape"].text == "[10]"
+            session.resume()
+        stop = session.wait_for_stop("exception", at="shared")
+        assert "both" not in stop.body["text"]
+        session.resume()
+    assert session.wait_for_exit() == 0
