@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 from typing import Any
@@ -21,8 +20,7 @@ PYTHON: dict[str, Any] = {"python": zygote.python()}
 @pytest.fixture(scope="module")
 def output() -> list[str]:
     """What the program prints when nobody looks."""
-    run = subprocess.run([sys.executable, str(PROGRAM.path)], capture_output=True, text=True, timeout=120)
-    assert run.returncode == 0, run.stderr
+    run = subprocess.run([sys.executable, str(PROGRAM.path)], capture_output=True, text=True, timeout=120, check=True)
     return run.stdout.splitlines()
 
 
@@ -42,9 +40,11 @@ def test_a_breakpoint_stops_on_copies_and_the_launch_goes_on(session: Session, o
     stop = session.step_in(at="helper")
     assert stop.frame["Locals"]["value"].text == "f32[4] = [1.0, 1.0, 1.0, 1.0]"
     session.step_out()
-    session.next(at="store")
-    # What is changed at a stop is the copy's.
-    stop.frame.evaluate("1")
+    stop = session.next(at="store")
+    # What is changed at a stop is the copy's; another kernel is compiled and launched there, in the midst of this one.
+    stop.frame.evaluate("tl.store(x_ptr + offsets, total * 0)")
+    stop.frame.evaluate("sum_kernel[(1,)](torch.ones(32), torch.zeros(1), BLOCK=32)")
+    stop.frame.evaluate("stand_in_device.launches.pop()[0] == 'sum_kernel' or 1/0")
     session.next(at="launch")
     session.next(at="after")
     # The next launches, and those with shared memory.
@@ -66,6 +66,7 @@ def test_a_step_in_goes_from_the_launch_to_the_kernel(session: Session, output: 
     session.step_out(at="launch")
     session.next(at="after")
     session.go_on(at="launch")
+    session.go_on(at="tuned")
     # The first launch of a tuned kernel measures its configurations.
     session.go_on(at="tuned")
     session.step_in(at="double")
@@ -99,7 +100,9 @@ def test_out_of_bounds_is_found_in_every_launch_and_left_out(session: Session, o
     session.resume()
     assert session.wait_for_exit() == 0
     assert session.output("stdout").splitlines() == output
-    told = "sum_kernel: load of memory outside of x_ptr, and that is of none of its arguments: 6 of 16 lanes are left out"
+    told = (
+        "sum_kernel: load of memory outside of x_ptr, and that is of none of its arguments: 6 of 16 lanes are left out"
+    )
     assert told in session.output("important")
 
 

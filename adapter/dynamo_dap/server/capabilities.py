@@ -172,8 +172,8 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=OUT_OF_BOUNDS,
             label="Out of Bounds in Triton",
-            description="Stop where a Triton kernel, run in Triton's interpreter, accesses what is outside of a tensor. "
-            "Every launch is interpreted",
+            description="Stop where a Triton kernel, run in Triton's interpreter, accesses what is outside of a "
+            "tensor. Every launch is interpreted",
             supports_condition=True,
             condition_description="Python expression over the kernel's locals, __tensor__ (the parameter) and "
             "__elements__ (the first outside): __tensor__ == 'x_ptr'",

@@ -65,7 +65,7 @@ class KernelLaunches(LaunchObserver):
             return Wish(True)
         if any(one is not None for one in found):
             return Wish(False)
-        is_entered = pydevd_internals.is_stepping_in() and is_user_file(function.__code__.co_filename)
+        is_entered = pydevd_internals.is_stepping(into_calls=True) and is_user_file(function.__code__.co_filename)
         return Wish(False) if is_entered else None
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
@@ -160,7 +160,7 @@ def _functions_of(function: types.FunctionType) -> Iterator[types.FunctionType]:
 
 
 def _called_by(function: types.FunctionType) -> Iterator[types.FunctionType]:
-    kernel: Any = sys.modules["triton.runtime.jit"].JITFunction  # type: ignore[attr-defined]
+    kernel: Any = sys.modules["triton.runtime.jit"].JITFunction
     scope = names_of(function)
     names = (*function.__code__.co_names, *function.__code__.co_freevars)
     for name in names:

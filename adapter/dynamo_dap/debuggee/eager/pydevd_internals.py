@@ -32,8 +32,7 @@ _SETTINGS = {
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 _NO_COMMAND = -1
 _STEP_INTO, _STEP_INTO_MY_CODE = 107, 144
-_STEP_OVER, _STEP_OVER_MY_CODE = 108, 159
-_STEP_RETURN, _STEP_RETURN_MY_CODE = 109, 160
+_STEP_OVER, _STEP_OVER_MY_CODE, _STEP_RETURN, _STEP_RETURN_MY_CODE = 108, 159, 109, 160
 _DISPOSAL_SECONDS = 10.0
 _LIBRARY_FILE = 1
 """``LIB_FILE``: a file that is never traced, though it is shown in stacks."""
@@ -377,14 +376,10 @@ def holds_this_thread() -> bool:
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-def is_stepping() -> bool:
-    """Whether a step is under way on the calling thread."""
-    return bool(_information().pydev_step_cmd != _NO_COMMAND)
-
-
-def is_stepping_in() -> bool:
-    """Whether a step that ends in whatever is called is under way on the calling thread."""
-    return bool(_information().pydev_step_cmd in (_STEP_INTO, _STEP_INTO_MY_CODE))
+def is_stepping(*, into_calls: bool = False) -> bool:
+    """Whether a step is under way on the calling thread: any, or one that ends in whatever is called."""
+    step: int = _information().pydev_step_cmd
+    return step in (_STEP_INTO, _STEP_INTO_MY_CODE) if into_calls else step != _NO_COMMAND
 
 
 def give_up_step() -> None:

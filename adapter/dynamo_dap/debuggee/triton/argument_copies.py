@@ -72,7 +72,9 @@ class ArgumentCopies:
         self._storages: dict[int, Any] = {}
         """The copies, by the address of what they are copies of."""
         self._ranges: list[tuple[int, int]] = []
-        self._on_left_out: Callable[[str], None] | None = on_left_out
+        self._on_left_out = on_left_out
+        self.is_complete = True
+        """Whether the interpreter could access all that the kernel accesses."""
         self._tensors: list[tuple[str, Any, Any]] = []
         with data_reading():
             self.values = {name: self._copied(name, value) for name, value in given.items()}
@@ -135,9 +137,9 @@ class ArgumentCopies:
         text = f"{what} of {where} that is of none of its arguments: {left_out} of {addresses.size} lanes"
         if lanes is None or what == _ATOMIC_WITHOUT_MASK:
             raise OutsideOfCopies(text)
-        if self._on_left_out is not None:
+        if self.is_complete:
             self._on_left_out(f"{text} are left out in the interpreter")
-            self._on_left_out = None
+            self.is_complete = False
         return takes_part & is_within
 
     # -- what was written ------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 That is on copies of what it is given; the launch itself then goes on as it would have. Put in when the program imports
 Triton, for the life of the process. The interpreter patches the language that kernels are written in, for all threads:
-it runs one launch at a time, and what is compiled meanwhile on other threads waits. Nothing else of Triton's is changed.
+it runs one launch at a time, and what is compiled meanwhile on other threads waits. Nothing else of Triton's changes.
 On the threads that launch kernels.
 """
 
@@ -197,7 +197,7 @@ def look_into(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: 
         with observer.unobserved():
             prepared = _Prepared(kernel, args, kwargs, grid, observer)
         prepared.run(wish)
-        if wish.is_compared:
+        if wish.is_compared and prepared.copies.is_complete:
             looked.is_to_be_compared(prepared.launch, prepared.copies)
     except Exception as error:  # noqa: BLE001  (whatever the kernel raises there, the launch is the program's)
         text = f"{_name_of(kernel)} cannot be interpreted (its launch goes on): {type(error).__name__}: {error}"
@@ -293,7 +293,7 @@ def _interpreted(kernel: Any) -> types.FunctionType:
         assert _observer is not None
         with _observer.unobserved():
             function = _rewritten[kernel.fn] = _rewrite(kernel.fn, dict(scope))
-    scope[_SEMANTIC] = sys.modules["triton.runtime.interpreter"].interpreter_semantic  # type: ignore[attr-defined]
+    scope[_SEMANTIC] = sys.modules["triton.runtime.interpreter"].interpreter_semantic
     made = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__, made.__annotations__ = function.__kwdefaults__, function.__annotations__
     made.__qualname__, made.__module__ = kernel.fn.__qualname__, kernel.fn.__module__
@@ -306,7 +306,7 @@ def _rewrite(own: types.FunctionType, scope: dict[str, Any]) -> types.FunctionTy
     function.__kwdefaults__, function.__annotations__ = own.__kwdefaults__, own.__annotations__
     function.__module__, function.__qualname__ = own.__module__, f"{own.__qualname__}.dynamo_dap"
     try:
-        rewritten = sys.modules["triton.runtime.interpreter"].FunctionRewriter(function).rewrite_ast()  # type: ignore[attr-defined]
+        rewritten = sys.modules["triton.runtime.interpreter"].FunctionRewriter(function).rewrite_ast()
     finally:
         registry: Any = getattr(sys.modules[_KERNELS], "_triton_jit_function_registry", {})
         registry.pop(f"{function.__module__}:{function.__qualname__}", None)

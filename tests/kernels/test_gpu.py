@@ -1,0 +1,58 @@
+"""Kernels on a GPU, where there is one: what the interpreter wrote equals what the kernel wrote, and stops are hit."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is an extra of the package, and is not installed")
+
+import torch
+
+from tests.client import Fixture, Session
+from tests.kernels.test_kernels import program_of
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+LAUNCHED = Fixture("triton_programs/launched")
+TUTORIALS = Fixture("triton_programs/tutorials")
+# A process that was forked has no CUDA.
+PYTHON: dict[str, Any] = {"python": [sys.executable]}
+
+
+def test_what_the_interpreter_wrote_equals_what_the_kernels_wrote(session: Session) -> None:
+    with session.launching(TUTORIALS, args=["--cuda"], **PYTHON):
+        session.request("setExceptionBreakpoints", {"filters": ["kernel-mismatch"]})
+    assert session.wait_for_exit() == 0
+    assert "cannot be interpreted" not in session.output("important")
+    assert "cannot be compared" not in session.output("important")
+
+
+def test_the_first_element_that_differs_is_shown(session: Session) -> None:
+    with session.launching(LAUNCHED, args=["cuda", "wrong"], **PYTHON):
+        session.request("setExceptionBreakpoints", {"filters": ["kernel-mismatch"]})
+    for _ in range(3):
+        stop = session.wait_for_stop("exception", at="launch")
+        headline = "out_ptr[0] is 6.0 in the interpreter, 7.0 in the launch"
+        assert headline in stop.description + stop.body["text"]
+        assert "10 of 10 elements of out_ptr (Tensor f32[10] cuda:0) differ" in stop.body["text"]
+        session.resume()
+    session.request("setExceptionBreakpoints", {"filters": []})
+    session.resume()
+    assert session.wait_for_exit() == 0
+
+
+def test_a_breakpoint_stops_on_copies_and_the_launch_goes_on(session: Session) -> None:
+    session.launch(LAUNCHED, "store", args=["cuda"], **PYTHON)
+    for _ in range(3):
+        stop = session.wait_for_stop("breakpoint", at="store")
+        assert program_of(stop) == "(0, 0, 0) of (3, 1, 1)"
+        assert stop.frame["Locals"]["x"].text == "f32[4] = [0.0, 1.0, 2.0, 3.0]"
+        session.resume()
+    session.wait_for_stop("breakpoint", at="store")
+    session.set_breakpoints(LAUNCHED)
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout").splitlines()[:3] == ["sum 105.0"] * 3
