@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from dynamo_dap.protocol.types import InitializeRequestArguments
@@ -151,6 +152,41 @@ def test_changes_are_told_once_compiles_were_asked_for(session: Session) -> None
     assert "dynamoCompilesChanged" in [event["event"] for event in session.timeline.events]
     session.set_breakpoints("graph_break")
     session.run_to_end()
+
+
+MANY = """
+import torch
+
+def made(number):
+    def function(x):
+        y = x * number
+        torch._dynamo.graph_break()
+        return y + 1
+    return torch.compile(function, backend="eager")
+
+for turn in range(3):
+    turn += 0  #@turn
+    for number in range(5):
+        made(number)(torch.ones(turn + 2))
+"""
+
+
+def test_many_changes_are_told_once_until_they_are_asked_for_again(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "many.py"
+    program.write_text(MANY, encoding="utf-8")
+    line = 1 + next(number for number, text in enumerate(MANY.splitlines()) if "#@turn" in text)
+    with session.launching(program, eager=True, mode="both"):
+        wanted = [{"line": line}]
+        session.request("setBreakpoints", {"source": {"path": str(program)}, "breakpoints": wanted})
+    told, compiles = [], []
+    for _ in range(3):
+        session.wait_for_stop("breakpoint")
+        told.append([event["event"] for event in session.timeline.events].count("dynamoCompilesChanged"))
+        compiles.append(sum(len(function["compiles"]) for function in _compiles(session)))
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert told == [0, 1, 2], "a client that has not asked again knows that there is something to ask for"
+    assert 0 == compiles[0] < compiles[1] - 1 < compiles[2] - 1, compiles
 
 
 def test_places_are_written_as_the_client_writes_them(session: Session) -> None:

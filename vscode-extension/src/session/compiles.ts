@@ -25,6 +25,7 @@ export interface Selection {
 }
 
 const QUIET_MILLISECONDS = 80;
+const COMPILING_MILLISECONDS = 250; // What is asked for takes the program's time.
 
 export class Compiles implements vscode.Disposable {
     private readonly changed = new vscode.EventEmitter<void>();
@@ -54,7 +55,7 @@ export class Compiles implements vscode.Disposable {
             }),
             vscode.debug.onDidReceiveDebugSessionCustomEvent(({ session, event }) => {
                 if (event === COMPILES_CHANGED_EVENT && session.id === this.session?.id) {
-                    this.changeSoon();
+                    this.changeSoon(COMPILING_MILLISECONDS);
                 }
             }),
             vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, {
@@ -141,10 +142,10 @@ export class Compiles implements vscode.Disposable {
     }
 
     /** Steps in quick succession ask the server once. */
-    private changeSoon(): void {
+    private changeSoon(milliseconds = QUIET_MILLISECONDS): void {
         clearTimeout(this.timer);
         this.timer = setTimeout(() => {
             this.changed.fire();
-        }, QUIET_MILLISECONDS);
+        }, milliseconds);
     }
 }

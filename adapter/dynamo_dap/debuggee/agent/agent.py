@@ -42,7 +42,7 @@ from dynamo_dap.debuggee.agent.what_if import in_words, what_if_body
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import WHAT_IF_EVENT, ComparisonBody, ErrorId
+from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, WHAT_IF_EVENT, ComparisonBody, ErrorId
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
     BreakpointEventBody,
@@ -70,6 +70,8 @@ class Agent:
         """Those whose module of torch has been imported."""
         self.compiles: CompileReader | None = None
         """What was recorded of compiles, once Dynamo has been imported."""
+        self.is_told_of_compiles = True
+        """Whether the client need not be told that compiles have changed: it has been, or has never asked for them."""
         self.cache_entries: EntryReader | None = None
         """As ``compiles``."""
         self.call_saver: CallSaver | None = None
@@ -97,6 +99,7 @@ class Agent:
     def attach_client(self, client: Connection) -> None:
         """Take up a session with an authorised client."""
         self._steps_back = True  # as the answer to ``initialize`` says
+        self.is_told_of_compiles = True
         self.client = client
 
     def detach_client(self) -> None:
@@ -134,6 +137,12 @@ class Agent:
         """Send an event to the client, if there is one."""
         if (client := self.client) is not None:
             client.send_event(event, body)
+
+    def compiles_changed(self) -> None:
+        """Tell the client, once for all that changes until it asks again. Any thread."""
+        if not self.is_told_of_compiles:
+            self.is_told_of_compiles = True
+            self.send_event(COMPILES_CHANGED_EVENT)
 
     def print(self, text: str, category: str = "console") -> None:
         """Send ``text`` to the user as an ``output`` event."""

@@ -5,7 +5,6 @@ Any thread; the agent lives as long as the process.
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import threading
@@ -17,7 +16,7 @@ from dynamo_dap.debuggee.bootstrap.profiling import is_profiling
 from dynamo_dap.debuggee.bootstrap.stops import install_breakpoint_hook, pause_eager
 from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported, when_imported
 from dynamo_dap.protocol.arrivals import NamedServer, show_token
-from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, CRASH_CELL_VARIABLE
+from dynamo_dap.protocol.contract import CRASH_CELL_VARIABLE
 from dynamo_dap.protocol.options import INTERPRET, AgentOptions
 
 _TRITONS_KERNELS = "triton.runtime.jit"
@@ -137,9 +136,8 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         own = os.path.dirname(__file__)
         never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
         # First, so that whatever stops is in the record already.
-        tell_change = functools.partial(agent.send_event, COMPILES_CHANGED_EVENT)
         recorder = make_recorder(
-            tell_change,
+            agent.compiles_changed,
             lambda: agent.options.record,
             agent.print,
             agent.running_clock,
@@ -147,7 +145,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
             notes_traces=lambda: agent.options.record and not is_profiling(),
         )
         agent.add_recorder(recorder)
-        agent.add_explorer(make_explorer(tell_change, lambda: agent.options.explore, agent.print))
+        agent.add_explorer(make_explorer(agent.compiles_changed, lambda: agent.options.explore, agent.print))
         compile_time = CompileTimeEngine(agent)
         agent.add_engine(compile_time)
         run_time = RunTimeEngine(agent, crash_folder, compile_time.cached_calls, compile_time.backward_passes)
