@@ -144,8 +144,6 @@ export class Compiles implements vscode.Disposable {
     /** Steps in quick succession ask the server once. */
     private changeSoon(milliseconds = QUIET_MILLISECONDS): void {
         clearTimeout(this.timer);
-        this.timer = setTimeout(() => {
-            this.changed.fire();
-        }, milliseconds);
+        this.timer = setTimeout(this.changed.fire.bind(this.changed), milliseconds);
     }
 }
