@@ -183,6 +183,7 @@ def test_the_ports_of_agent_and_debugpy_take_the_right_one(session: Session, tmp
     python.chmod(0o755)
     (tmp_path / "program.py").write_text("value = 1\nprint(value)  #@here\n", encoding="utf-8")
     program = Fixture(tmp_path / "program.py")
+    session.client.timeout = 60 + MESSAGES  # strangers come first
     with session.launching(program, python=[str(python)], **DEFAULTS, launchTimeout=60 + MESSAGES):
         session.set_breakpoints(program, "here")
     stop = session.wait_for_stop("breakpoint", at="here")

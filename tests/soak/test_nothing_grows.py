@@ -53,14 +53,40 @@ def size_of(process_id: int) -> Size:
     return Size(process.num_threads(), process.num_fds(), process.memory_info().rss / 2**20)
 
 
-def check_flat(what: str, sizes: list[Size], soaked: bool) -> None:
-    """``sizes`` are those after the first part, and at the end."""
-    print(f"{what}: {' '.join(str(size) for size in sizes)}")  # noqa: T201  (the figures of a soak, by ``-s``)
+def check_flat(what: str, sizes: list[Size], soaked: bool, alone: float = 0.0) -> None:
+    """``sizes`` are those after the first part, and at the end; ``alone`` is what it grows by without a debugger."""
+    figures = f"{' '.join(str(size) for size in sizes)}, without a debugger it grows by {alone:.1f} MB"
+    print(f"{what}: {figures}")  # noqa: T201  (the figures of a soak, by ``-s``)
     first, last = sizes[0], sizes[-1]
     assert last.threads <= first.threads, f"{what}: threads {sizes}"
     assert last.descriptors <= first.descriptors, f"{what}: descriptors {sizes}"
     allowed = first.megabytes * 0.05 + 2 if soaked else 40
-    assert last.megabytes - first.megabytes <= allowed, f"{what}: memory {sizes}"
+    assert last.megabytes - first.megabytes - alone <= allowed, f"{what}: memory {figures}"
+
+
+ALONE = """
+import sys
+import psutil
+sys.path.insert(0, sys.argv[1])
+import soaked
+marks = [int(each) for each in sys.argv[2:]]
+for number in range(1, marks[-1] + 1):
+    soaked.once()
+    if number in marks:
+        print(psutil.Process().memory_info().rss)
+"""
+
+
+def grows_alone(rounds: list[str]) -> float:
+    """Return by how many megabytes the program grows between two of its rounds: torch keeps something of each."""
+    arguments = [sys.executable, "-c", ALONE, str(PROGRAM.path.parent), *rounds]
+    sizes = subprocess.run(arguments, capture_output=True, text=True, timeout=1800, check=True).stdout.split()
+    return (int(sizes[-1]) - int(sizes[0])) / 2**20
+
+
+def rounds_at(stop: Stop) -> str:
+    """How many rounds the program has made."""
+    return stop.frame.evaluate("__import__('sys').modules['__main__'].rounds", context="clipboard").text
 
 
 def stops_of(session: Session) -> Iterator[Stop]:
@@ -77,7 +103,7 @@ def test_stops_leave_nothing(session: Session) -> None:
         session.set_breakpoints(PROGRAM, *wanted)
     events = session.timeline.events
     program = next(one["body"]["systemProcessId"] for one in events if one["event"] == "process")
-    servers, programs, left = [], [], []
+    servers, programs, left, rounds = [], [], [], []
     marks = {STOPS // WARM, STOPS - 4}
     wants_mark = False
     for number, stop in enumerate(stops_of(session)):
@@ -88,11 +114,12 @@ def test_stops_leave_nothing(session: Session) -> None:
         if wants_mark and stop.marker == "eager":
             wants_mark = False
             left.append(what_is_left(stop))
+            rounds.append(rounds_at(stop))
             servers.append(size_of(session.server_process_id))
             programs.append(size_of(program))
     assert len(left) == len(marks)
     check_flat("server", servers, is_soaking("STOPS"))
-    check_flat("program", programs, is_soaking("STOPS"))
+    check_flat("program", programs, is_soaking("STOPS"), grows_alone(rounds))
     assert left[0] == left[-1], f"what Dynamo made in traces that are over: {left}"
     session.disconnect(terminateDebuggee=True)
 
@@ -104,7 +131,8 @@ def what_is_left(stop: Stop) -> str:
 
 def objects_at(stop: Stop, kinds: tuple[str, ...]) -> str:
     """How many objects of each of these kinds there are, as a list in JSON."""
-    counts = f"[sum(type(o).__name__ == name for o in gc.get_objects()) for name in {kinds!r}]"
+    names = "__import__('collections').Counter(type(each).__name__ for each in gc.get_objects())"
+    counts = f"(lambda found: [found[name] for name in {kinds!r}])({names})"
     return stop.frame.evaluate(f"(lambda gc: (gc.collect(), {counts})[1])(__import__('gc'))", context="clipboard").text
 
 
@@ -190,6 +218,7 @@ def test_debuggers_leave_nothing_in_a_program(new_session: NewSession) -> None:
     program = FreeProgram(PROGRAM.path, "--listen", "--long")
     sizes: list[Size] = []
     left: list[str] = []
+    rounds: list[str] = []
     try:
         host, port = program.address()
         modes = itertools.cycle(PLACES)
@@ -200,13 +229,14 @@ def test_debuggers_leave_nothing_in_a_program(new_session: NewSession) -> None:
             stop = session.wait_for_stop("breakpoint")
             assert stop.frame.evaluate("1 + 1").text == "2"
             left.append(objects_at(stop, SESSIONS_LEAVE))
+            rounds.append(rounds_at(stop))
             session.disconnect()
             session.close()
             if number in (CYCLES // WARM, CYCLES - 1):
                 sizes.append(settled(program.process_id, sizes))
     finally:
         program.end()
-    check_flat("program", sizes, is_soaking("CYCLES"))
+    check_flat("program", sizes, is_soaking("CYCLES"), grows_alone([rounds[CYCLES // WARM], rounds[-1]]))
     assert len(left) == CYCLES
     for name, *counts in zip(SESSIONS_LEAVE, *map(json.loads, left), strict=True):
         assert min(counts) >= 1, f"{name}: nothing is counted"
