@@ -250,9 +250,9 @@ class GeneratedCode:
     @cached_property
     def markers(self) -> frozenset[int]:
         """Indices of torch's breakpoint markers."""
-        return frozenset(
-            instruction.index for instruction in self.table if self.has_marker and is_marker(instruction.value)
-        )
+        if not self.has_marker:  # and no need to take the code apart
+            return frozenset()
+        return frozenset(instruction.index for instruction in self.table if is_marker(instruction.value))
 
     @property
     def base_address(self) -> int:

@@ -36,17 +36,25 @@ def stored_attributes(value: object) -> Iterator[tuple[str, Any]]:
             yield name, attribute
 
 
+_NOTHING = object()
+
+
 def stored_attribute(value: Any, name: str, missing: object) -> Any:
     """Return what ``value`` or its class stores, methods bound; ``missing`` for a property or nothing at all."""
-    for stored_name, stored in stored_attributes(value):
-        if stored_name == name:
+    for slot, stored in slots_of(value):
+        if slot == name:
             return stored
+    dictionary = instance_dictionary(value)
+    # Not one after the other: a module may have thousands. A subclass of ``dict`` is not asked.
+    stored = dict.get(dictionary, name, _NOTHING)
+    if stored is not _NOTHING:
+        return stored
     for registry in ("_parameters", "_buffers", "_modules"):
-        entries = instance_dictionary(value).get(registry)
+        entries = dict.get(dictionary, registry)
         if type(entries) is dict and name in entries:
             return entries[name]
     if isinstance(value, types.ModuleType):
-        return instance_dictionary(value).get(name, missing)
+        return missing
     cls, instance = (value, None) if isinstance(value, type) else (type(value), value)
     for base in mro_of(cls):
         if name in class_dictionary(base):
