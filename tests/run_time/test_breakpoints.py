@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dynamo_dap.debuggee.agent.binding import Binding
+from dynamo_dap.debuggee.run_time.breakpoints import InstructionBreakpoints, Plans
 from dynamo_dap.debuggee.run_time.frames import listing_source
 from dynamo_dap.debuggee.torch_internals.generated_code import has_marker
 from dynamo_dap.protocol.contract import LISTING_FORMS
@@ -94,6 +95,19 @@ def test_other_modes_are_left_alone() -> None:
         _set_lines(host, "append", mode=None)
         function(*replay_arguments())
     assert len(record.seen) == 1
+
+
+def test_code_in_which_nothing_can_stop_is_not_taken_apart() -> None:
+    function = compiled(programs.replay)
+    with debugging(Recorder(), mode="both") as host:
+        host.engine.counts_calls = True
+        host.engine.arm()
+        function(*replay_arguments())
+        (generated,) = host.engine.codes
+        _set_lines(host, "append", mode="compile-time")
+        plans = Plans(host.breakpoints, InstructionBreakpoints(host.engine.codes, host.breakpoints))
+        assert not plans.of(generated, any_mode=False).stops
+        assert "table" not in vars(generated), "it was taken apart to look for torch's marker"
 
 
 def test_breakpoints_of_a_compile_time_session_stop_no_generated_code() -> None:
