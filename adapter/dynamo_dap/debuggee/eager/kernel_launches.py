@@ -27,6 +27,7 @@ from dynamo_dap.debuggee.triton.races import Access
 from dynamo_dap.debuggee.triton.real_launches import LaunchObserver, Wish, names_of
 from dynamo_dap.protocol.contract import KERNEL_MISMATCH, OUT_OF_BOUNDS, RACE
 
+_FILTERS = (OUT_OF_BOUNDS, RACE, KERNEL_MISMATCH)
 _Place = tuple[str, range, str]
 """Where a function is: file, as breakpoints have it, lines, name."""
 
@@ -40,18 +41,25 @@ class KernelLaunches(LaunchObserver):
         self._places: weakref.WeakKeyDictionary[types.FunctionType, list[_Place]] = weakref.WeakKeyDictionary()
         self._told: set[str] = set()
 
-    def wish(self, function: types.FunctionType) -> Wish | None:
+    def is_alert(self) -> bool:
+        """Whether a filter for kernels is on, or there are breakpoints."""
+        filters, debugger = self._host.breakpoints.exception_filters, self._host.eager_debugger
+        if any(name in filters for name in _FILTERS):
+            return True
+        return debugger.is_active and pydevd_passing.has_breakpoints()
+
+    def wish(self, function: types.FunctionType, *, is_entered: bool) -> Wish | None:
         """Return what is wanted of a launch."""
         host = self._host
         filters = host.breakpoints.exception_filters
-        is_of_all = OUT_OF_BOUNDS in filters or RACE in filters or KERNEL_MISMATCH in filters
+        is_of_all = any(name in filters for name in _FILTERS)
         debugs_python = host.eager_debugger.is_active
         if not (is_of_all or debugs_python) or host.is_holding or host.eager_debugger.holds_this_thread:
             return None
         if is_of_all:
             return Wish(True, KERNEL_MISMATCH in filters)
         try:
-            return self._wish_of_breakpoints(function)
+            return self._wish_of_breakpoints(function) or self._wish_of_step(function, is_entered)
         except Exception:  # noqa: BLE001  (the program's launch is above)
             log_exception("looking for breakpoints in a kernel")
             return None
@@ -65,8 +73,11 @@ class KernelLaunches(LaunchObserver):
             return Wish(True)
         if any(one is not None for one in found):
             return Wish(False)
-        is_entered = pydevd_internals.is_stepping(into_calls=True) and is_user_file(function.__code__.co_filename)
-        return Wish(False) if is_entered else None
+        return None
+
+    def _wish_of_step(self, function: types.FunctionType, is_entered: bool) -> Wish | None:
+        is_entered = is_entered and pydevd_internals.is_stepping(into_calls=True)
+        return Wish(False) if is_entered and is_user_file(function.__code__.co_filename) else None
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
         """Return the program that the option ``tritonProgram`` says, or the first."""

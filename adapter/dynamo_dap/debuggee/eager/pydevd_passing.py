@@ -26,6 +26,12 @@ def has_conditions() -> bool:
     )
 
 
+def has_breakpoints() -> bool:
+    """Whether there are any, wherever they are."""
+    pydb = pydevd_internals.debugger()
+    return any(pydb.breakpoints.values()) or bool(pydb.function_breakpoint_name_to_breakpoint)
+
+
 def breakpoints_at(path: str, lines: range, function: str) -> bool | None:
     """Return whether one of the breakpoints in a function has a condition; None where it has no breakpoints."""
     pydb = pydevd_internals.debugger()

@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.debuggee.torch_internals.generated_kernels import Given, watch_generated_launches
 from dynamo_dap.debuggee.triton.argument_copies import ArgumentCopies, KernelDifference
+from dynamo_dap.debuggee.triton.device_functions import device_functions
 from dynamo_dap.debuggee.triton.interpreter import Observer, follow, note_arguments
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, Launch
 
@@ -46,10 +48,13 @@ class Wish:
 class LaunchObserver(Observer, Protocol):
     """Who decides about launches."""
 
-    def wish(self, function: types.FunctionType) -> Wish | None:
+    def is_alert(self) -> bool:
+        """Whether something may be wanted of some launch. Asked at every launch."""
+
+    def wish(self, function: types.FunctionType, *, is_entered: bool) -> Wish | None:
         """Return what is wanted of the launch of a kernel that is about to begin; None for nothing.
 
-        Asked at every launch.
+        Asked at every launch. ``is_entered`` tells whether a step goes into the kernel.
         """
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
@@ -85,6 +90,7 @@ def watch(observer: LaunchObserver) -> None:
         _is_installed = True
         when_imported(_COMPILER, lambda: _keep_compiler_apart(sys.modules[_COMPILER].ASTSource))
         when_imported(_AUTOTUNER, lambda: _note_measuring(sys.modules[_AUTOTUNER].Autotuner))
+        watch_generated_launches(lambda: observer.is_alert(), functools.partial(look_into, is_entered=False))
         when_imported(_KERNELS, lambda: _watch_launches(sys.modules[_KERNELS].JITFunction))
 
 
@@ -99,7 +105,7 @@ def _watch_launches(kernel: Any) -> None:
 
     @functools.wraps(own_run)
     def run(self: Any, *args: Any, grid: Any, warmup: Any, **kwargs: Any) -> Any:
-        looked = None if warmup else look_into(self, args, kwargs, grid)
+        looked = None if warmup else look_into(self, lambda: (args, kwargs, grid))
         if looked is None:
             return own_run(self, *args, grid=grid, warmup=warmup, **kwargs)
         with looked.launching():
@@ -181,21 +187,21 @@ class LookedInto:
             self._observer.differs(launch, difference)
 
 
-def look_into(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> LookedInto | None:
+def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = True) -> LookedInto | None:
     """Run a launch that is about to be made in the interpreter, on copies, if anybody wants to look into it.
 
-    Whatever goes wrong there is told, and the program goes on.
+    Whatever goes wrong there is told, and the program goes on. ``is_entered`` tells whether steps go in.
     """
     observer = _observer
     if observer is None or _of_thread.is_measuring or _of_thread.functions is not None:
         return None
-    wish = observer.wish(kernel.fn)
+    wish = observer.wish(kernel.fn, is_entered=is_entered)
     if wish is None:
         return None
     looked = LookedInto(observer)
     try:
         with observer.unobserved():
-            prepared = _Prepared(kernel, args, kwargs, grid, observer)
+            prepared = _Prepared(kernel, *given(), observer)
         prepared.run(wish)
         if wish.is_compared and prepared.copies.is_complete:
             looked.is_to_be_compared(prepared.launch, prepared.copies)
@@ -319,6 +325,13 @@ def _rewrite(own: types.FunctionType, scope: dict[str, Any]) -> types.FunctionTy
 # -- the language ------------------------------------------------------------------------------------------------------
 
 
+def _patched(interpreter: Any, modules: types.SimpleNamespace) -> Any:
+    patches = interpreter._patch_lang(modules)
+    for module, name, function in device_functions():
+        patches.set_attr(module, name, function)
+    return patches
+
+
 class _Language:
     """``triton.language``, which is either Triton's own, for the compiler, or patched for the interpreter."""
 
@@ -336,7 +349,7 @@ class _Language:
         of_all = types.SimpleNamespace(__globals__=modules)
         with self._held(lambda: f"the launch of {name}"):
             self._owner, self._running = threading.get_ident(), name
-            self._patch = lambda: interpreter._patch_lang(of_all)
+            self._patch = lambda: _patched(interpreter, of_all)
             self._patches = self._patch()
             try:
                 yield
