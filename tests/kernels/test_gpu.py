@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ pytest.importorskip("triton", reason="Triton is an extra of the package, and is 
 import torch
 
 from tests.client import Fixture, Session
+from tests.kernels.test_generated_kernels import kernel_of
 from tests.kernels.test_kernels import program_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 LAUNCHED = Fixture("triton_programs/launched")
+GENERATED = Fixture("triton_programs/generated")
 TUTORIALS = Fixture("triton_programs/tutorials")
 # A process that was forked has no CUDA.
 PYTHON: dict[str, Any] = {"python": [sys.executable]}
@@ -28,6 +31,29 @@ def test_what_the_interpreter_wrote_equals_what_the_kernels_wrote(session: Sessi
     assert session.wait_for_exit() == 0
     assert "cannot be interpreted" not in session.output("important")
     assert "cannot be compared" not in session.output("important")
+
+
+def test_kernels_that_inductor_generated_are_compared_and_stopped_in(session: Session, tmp_path: Path) -> None:
+    args = [str(tmp_path), "cuda"]
+    with session.launching(GENERATED, args=args, **PYTHON):
+        session.request("setExceptionBreakpoints", {"filters": ["kernel-mismatch"]})
+        session.set_breakpoints(GENERATED, "call")
+    session.wait_for_stop("breakpoint", at="call")
+    session.go_on(at="call")
+    # Compiled in another process, read in this one.
+    path, lines = kernel_of(tmp_path)
+    store = next(number for number, line in enumerate(lines, start=1) if "tl.store(" in line)
+    session.set_breakpoints(GENERATED, "load")
+    session.set_breakpoints(path, store)
+    for _ in range(2):
+        session.resume()
+        stop = session.wait_for_stop("breakpoint")
+        assert (stop.frame.path, stop.frame.line) == (path, store)
+    for _ in range(4):
+        session.go_on(at="load")
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert "cannot be" not in session.output("important")
 
 
 def test_the_first_element_that_differs_is_shown(session: Session) -> None:

@@ -1,4 +1,5 @@
-/** Marks the counterparts of the line with the cursor in the stages and the user's files; hovers tell kernels and lines. */
+/** Marks the counterparts of the line with the cursor in the stages and the user's files; hovers tell kernels and lines;
+ * a link leads from a kernel to its file. */
 
 import * as vscode from "vscode";
 
@@ -8,6 +9,8 @@ import type { LinkedPart } from "../session/stage-links.js";
 import { placeText } from "../views/links.js";
 
 const MOST_IN_HOVER = 12;
+/** As Inductor writes it. */
+const KERNEL_PATH = /^# kernel path: (\/.+)$/gm;
 
 export function registerStageMarks(stages: ExploredStages): vscode.Disposable {
     const mark = vscode.window.createTextEditorDecorationType({
@@ -23,7 +26,17 @@ export function registerStageMarks(stages: ExploredStages): vscode.Disposable {
         vscode.languages.registerHoverProvider([{ language: "python" }, { scheme: "debug" }], {
             provideHover: (document, position) => hover(stages, document, position.line + 1),
         }),
+        vscode.languages.registerDocumentLinkProvider({ scheme: "debug" }, { provideDocumentLinks: kernelFiles }),
     );
+}
+
+/** Leads from a kernel to its file, in which breakpoints are hit. */
+function kernelFiles(document: vscode.TextDocument): vscode.DocumentLink[] {
+    return [...document.getText().matchAll(KERNEL_PATH)].map((found) => {
+        const [all, path = ""] = found;
+        const end = document.positionAt(found.index + all.length);
+        return new vscode.DocumentLink(new vscode.Range(end.translate(0, -path.length), end), vscode.Uri.file(path));
+    });
 }
 
 /** Marks in every editor, and brings what is marked into view. */

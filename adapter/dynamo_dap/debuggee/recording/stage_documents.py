@@ -38,6 +38,8 @@ _NAMED_NODES = 3
 _NOT_FUSED = "not fused with"
 _COPYING = ("aten.clone.", "aten.copy.", "aten.copy_.")
 _DEFINITION = re.compile(r"^(?P<name>\w+) = async_compile\.(?P<kind>\w+)\(.*'''$")
+_KERNEL_PATH = "# kernel path: "
+"""How Inductor says in which file a kernel is by itself."""
 _CALL = re.compile(r"^\s*# \[Provenance debug handles\] (?P<name>.+)$")
 _FRAME_NAME = re.compile(r"\W+")
 
@@ -255,7 +257,7 @@ class StageDocuments:
             first = written.add(f"{mark} {name}", *_comments(document, own, mark))
             if name in definitions:
                 begin, end, _ = definitions[name]
-                written.add(*lines[begin : end - 1])
+                written.add(*_path_comment(lines, begin - 1), *lines[begin : end - 1])
             computed = self._fused(direction, calls)
             part = Part(name, first, written.count, parents, own, **_together(computed))
             self._add(document, part, is_operation=True)
@@ -376,6 +378,16 @@ def _definitions(lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, int, st
         elif begun is not None and line.startswith("'''"):
             yield begun[0], (begun[1], number, begun[2])
             begun = None
+
+
+def _path_comment(lines: Sequence[str], definition: int) -> list[str]:
+    """Return the comment that says in which file a kernel is, of those above its definition (an index)."""
+    for index in range(definition - 1, -1, -1):
+        if not lines[index].startswith("#"):
+            break
+        if lines[index].startswith(_KERNEL_PATH):
+            return [lines[index]]
+    return []
 
 
 def _calls(lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:

@@ -45,7 +45,6 @@ def _watch(is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], 
     autotuner: Any = sys.modules[_MODULE].CachingAutotuner
     own = autotuner.run
 
-    @functools.wraps(own)
     def run(self: Any, *args: Any, stream: Any, benchmark_run: bool = False, **kwargs: Any) -> Any:
         looked = None
         if not benchmark_run and is_alert():
@@ -58,7 +57,7 @@ def _watch(is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], 
 
     # debugpy steps out of no file of ours.
     run.__code__ = run.__code__.replace(co_filename=str(sys.modules[_MODULE].__file__))
-    autotuner.run = run
+    autotuner.run = functools.wraps(own)(run)
 
 
 _kernels: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -91,7 +90,6 @@ def _original(kernel: Any) -> Any:
 def _given(autotuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
     config = _config_of(autotuner)
     constants = {**autotuner.triton_meta.get("constants", {}), **config.kwargs}
-    constants = {name if isinstance(name, str) else autotuner.fn.arg_names[name[0]]: it for name, it in constants.items()}
     names = [name for name in autotuner.fn.arg_names if name not in constants]
     names += autotuner.inductor_meta.get("extra_launcher_args", ())
     scope = {**constants, **dict(zip(names, args, strict=False)), **kwargs}

@@ -32,10 +32,13 @@ _BY_OTHER_NAMES = {
     "fmax": "fmax",
     "fmin": "fmin",
 }
+# fmt: off
 _BY_THE_SAME_NAME = (
-    "abs acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh erf erfc erfinv exp exp2 expm1 floor fmod hypot "
-    "lgamma log log10 log1p log2 nextafter pow rsqrt sin sinh sqrt tan tanh trunc"
-).split()
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos", "cosh", "erf",
+    "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "fmod", "hypot", "lgamma", "log", "log10", "log1p", "log2",
+    "nextafter", "pow", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+)
+# fmt: on
 _TESTS = {"isnan": "isnan", "isinf": "isinf", "finitef": "isfinite", "isfinited": "isfinite", "signbit": "signbit"}
 """They give whole numbers."""
 _ROUNDED = ("llrint", "llround")

@@ -90,7 +90,7 @@ def watch(observer: LaunchObserver) -> None:
         _is_installed = True
         when_imported(_COMPILER, lambda: _keep_compiler_apart(sys.modules[_COMPILER].ASTSource))
         when_imported(_AUTOTUNER, lambda: _note_measuring(sys.modules[_AUTOTUNER].Autotuner))
-        watch_generated_launches(lambda: observer.is_alert(), functools.partial(look_into, is_entered=False))
+        watch_generated_launches(observer.is_alert, functools.partial(look_into, is_entered=False))
         when_imported(_KERNELS, lambda: _watch_launches(sys.modules[_KERNELS].JITFunction))
 
 
