@@ -155,6 +155,38 @@ def test_a_program_that_listens_for_debugpy(new_session: NewSession, start: Star
         assert program.process.poll() is None
 
 
+WAITS_FOR_ITS_END = """
+import sys, time
+import dynamo_dap
+from dynamo_dap.debuggee.eager import pydevd_internals
+wait = pydevd_internals.wait_until_configured
+def wait_after_its_end(is_cancelled):
+    pydevd = sys.modules["pydevd"]
+    pydevd.get_global_debugger().dispose_and_kill_all_pydevd_threads()
+    while pydevd.get_global_debugger() is not None:
+        time.sleep(0.01)
+    wait(is_cancelled)
+pydevd_internals.wait_until_configured = wait_after_its_end
+host, port = dynamo_dap.listen(("127.0.0.1", 0))
+print(f"listening on {host}:{port}", flush=True)
+dynamo_dap.wait_for_client()
+print("went on", flush=True)
+"""
+
+
+def test_a_program_that_waits_for_a_client_goes_on_when_debugpy_is_gone(
+    session: Session, start: Start, tmp_path: Path
+) -> None:
+    """It ended after the client had configured it, and before anybody waited."""
+    path = tmp_path / "program.py"
+    path.write_text(WAITS_FOR_ITS_END, encoding="utf-8")
+    program = start(path)
+    host, port = program.address()
+    with session.configuring("attach", {"connect": {"host": host, "port": port}, "eager": True}):
+        pass
+    program.wait_for_line("went on")
+
+
 def own_address() -> str:
     """An address of this machine that is not loopback; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -45,7 +45,7 @@ class ReplayedCalls:
         self._host = host
         self._logs = logs
         self._walk = walk
-        self._thread = threading.local()
+        self._thread = _OfThread()
         self._as_python: dict[int, types.CodeType] = {}
         """What runs uncompiled for now, by identity: code with some constants cannot be hashed."""
         self._failed: set[tuple[str, str]] = set()
@@ -131,7 +131,7 @@ class ReplayedCalls:
     @contextlib.contextmanager
     def _learning(self, traced: TracedCall | None) -> Iterator[None]:
         """Have ``traced`` told what the calling thread's trace comes to."""
-        outer = getattr(self._thread, "traced", None), getattr(self._thread, "rest", None)
+        outer = self._thread.traced, self._thread.rest
         self._thread.traced, self._thread.rest = traced, None
         try:
             yield
@@ -172,7 +172,7 @@ class ReplayedCalls:
     @property
     def is_only_noting(self) -> bool:
         """Whether this thread's trace is one that is to stop nowhere, of a call that was compiled just now."""
-        return bool(getattr(self._thread, "is_only_noting", False))
+        return self._thread.is_only_noting
 
     def _walked(self, call: CachedCall, known: TracedCall | None, before: Leg | None) -> bool:
         """Go through the kept trace of the cache entry in place of a trace; False when there is none that serves."""
@@ -307,7 +307,7 @@ class ReplayedCalls:
     @contextlib.contextmanager
     def put_aside(self) -> Iterator[None]:
         """Let another trace run inside that of a call: what it comes to says nothing about the call."""
-        known = getattr(self._thread, "traced", None), getattr(self._thread, "rest", None)
+        known = self._thread.traced, self._thread.rest
         self._thread.traced = self._thread.rest = None
         try:
             yield
@@ -316,23 +316,23 @@ class ReplayedCalls:
 
     def came_to(self, path: str, line: int) -> None:
         """Note a line that this thread's trace has come to, if that is one of a cached call."""
-        traced: TracedCall | None = getattr(self._thread, "traced", None)
+        traced = self._thread.traced
         if traced is not None:
             traced.came_to(path, line)
 
     def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint]) -> None:
         """Note what breakpoints depend on where ``frame`` stands, if its trace is one of a cached call."""
-        traced: TracedCall | None = getattr(self._thread, "traced", None)
+        traced = self._thread.traced
         if traced is not None and breakpoints:
             with self._host.holding():
                 traced.reached(frame, breakpoints, TracedFunction(frame, 0, {}, self._host))
-        rest: _Rest | None = getattr(self._thread, "rest", None)
+        rest = self._thread.rest
         if rest is not None:
             rest.count -= len(breakpoints)
 
     def is_over(self) -> bool:
         """Whether this thread's trace is one of a cached call that is known to come to no other breakpoint."""
-        rest: _Rest | None = getattr(self._thread, "rest", None)
+        rest = self._thread.rest
         if rest is None or rest.count != 0:
             return False
         host = self._host
@@ -396,6 +396,17 @@ class _Rest:
 
 _NEVER = -1
 """No version of the breakpoints."""
+
+
+class _OfThread(threading.local):
+    """What a thread traces."""
+
+    traced: TracedCall | None = None
+    """What its trace of a cached call comes to."""
+    rest: _Rest | None = None
+    """How much of what is known of that call is still to come."""
+    is_only_noting = False
+    """See ``ReplayedCalls.is_only_noting``."""
 
 
 class TracedCall:

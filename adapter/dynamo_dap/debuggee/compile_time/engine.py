@@ -38,6 +38,7 @@ from dynamo_dap.debuggee.compile_time.stepping import (
     TracePoint,
     TraceProgress,
     outcome,
+    passes_within_line,
 )
 from dynamo_dap.debuggee.compile_time.stop_texts import data_changed, explain, headline, in_the_past
 from dynamo_dap.debuggee.compile_time.stops_in_the_past import StopsInThePast, StopsOfCall, applying
@@ -96,7 +97,8 @@ class CompileTimeEngine:
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
         lines = lines or self.backward_passes.are_lines_wanted or self._what_ifs.are_lines_wanted
         watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
-        each_instruction = host.steps.any_step or watched or self._what_ifs.are_instructions_wanted
+        # Those without a line, where a step by instruction may end, are heard of with lines.
+        each_instruction = watched or self._what_ifs.are_instructions_wanted
         self._hooks.want(lines=lines, instructions=wanted and each_instruction)
         ended = {CompileObserver.compile_ended}
         # A log that nobody closes would keep the trace alive.
@@ -217,12 +219,15 @@ class CompileTimeEngine:
         log_exception("looking at a traced line")
         self._host.print("dynamo-dap: internal error while looking at a traced line; tracing goes on\n", "stderr")
 
-    def _point(self, frame: TracedFrame, progress: TraceProgress) -> TracePoint:
+    def _point(self, frame: TracedFrame, progress: TraceProgress, came_from: int | None = None) -> TracePoint:
+        """Return where a frame stands; ``came_from`` is what ``TraceProgress.comes_from`` has said of it."""
         filename = frame.path
         is_wanted = not self._host.options.just_my_code or is_user_file(filename)
         index = frame.index
         facts = self._facts.of(frame)
-        begins_line = facts.begins_line(index, progress.comes_from(frame, index))
+        if came_from is None:
+            came_from = progress.comes_from(frame, index)
+        begins_line = facts.begins_line(index, came_from)
         return TracePoint(
             frame=frame,
             index=index,
@@ -238,7 +243,12 @@ class CompileTimeEngine:
     def _visit(self, frame: TracedFrame, progress: TraceProgress, reached: tuple[LineBreakpoint, ...]) -> None:
         if self._host.is_holding:
             return
-        point = self._point(frame, progress)
+        index, facts = frame.index, self._facts.of(frame)
+        came_from = progress.comes_from(frame, index)
+        step = self._host.steps.current()
+        if index not in facts.line_starts and (step is None or passes_within_line(step, frame)):
+            return
+        point = self._point(frame, progress, came_from)
         hit = self._breakpoints_hit(point, reached)
         if hit:
             self._stop(point, "breakpoint", hit)

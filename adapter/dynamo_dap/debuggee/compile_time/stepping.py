@@ -162,6 +162,16 @@ class Outcome(Enum):
     STOP_AFTER_RESTART = "stop where the step began, in a new attempt"
 
 
+def passes_within_line(step: Step, frame: TracedFrame) -> bool:
+    """Whether ``step`` ends at none of the instructions of ``frame`` that begin no line: cheaper than ``outcome``."""
+    origin = step.origin
+    if not isinstance(origin, Origin):
+        return True
+    if step.granularity == "instruction" or frame.attempt is not origin.frame.attempt:
+        return False
+    return frame not in origin.callers
+
+
 def outcome(step: Step, point: TracePoint) -> Outcome:
     """Decide whether ``step`` ends at ``point``."""
     origin = step.origin

@@ -278,8 +278,13 @@ class _Cancelled:
 
 
 def wait_until_configured(is_cancelled: Callable[[], bool]) -> None:
-    """Wait until it has received ``configurationDone``, or ``is_cancelled``, which is asked again and again."""
-    sys.modules["pydevd"]._wait_for_attach(cancel=_Cancelled(is_cancelled))
+    """Wait until it has received ``configurationDone``, or ``is_cancelled``, which is asked again and again.
+
+    Its session may have ended before, and with it the debugger: there is nothing to wait for then.
+    """
+    debugger = sys.modules["pydevd"].get_global_debugger()
+    if debugger is not None:
+        debugger.block_until_configuration_done(cancel=_Cancelled(is_cancelled))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------

@@ -106,10 +106,11 @@ class TraceLog:
         ``is_line`` tells that its instruction has a line; ``as_a_whole`` that it may be changed there.
         """
         translator, moments = frame.translator, self._moments
-        own, before = translator.__dict__, self._position
-        instruction = own["current_instruction"]
+        own: dict[str, Any] = translator.__dict__
+        instruction, stack = own["current_instruction"], own["stack"]
+        goes_on = translator is self._translator and position == self._position + is_line
         self._position = position
-        if translator is not self._translator or position != before + is_line:
+        if not goes_on:
             self._complete()
             self._is_quiet = False
             left = self._enter(translator)
@@ -121,12 +122,12 @@ class TraceLog:
             and only_pushes(instruction, own, is_inlined=self._is_inlined)
         ):
             moments.instructions.append(instruction)
-            self._depth = len(own["stack"])
+            self._depth = len(stack)
             return
         # What is not noted of the moments before is told from this one.
         self._depth = None
         moments.instructions.append(instruction)
-        self._add(own, own["stack"])
+        self._add(own, stack)
         self._is_quiet = instruction.opname in QUIET
         is_prologue = not self._is_inlined and bool(own.get("is_tracing_resume_prologue"))
         if not is_line or as_a_whole or is_prologue:
