@@ -76,8 +76,9 @@ def test_each_line_says_which_rank_printed_it(family: Family, tmp_path: Path, co
             assert [line for line in wanted if line not in text] == []
 
 
-def test_each_rank_prints_in_its_own_session(family: Family, tmp_path: Path) -> None:
-    launch(family, tmp_path, rankOutput="own")
+@pytest.mark.parametrize("how", ["own", "terminal"])
+def test_each_rank_prints_in_its_own_session(family: Family, tmp_path: Path, how: str) -> None:
+    launch(family, tmp_path, rankOutput=how)
     ranks: dict[str, Session] = {}
     for _ in range(2):
         name = name_of_next(family)

@@ -16,6 +16,7 @@ import { registerListings } from "./editor/listings.js";
 import { registerStageMarks } from "./editor/stage-marks.js";
 import { registerLanguageServer } from "./language/language-server.js";
 import { registerAdapter } from "./session/adapter.js";
+import { registerRankTerminals } from "./session/rank-terminals.js";
 import { AssistantSessions } from "./session/assistant-sessions.js";
 import { Compiles } from "./session/compiles.js";
 import { ExploredStages } from "./session/explored-stages.js";
@@ -77,6 +78,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerRunBack(),
         registerStages(stages),
         registerStageMarks(stages),
+        registerRankTerminals(),
         registerWhatIf(),
         vscode.commands.registerCommand("dynamo.refresh", () => {
             compiles.refresh();

@@ -59,10 +59,11 @@ STOP_RANKS = {
     TOGETHER: "All ranks that are debugged: when one stops the others pause, and continuing one continues all. A step "
     "of one is done by those that are held at the same line, too; the console says which rank parts from them.",
 }
-PREFIXED, OWN_CONSOLE, PLAIN = "prefixed", "own", "plain"
+PREFIXED, OWN_CONSOLE, OWN_TERMINAL, PLAIN = "prefixed", "own", "terminal", "plain"
 RANK_OUTPUT = {
     PREFIXED: "Together, each line with its rank: [rank 1].",
     OWN_CONSOLE: "In the debug console of each rank's own session; what ranks print that are not debugged, as above.",
+    OWN_TERMINAL: "As with own, and in VS Code in a terminal for each rank, too.",
     PLAIN: "Together, as the ranks write it.",
 }
 CONSOLES = {

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable
 
-from dynamo_dap.protocol.options import OWN_CONSOLE, PLAIN
+from dynamo_dap.protocol.options import OWN_CONSOLE, OWN_TERMINAL, PLAIN
 from dynamo_dap.protocol.ranks import Rank
 
 _PIECES = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -31,7 +31,7 @@ def divert(rank: Rank, how: str, show: Show) -> None:
         stream = getattr(sys, name)
         if _goes_there(stream, descriptor) and _is_launchers(descriptor):
             prefix = f"[rank {rank.number}] ".encode()
-            raw = _RankOutput(descriptor, prefix, name, show if how == OWN_CONSOLE else None)
+            raw = _RankOutput(descriptor, prefix, name, show if how in (OWN_CONSOLE, OWN_TERMINAL) else None)
             stream.flush()
             setattr(sys, name, _WholeLines(io.BufferedWriter(raw), stream.encoding, stream.errors))
 

@@ -1,0 +1,37 @@
+/** What the ranks of a distributed job print, in a terminal for each. */
+
+import type { Locator } from "@playwright/test";
+
+import { expect, test } from "./harness/test.js";
+
+const PRINTING = "prints.py";
+
+test("each rank prints in a terminal of its own", async ({ vscode, workspace }) => {
+    const { debug, page } = vscode;
+    const job = {
+        name: "job",
+        type: "dynamo",
+        request: "launch",
+        module: "torch.distributed.run",
+        args: ["--standalone", "--nproc-per-node=2", PRINTING],
+        cwd: "${workspaceFolder}",
+        rankOutput: "terminal",
+        internalConsoleOptions: "neverOpen",
+    };
+    await workspace.write(PRINTING, 'import os\n\nprint("here is", os.environ["RANK"])\n');
+    await workspace.write(".vscode/settings.json", JSON.stringify({ "terminal.integrated.gpuAcceleration": "off" }));
+    await workspace.write(".vscode/launch.json", JSON.stringify({ version: "0.2.0", configurations: [job] }));
+    await vscode.openFile(PRINTING);
+    await vscode.startDebugging();
+    const tab = (rank: number): Locator => page.locator(".terminal-tabs-entry", { hasText: `rank ${rank} (local ${rank})` });
+    for (const rank of [0, 1]) {
+        await expect(tab(rank), `rank ${rank} has a terminal`).toBeVisible({ timeout: 90_000 });
+    }
+    await debug.waitForEnd();
+    for (const rank of [0, 1]) {
+        await tab(rank).click();
+        const rows = page.locator(".terminal-wrapper.active .xterm-rows");
+        await expect(rows, `what rank ${rank} printed`).toContainText(`here is ${rank}`);
+        await expect(rows).not.toContainText(`here is ${1 - rank}`);
+    }
+});
