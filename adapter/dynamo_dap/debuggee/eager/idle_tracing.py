@@ -26,7 +26,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.engine import UNCAUGHT
 from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
 from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_beneath
-from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_passing
 from dynamo_dap.debuggee.torch_internals.compiling import CompileWatcher
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.generated_names import GeneratedNames
@@ -132,7 +132,7 @@ class Imports:
         restore = self._restores.pop(name, None)
         if restore is not None and pydevd_internals.restores_tracing():
             restore()
-        if not is_done and is_wanted() and not any(map(_may_be_imported_by_torch, pydevd_internals.breakpoint_files())):
+        if not is_done and is_wanted() and not any(map(_may_be_imported_by_torch, pydevd_passing.breakpoint_files())):
             restore = self._tracing.suspend()
             if restore is not None:
                 self._restores[name] = restore

@@ -524,11 +524,6 @@ def looks_out() -> bool:
     )
 
 
-def breakpoint_files() -> list[str]:
-    """Return the files that have breakpoints."""
-    return [path for path, lines in debugger().breakpoints.items() if lines]
-
-
 def is_own_tracer(function: Any) -> bool:
     """Whether a trace function of a thread is debugpy's, or the agent's."""
     owner = getattr(function, "__self__", function)

@@ -26,6 +26,11 @@ def has_conditions() -> bool:
     )
 
 
+def breakpoint_files() -> list[str]:
+    """Return the files that have breakpoints."""
+    return [path for path, lines in pydevd_internals.debugger().breakpoints.items() if lines]
+
+
 def has_breakpoints() -> bool:
     """Whether there are any, wherever they are."""
     pydb = pydevd_internals.debugger()
