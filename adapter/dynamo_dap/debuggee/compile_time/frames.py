@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.agent.stepping import ChangeAsked, Jump
 from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.compile_time import plain_conditions
 from dynamo_dap.debuggee.compile_time.code_facts import CodeFacts
 from dynamo_dap.debuggee.compile_time.data_watch import watched_variable
 from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python, evaluate_to_tensor
@@ -97,7 +98,9 @@ class TracedFunction(Frame):
         """Evaluate a condition."""
         own = (RANK,) if self._frame.has(RANK) else ()
         beside = names_beside(own) if RANK in expression else {}
-        return bool(evaluate_to_python(self._frame, expression, {**beside, **self._scratch}))
+        names = {**beside, **self._scratch}
+        plain = plain_conditions.truth(self._frame, expression, names)
+        return bool(evaluate_to_python(self._frame, expression, names)) if plain is None else plain
 
     def watched(self, name: str) -> WatchedVariable | None:
         """Return what a data breakpoint on a local variable is about."""
