@@ -70,13 +70,18 @@ def _compiled(condition: str) -> _Condition | None:
     nodes = list(ast.walk(tree))
     constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
     has_remainder = any(isinstance(node, ast.Mod) for node in nodes)
-    # Python warns of ``x is 1`` when it compiles that.
-    has_identity = any(isinstance(node, ast.Is | ast.IsNot) for node in nodes)
     if not all(isinstance(node, _COMPARING) for node in nodes) or not all(map(_is_plain, constants)):
         return None
     if has_remainder and any(isinstance(value, str) for value in constants):
         return None
-    if has_identity and not all(value is None or isinstance(value, bool) for value in constants):
+    if any(_is_warned_of(node) for node in nodes if isinstance(node, ast.Compare)):
         return None
     names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
     return _Condition(compile(tree, "<condition>", "eval"), names, has_remainder)
+
+
+def _is_warned_of(compared: ast.Compare) -> bool:
+    """Whether Python prints a warning when it compiles it: ``x is 1``."""
+    operands = [node.value for node in (compared.left, *compared.comparators) if isinstance(node, ast.Constant)]
+    is_identity = any(isinstance(operator, ast.Is | ast.IsNot) for operator in compared.ops)
+    return is_identity and not all(value is None or isinstance(value, bool) for value in operands)
