@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +125,19 @@ def test_a_launch_that_differs_from_its_interpretation_stops(session: Session, i
         assert "both" not in stop.body["text"]
         session.resume()
     assert session.wait_for_exit() == 0
+
+
+def test_what_other_threads_compile_waits_for_the_interpreter(session: Session, tmp_path: Path) -> None:
+    """The language that kernels are written in is the interpreter's meanwhile."""
+    program = Fixture("triton_programs/two_threads")
+    # Nothing is taken from Triton's cache: what is there already is not compiled.
+    session.launch(program, "held", env={"TRITON_CACHE_DIR": str(tmp_path)}, **PYTHON)
+    session.wait_for_stop("breakpoint", at="held")
+    told = "compiling second_kernel waits until first_kernel, which another thread interprets, has run"
+    session.wait_for_output(told, "important")
+    session.set_breakpoints(program)
+    session.resume()
+    assert session.wait_for_exit() == 0
+    printed = session.output("stdout").splitlines()
+    assert sorted(printed) == ["first [1.0, 1.0, 1.0, 1.0]", "second [3.0, 3.0, 3.0, 3.0]"]
+    assert "cannot be" not in session.output("important")
