@@ -1,8 +1,9 @@
 """The numbers by which a client refers to frames, variables, locations and virtual sources.
 
 Numbers count up and are never reused, so a stale one is recognised. Frames, children and locations are forgotten when
-their pause ends; virtual sources with a key stay for the session. Entries are added on held threads and looked up on
-the agent's reader thread.
+their pause ends; virtual sources with a key stay for the session, as many as ``MAXIMUM_SOURCES``: a program that
+compiles on would have one more of each generated code. Entries are added on held threads and looked up on the agent's
+reader thread.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.values.model import Children, VirtualSource
 from dynamo_dap.protocol.contract import ErrorId
+
+MAXIMUM_SOURCES = 500
+"""Of those with a key; the one that was met longest ago goes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +52,13 @@ class ReferenceTable:
 
     def _number_of_source(self, source: VirtualSource) -> int:
         with self._lock:
-            if source.key not in self._sources:
-                self._sources[source.key] = self._add(Referred(None, source))
-            return self._sources[source.key]
+            number = self._sources.pop(source.key, None)
+            if number is None:
+                number = self._add(Referred(None, source))
+            self._sources[source.key] = number
+            if len(self._sources) > MAXIMUM_SOURCES:
+                del self._referred[self._sources.pop(next(iter(self._sources)))]
+            return number
 
     def _add(self, referred: Referred) -> int:
         self._last += 1
@@ -68,7 +76,7 @@ class ReferenceTable:
         if found is not None:
             return found
         if 0 < number <= self._last:
-            text = f"{what} {number} belongs to an earlier stop: the thread has gone on since"
+            text = f"{what} {number} is not kept any more: it belongs to an earlier stop"
         else:
             text = f"there is no {what} {number}"
         raise RequestError(text, error_id=ErrorId.UNKNOWN_REFERENCE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dis
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -284,16 +285,16 @@ class Plans:
         """``lines`` are breakpoints on the user's lines, ``instructions`` those on addresses and in listings."""
         self._lines = lines
         self._instructions = instructions
-        self._plans: dict[int, Plan] = {}
+        self._plans: weakref.WeakKeyDictionary[GeneratedCode, Plan] = weakref.WeakKeyDictionary()
 
     def of(self, generated: GeneratedCode, *, any_mode: bool) -> Plan:
         """Return the plan of ``generated``; ``any_mode`` to have breakpoints stop that were set for no mode."""
         state = (self._lines.version, self._instructions.version, any_mode)
-        plan = self._plans.get(generated.number)
+        plan = self._plans.get(generated)
         if plan is None or plan.state != state:
             by_index = {**dict.fromkeys(generated.markers, ()), **self._stops(generated, any_mode)}
             stops = {generated.table[index].start: breakpoints for index, breakpoints in by_index.items()}
-            plan = self._plans[generated.number] = Plan(state, stops)
+            plan = self._plans[generated] = Plan(state, stops)
         return plan
 
     def without_breakpoints(self, generated: GeneratedCode) -> Plan:
