@@ -30,7 +30,7 @@ test("log messages are plotted, hit by hit, and say where NaN began", async ({ v
     await editor.setBreakpoint(14);
     await editor.editBreakpoint(14, "Log Message", "index {index} loss {loss}");
     await vscode.startDebugging();
-    await expect(debug.consoleRows().filter({ hasText: "done" }).first()).toBeVisible({ timeout: 60_000 });
+    await debug.waitForEnd();
     await vscode.command("Plot Log Messages");
     const plots = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
     const ofTrace = plots.getByLabel("Plot of descent.py:7");

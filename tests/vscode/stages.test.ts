@@ -12,6 +12,7 @@ import { expect, test } from "./harness/test.js";
 import { launchJson } from "./harness/workspace.js";
 
 const FILE = "explored.py";
+const OTHER = "basic.py";
 const COMPILES = 240_000;
 
 function group(page: Page, name: string): Locator {
@@ -44,6 +45,13 @@ test("stages open side by side, and a line's counterparts light up in all of the
     const marked = (of: Locator): Locator => of.locator(".view-overlays .cdr[class*='ced-']");
     await expect(marked(graph).first(), "the operations of the line").toBeVisible();
     await expect(marked(kernels).first(), "the kernel of the line").toBeVisible();
+    // What is hidden, and shown again, is marked as well.
+    await page.keyboard.press("Control+2");
+    await vscode.openFile(OTHER);
+    await expect(graph).toHaveCount(0);
+    await vscode.command("View: Close Editor");
+    await expect(marked(graph).first(), "the operations of the line, shown again").toBeVisible();
+    await page.keyboard.press("Control+1");
     await rest(page, editor.area.locator(".view-line", { hasText: "active" }).getByText("active", { exact: true }).first());
     await expect(hover, "of a line: its kernels, what else is in them").toContainText("cpp_fused_add_mul_relu");
     await expect(hover).toContainText("explored.py:16");

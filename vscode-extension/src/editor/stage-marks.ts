@@ -18,10 +18,18 @@ export function registerStageMarks(stages: ExploredStages): vscode.Disposable {
         backgroundColor: new vscode.ThemeColor("editor.findMatchHighlightBackground"),
         overviewRulerColor: new vscode.ThemeColor("editorOverviewRuler.findMatchForeground"),
     });
+    let chosen: vscode.TextEditor | undefined;
     return vscode.Disposable.from(
         mark,
         vscode.window.onDidChangeTextEditorSelection(({ textEditor }) => {
+            chosen = textEditor;
             light(stages, mark, textEditor);
+        }),
+        // A stage may be shown only after the cursor has come to its line.
+        vscode.window.onDidChangeVisibleTextEditors((visible) => {
+            if (chosen !== undefined && visible.includes(chosen)) {
+                light(stages, mark, chosen);
+            }
         }),
         vscode.languages.registerHoverProvider([{ language: "python" }, { scheme: "debug" }], {
             provideHover: (document, position) => hover(stages, document, position.line + 1),
