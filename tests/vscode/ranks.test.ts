@@ -110,13 +110,21 @@ for (const how of ["together", "alone"]) {
         for (const pane of ["Variables", "Watch", "Breakpoints"]) {
             await debug.foldPane(pane, false);
         }
-        // Of two that stop together one is at the breakpoint, and the other one anywhere in the loop, which stays so.
+        // Of two that stop together one is at the breakpoint, and the other one anywhere in the loop.
         const lines: Record<string, number> = {};
         await expect(async () => {
             Object.assign(lines, await heldAt(debug));
             expect(Object.keys(lines).sort()).toEqual(["rank 0", "rank 1"]);
         }, "both are held").toPass({ timeout: 90_000, intervals: [1000] });
         expect(Object.values(lines)).toContain(TURN_LINE);
+        // Those at the same line step together: it is brought there, by itself.
+        for (const rank of Object.keys(lines)) {
+            while (lines[rank] !== TURN_LINE) {
+                await press(debug, rank, STEP_OVER);
+                lines[rank] = NEXT_LINES.get(lines[rank] ?? 0) ?? 0;
+                await expectLines(`on the way of ${rank} to the breakpoint`, lines);
+            }
+        }
         for (const rank of ["rank 0", "rank 1"]) {
             await press(debug, rank, STEP_OVER);
             for (const each of how === "together" ? ["rank 0", "rank 1"] : [rank]) {
