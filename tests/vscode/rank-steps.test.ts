@@ -1,0 +1,119 @@
+/** Ranks of a distributed job are stepped by the toolbar: those at the same line together, or each alone. */
+
+import type { DebugPanes } from "./harness/debug-panes.js";
+import { expect, test } from "./harness/test.js";
+
+const FILE = "steps.py";
+const TURN_LINE = 5;
+/** Where a step over leads from a line of the loop. */
+const NEXT_LINES = new Map([[4, 5], [5, 6], [6, 7], [7, 8], [8, 4]]);
+const [STEP_OVER, CONTINUE] = [/^Step Over/, /^Continue/];
+const PROGRAM = `import os
+import time
+
+while not os.path.exists("go"):
+    turn = 0
+    turn += 1
+    turn += 2
+    time.sleep(0.05)
+print("over", os.environ["RANK"])
+`;
+
+/** The line that each rank is held at, by the call stack. */
+async function heldAt(debug: DebugPanes): Promise<Record<string, number>> {
+    const closed = debug.rows("call-stack").and(debug.page.locator('[aria-expanded="false"]')).filter({ hasText: /^rank \d.*paused/i });
+    for (const row of await closed.all()) {
+        await row.locator(".monaco-tl-twistie").click({ timeout: 1000 });
+    }
+    const found: Record<string, number> = {};
+    let rank = "";
+    for (const row of await debug.texts("call-stack")) {
+        rank = /^rank \d+/.exec(row)?.[0] ?? rank;
+        const line = /^<module> steps\.py (\d+):/.exec(row)?.[1];
+        if (line !== undefined) {
+            found[rank] = Number(line);
+        }
+    }
+    return found;
+}
+
+/** Presses a button of the toolbar for one rank. */
+async function press(debug: DebugPanes, rank: string, button: RegExp): Promise<void> {
+    const rows = await debug.texts("call-stack");
+    const frame = rows.findIndex((row) => row.startsWith(rank)) + 1;
+    await debug.rows("call-stack").nth(frame).click({ timeout: 1000 });
+    await expect(debug.rows("call-stack").nth(frame)).toHaveAttribute("aria-selected", "true", { timeout: 1000 });
+    await debug.page.getByRole("button", { name: button }).click({ timeout: 1000 });
+}
+
+/** Where the ranks are held, by what the call stack shows and by what is expected of steps. */
+class HeldRanks {
+    private readonly lines: Record<string, number> = {};
+
+    constructor(private readonly debug: DebugPanes) {}
+
+    async waitForBoth(): Promise<void> {
+        await expect(async () => {
+            Object.assign(this.lines, await heldAt(this.debug));
+            expect(Object.keys(this.lines).sort()).toEqual(["rank 0", "rank 1"]);
+        }, "both are held").toPass({ timeout: 90_000, intervals: [1000] });
+    }
+
+    /** Steps `rank` over its line, and with it `others`, and waits until it is seen. */
+    async stepOver(rank: string, others: string[] = []): Promise<void> {
+        await press(this.debug, rank, STEP_OVER);
+        for (const each of [rank, ...others]) {
+            this.lines[each] = NEXT_LINES.get(this.lines[each] ?? 0) ?? 0;
+        }
+        await this.expect(`after a step of ${rank}`, this.lines);
+    }
+
+    /** Of two that stop together one is at the breakpoint, and the other one anywhere in the loop. */
+    async bringToBreakpoint(): Promise<void> {
+        expect(Object.values(this.lines)).toContain(TURN_LINE);
+        for (const rank of Object.keys(this.lines)) {
+            while (this.lines[rank] !== TURN_LINE) {
+                await this.stepOver(rank);
+            }
+        }
+    }
+
+    async expectStill(rank: string): Promise<void> {
+        await this.expect(`${rank} is held still`, { [rank]: this.lines[rank] ?? 0 });
+    }
+
+    private async expect(what: string, lines: Record<string, number>): Promise<void> {
+        await expect.poll(() => heldAt(this.debug).catch(String), { message: what, timeout: 30_000 }).toEqual(lines);
+    }
+}
+
+for (const how of ["together", "alone"]) {
+    test(`the toolbar steps ranks ${how}`, async ({ vscode, workspace, picture }) => {
+        const { debug } = vscode;
+        const args = ["--standalone", "--nproc-per-node=2", FILE];
+        const job = { name: "job", type: "dynamo", request: "launch", module: "torch.distributed.run", args, stopRanks: how };
+        await workspace.write(FILE, PROGRAM);
+        const configurations = [{ ...job, cwd: "${workspaceFolder}" }];
+        await workspace.write(".vscode/launch.json", JSON.stringify({ version: "0.2.0", configurations }));
+        await vscode.openFile(FILE);
+        await vscode.editor.setBreakpoint(TURN_LINE);
+        await vscode.startDebugging();
+        await expect(debug.row("call-stack", FILE)).toBeVisible({ timeout: 90_000 });
+        for (const pane of ["Variables", "Watch", "Breakpoints"]) {
+            await debug.foldPane(pane, false);
+        }
+        const ranks = new HeldRanks(debug);
+        await ranks.waitForBoth();
+        await ranks.bringToBreakpoint();
+        await ranks.stepOver("rank 0", how === "together" ? ["rank 1"] : []);
+        await ranks.stepOver("rank 1", how === "together" ? ["rank 0"] : []);
+        await picture(`ranks-stepped-${how}`);
+        await workspace.write("go", "");
+        await press(debug, "rank 1", CONTINUE);
+        if (how === "alone") {
+            await ranks.expectStill("rank 0");
+            await press(debug, "rank 0", CONTINUE);
+        }
+        await debug.waitForEnd();
+    });
+}
