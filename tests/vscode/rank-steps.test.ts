@@ -2,6 +2,7 @@
 
 import type { DebugPanes } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
+import { jobJson } from "./harness/workspace.js";
 
 const FILE = "steps.py";
 const TURN_LINE = 5;
@@ -90,11 +91,8 @@ class HeldRanks {
 for (const how of ["together", "alone"]) {
     test(`the toolbar steps ranks ${how}`, async ({ vscode, workspace, picture }) => {
         const { debug } = vscode;
-        const args = ["--standalone", "--nproc-per-node=2", FILE];
-        const job = { name: "job", type: "dynamo", request: "launch", module: "torch.distributed.run", args, stopRanks: how };
         await workspace.write(FILE, PROGRAM);
-        const configurations = [{ ...job, cwd: "${workspaceFolder}" }];
-        await workspace.write(".vscode/launch.json", JSON.stringify({ version: "0.2.0", configurations }));
+        await workspace.write(".vscode/launch.json", jobJson({ stopRanks: how }, FILE));
         await vscode.openFile(FILE);
         await vscode.editor.setBreakpoint(TURN_LINE);
         await vscode.startDebugging();

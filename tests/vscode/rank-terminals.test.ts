@@ -3,24 +3,15 @@
 import type { Locator } from "@playwright/test";
 
 import { expect, test } from "./harness/test.js";
+import { jobJson } from "./harness/workspace.js";
 
 const PRINTING = "prints.py";
 
 test("each rank prints in a terminal of its own", async ({ vscode, workspace }) => {
     const { debug, page } = vscode;
-    const job = {
-        name: "job",
-        type: "dynamo",
-        request: "launch",
-        module: "torch.distributed.run",
-        args: ["--standalone", "--nproc-per-node=2", PRINTING],
-        cwd: "${workspaceFolder}",
-        rankOutput: "terminal",
-        internalConsoleOptions: "neverOpen",
-    };
     await workspace.write(PRINTING, 'import os\n\nprint("here is", os.environ["RANK"])\n');
     await workspace.write(".vscode/settings.json", JSON.stringify({ "terminal.integrated.gpuAcceleration": "off" }));
-    await workspace.write(".vscode/launch.json", JSON.stringify({ version: "0.2.0", configurations: [job] }));
+    await workspace.write(".vscode/launch.json", jobJson({ rankOutput: "terminal", internalConsoleOptions: "neverOpen" }, PRINTING));
     await vscode.openFile(PRINTING);
     await vscode.startDebugging();
     const tab = (rank: number): Locator => page.locator(".terminal-tabs-entry", { hasText: `rank ${rank} (local ${rank})` });

@@ -5,6 +5,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { at } from "./harness/debug-panes.js";
 import { python } from "./harness/python.js";
 import { expect, test } from "./harness/test.js";
+import { jobJson } from "./harness/workspace.js";
 
 const FILE = "spins.py";
 const HELD = [expect.stringMatching(/^rank 0 \(local 0\) PAUSED/), expect.stringMatching(/^rank 1 \(local 1\) PAUSED/)];
@@ -24,17 +25,8 @@ test("ranks have their names in the call stack, and stop and continue together",
     picture,
 }) => {
     const { debug, page } = vscode;
-    const job = {
-        name: "job",
-        type: "dynamo",
-        request: "launch",
-        module: "torch.distributed.run",
-        args: ["--standalone", "--nproc-per-node=2", FILE],
-        cwd: "${workspaceFolder}",
-        stopRanks: "together",
-    };
     await workspace.write(FILE, PROGRAM);
-    await workspace.write(".vscode/launch.json", JSON.stringify({ version: "0.2.0", configurations: [job] }));
+    await workspace.write(".vscode/launch.json", jobJson({ stopRanks: "together" }, FILE));
     await vscode.openFile(FILE);
     await vscode.editor.setBreakpoint(BREAKPOINT_LINE);
     await vscode.startDebugging();
@@ -93,10 +85,7 @@ test("what FSDP does with a module stands below its compile", async ({ vscode, w
     const { compiles, debug } = vscode;
     const file = "fsdp_blocks.py";
     const line = await workspace.line(file, "step");
-    const args = ["--standalone", "--nproc-per-node=2", file, "blocks"];
-    const job = { name: "job", type: "dynamo", request: "launch", module: "torch.distributed.run", args, ranks: [0] };
-    const configurations = [{ ...job, cwd: "${workspaceFolder}" }];
-    await workspace.write(".vscode/launch.json", JSON.stringify({ version: "0.2.0", configurations }));
+    await workspace.write(".vscode/launch.json", jobJson({ ranks: [0] }, file, "blocks"));
     await vscode.openFile(file);
     await vscode.editor.setBreakpoint(line);
     await vscode.startDebugging();

@@ -16,6 +16,13 @@ export function launchJson(changes: object): string {
     return JSON.stringify({ version: "0.2.0", configurations: [configuration] }, null, 4);
 }
 
+/** The same for a job of two ranks; `program` is what they run, with its arguments. */
+export function jobJson(changes: object, ...program: string[]): string {
+    const args = ["--standalone", "--nproc-per-node=2", ...program];
+    const job = { name: "job", program: undefined, module: "torch.distributed.run", args, cwd: "${workspaceFolder}" };
+    return launchJson({ ...job, ...changes });
+}
+
 /** The configurations of the copy's launch.json. */
 export const CONFIGURATIONS = [
     { name: "Tracing and generated code", ...file },

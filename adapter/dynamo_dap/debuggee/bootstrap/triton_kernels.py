@@ -29,7 +29,7 @@ def watch_launches(agent: Agent) -> None:
     global _programs
     if _programs is None:
         _programs = KernelPrograms(agent)
-        real_launches.watch(KernelLaunches(agent, _programs))
+        real_launches.watch(KernelLaunches(agent, _programs), _programs)
 
 
 def interpret_kernels(agent: Agent) -> None:

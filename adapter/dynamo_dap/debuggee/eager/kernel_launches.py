@@ -11,7 +11,6 @@ import sys
 import types
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import Host
@@ -22,8 +21,6 @@ from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_passing
 from dynamo_dap.debuggee.eager.kernel_programs import KernelPrograms, line_outside_of_triton
 from dynamo_dap.debuggee.triton.argument_copies import KernelDifference
 from dynamo_dap.debuggee.triton.launches import Launch
-from dynamo_dap.debuggee.triton.pointers import Outside
-from dynamo_dap.debuggee.triton.races import Access
 from dynamo_dap.debuggee.triton.real_launches import LaunchObserver, Wish, names_of
 from dynamo_dap.protocol.contract import KERNEL_MISMATCH, OUT_OF_BOUNDS, RACE
 
@@ -36,6 +33,7 @@ class KernelLaunches(LaunchObserver):
     """What is armed in kernels that are compiled, and stops after their launches."""
 
     def __init__(self, host: Host, programs: KernelPrograms) -> None:
+        """``host`` is the agent; ``programs`` stops in what the interpreter runs."""
         self._host = host
         self._programs = programs
         self._places: weakref.WeakKeyDictionary[types.FunctionType, list[_Place]] = weakref.WeakKeyDictionary()
@@ -115,40 +113,6 @@ class KernelLaunches(LaunchObserver):
         if top is not None and self._programs.holds(KERNEL_MISMATCH, top, names):
             text = f"{difference.text}\nin the launch of {launch.name}"
             self._programs.stop(top, f"Kernel differs: {difference.headline}", text)
-
-    # -- as in the interpreter -------------------------------------------------------------------------------------
-
-    def unobserved(self) -> AbstractContextManager[None]:
-        """See ``KernelPrograms``, as below."""
-        return self._programs.unobserved()
-
-    def is_programs_launch(self) -> bool:
-        """See above."""
-        return self._programs.is_programs_launch()
-
-    def program_begins(self, launch: Launch) -> None:
-        """See above."""
-        self._programs.program_begins(launch)
-
-    def launch_ended(self, launch: Launch) -> None:
-        """See above."""
-        self._programs.launch_ended(launch)
-
-    def checks_accesses(self) -> bool:
-        """See above."""
-        return self._programs.checks_accesses()
-
-    def is_outside(self, launch: Launch, access: Outside) -> None:
-        """See above."""
-        self._programs.is_outside(launch, access)
-
-    def follows_accesses(self) -> bool:
-        """See above."""
-        return self._programs.follows_accesses()
-
-    def accesses(self, launch: Launch, access: Access) -> None:
-        """See above."""
-        self._programs.accesses(launch, access)
 
 
 def _place_of(function: types.FunctionType) -> _Place:

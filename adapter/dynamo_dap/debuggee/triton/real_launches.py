@@ -45,7 +45,7 @@ class Wish:
     """Whether what the launch wrote is to be compared with what the interpreter wrote."""
 
 
-class LaunchObserver(Observer, Protocol):
+class LaunchObserver(Protocol):
     """Who decides about launches."""
 
     def is_alert(self) -> bool:
@@ -78,14 +78,14 @@ class _OfThread(threading.local):
 
 
 _of_thread = _OfThread()
-_observer: LaunchObserver | None = None
+_observers: tuple[LaunchObserver, Observer] | None = None
 _is_installed = False
 
 
-def watch(observer: LaunchObserver) -> None:
-    """Have ``observer`` asked at each launch, from when the program imports Triton."""
-    global _observer, _is_installed
-    _observer = observer
+def watch(observer: LaunchObserver, programs: Observer) -> None:
+    """Have ``observer`` asked at each launch, from when the program imports Triton; ``programs`` is told what runs."""
+    global _observers, _is_installed
+    _observers = observer, programs
     if not _is_installed:
         _is_installed = True
         when_imported(_COMPILER, lambda: _keep_compiler_apart(sys.modules[_COMPILER].ASTSource))
@@ -160,8 +160,8 @@ def _name_of(kernel: Any) -> str:
 class LookedInto:
     """A launch that has been looked into, and is about to be made."""
 
-    def __init__(self, observer: LaunchObserver) -> None:
-        self._observer = observer
+    def __init__(self, observer: LaunchObserver, programs: Observer) -> None:
+        self._observer, self._programs = observer, programs
         self._compared: tuple[Launch, ArgumentCopies] | None = None
 
     def is_to_be_compared(self, launch: Launch, copies: ArgumentCopies) -> None:
@@ -178,7 +178,7 @@ class LookedInto:
 
     def _compare(self, launch: Launch, copies: ArgumentCopies) -> None:
         try:
-            with self._observer.unobserved():
+            with self._programs.unobserved():
                 difference = copies.first_difference()
         except Exception as error:  # noqa: BLE001  (the program goes on)
             self._observer.tell(f"what {launch.name} wrote cannot be compared: {type(error).__name__}: {error}")
@@ -192,16 +192,16 @@ def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = Tru
 
     Whatever goes wrong there is told, and the program goes on. ``is_entered`` tells whether steps go in.
     """
-    observer = _observer
-    if observer is None or _of_thread.is_measuring or _of_thread.functions is not None:
+    if _observers is None or _of_thread.is_measuring or _of_thread.functions is not None:
         return None
+    observer, programs = _observers
     wish = observer.wish(kernel.fn, is_entered=is_entered)
     if wish is None:
         return None
-    looked = LookedInto(observer)
+    looked = LookedInto(observer, programs)
     try:
-        with observer.unobserved():
-            prepared = _Prepared(kernel, *given(), observer)
+        with programs.unobserved():
+            prepared = _Prepared(kernel, given(), observer, programs)
         prepared.run(wish)
         if wish.is_compared and prepared.copies.is_complete:
             looked.is_to_be_compared(prepared.launch, prepared.copies)
@@ -214,14 +214,13 @@ def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = Tru
 class _Prepared:
     """A launch, ready to be run in the interpreter."""
 
-    def __init__(
-        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, observer: LaunchObserver
-    ) -> None:
+    def __init__(self, kernel: Any, given: Given, observer: LaunchObserver, programs: Observer) -> None:
+        args, kwargs, grid = given
         if kernel.is_gluon():
             raise TypeError("Triton has no interpreter for Gluon")
         _refuse_capture()
-        self._observer = observer
-        self._interpreter = follow(observer)
+        self._observer, self._programs = observer, programs
+        self._interpreter = follow(programs)
         named = {name: value for name, value in kwargs.items() if name in kernel.signature.parameters}
         bound = kernel.signature.bind(*args, **named)
         bound.apply_defaults()
@@ -248,7 +247,7 @@ class _Prepared:
         with _language.as_interpreted(self._interpreter, self.launch.name), numpy.errstate(all="ignore"):
             before, _of_thread.functions = _of_thread.functions, functions
             try:
-                with self._observer.unobserved(), LAUNCHES.running(self.launch, id(sys._getframe()), is_programs=False):
+                with self._programs.unobserved(), LAUNCHES.running(self.launch, id(sys._getframe()), is_programs=False):
                     arguments = {
                         name: value if name in self._constants else self._interpreter._implicit_cvt(value)
                         for name, value in self.copies.values.items()
@@ -256,7 +255,7 @@ class _Prepared:
                 _run_programs(self._interpreter.interpreter_builder, self._function, arguments, self.launch, programs)
             finally:
                 _of_thread.functions = before
-                self._observer.launch_ended(self.launch)
+                self._programs.launch_ended(self.launch)
 
 
 def _run_programs(
@@ -296,8 +295,8 @@ def _interpreted(kernel: Any) -> types.FunctionType:
     scope = dict(names_of(kernel.fn))
     function = _rewritten.get(kernel.fn)
     if function is None:
-        assert _observer is not None
-        with _observer.unobserved():
+        assert _observers is not None
+        with _observers[1].unobserved():
             function = _rewritten[kernel.fn] = _rewrite(kernel.fn, dict(scope))
     scope[_SEMANTIC] = sys.modules["triton.runtime.interpreter"].interpreter_semantic
     made = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
@@ -374,9 +373,9 @@ class _Language:
     @contextlib.contextmanager
     def _held(self, what: Callable[[], str]) -> Iterator[None]:
         if not self._lock.acquire(timeout=_SECONDS_UNTIL_TOLD):
-            if _observer is not None:
+            if _observers is not None:
                 running = self._running or "another kernel"
-                _observer.tell(f"{what()} waits until {running}, which another thread interprets, has run")
+                _observers[0].tell(f"{what()} waits until {running}, which another thread interprets, has run")
             self._lock.acquire()
         try:
             yield
