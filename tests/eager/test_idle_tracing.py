@@ -106,3 +106,36 @@ def test_a_file_of_the_users_that_torch_may_import_is_stopped_in(
     session.launch(importing.path.parent / file, place, program=str(importing.path), python=[sys.executable])
     session.wait_for_stop("breakpoint", at=place)
     assert session.run_to_end() == 0
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on sys.monitoring tells nobody of other code")
+def test_a_whole_compile_is_untraced_with_its_metrics_and_the_lines_around_it_are_not(
+    session: Session, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import sys, torch
+from torch._dynamo import utils
+noted, end = [], utils.MetricsContext.__exit__
+def note(self, *problem):
+    noted.append(sys.gettrace())
+    return end(self, *problem)
+utils.MetricsContext.__exit__ = note
+@torch.compile(backend="eager")
+def double(x):
+    return x * 2
+for size in 2, 3:
+    double(torch.ones(size, 2))
+    print(size, *set(noted), sys.gettrace() is None)  #@after
+""",
+        encoding="utf-8",
+    )
+    fixture = Fixture(program)
+    with session.launching(fixture):
+        session.set_breakpoints(fixture, "after", mode="eager")
+    for _ in range(2):
+        session.wait_for_stop("breakpoint", at="after")
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "2 None False\n3 None False\n"

@@ -7,6 +7,7 @@ they say otherwise.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import socket
@@ -536,12 +537,28 @@ def suspend_tracing() -> Callable[[], None] | None:
     if uses_monitoring():
         resume: Callable[[], None] = _monitoring().resume_current_thread_tracing
         return resume if _monitoring().suspend_current_thread_tracing() else None
-    set_trace = importlib.import_module("pydevd_tracing").SetTrace
     traced_by = sys.gettrace()
     if not is_own_tracer(traced_by):
         return None  # that of the program: coverage, a profiler
-    set_trace(None)
-    return lambda: set_trace(traced_by)
+    importlib.import_module("pydevd_tracing").SetTrace(None)
+    return lambda: _resume_tracing(traced_by)
+
+
+def _resume_tracing(function: Any) -> None:
+    """Do what ``SetTrace`` does, but for the thread that it starts each time to have CPython look for trace functions.
+
+    ``sys.settrace`` has it look, too; pydevd's library puts the faster way to the same function in its place then.
+    """
+    tracing: Any = importlib.import_module("pydevd_tracing")
+    tracing._last_tracing_func_thread_local.tracing_func = function
+    set_trace = tracing.TracingFunctionHolder._original_tracing or sys.settrace
+    set_trace(function)
+    library = tracing._load_python_helper_lib()
+    if library is not None:
+        thread = ctypes.c_uint(threading.get_ident())
+        library.AttachDebuggerTracing(
+            ctypes.c_int(0), ctypes.py_object(set_trace), ctypes.py_object(function), thread, ctypes.py_object(None)
+        )
 
 
 def restores_tracing() -> bool:

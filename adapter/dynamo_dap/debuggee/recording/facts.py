@@ -6,6 +6,7 @@ Compiling thread.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import tokenize
 import types
@@ -220,7 +221,9 @@ def _guard_so_far(expression: str, known: GuardFacts | ShapeGuardFacts) -> Guard
     return Guard(text, known.check, at, source, _said(expression))
 
 
+@functools.lru_cache(maxsize=1024)
 def _said(expression: str) -> str | None:
+    # Most guards of a compile are those of the one before: torch's global state, the same globals.
     text = text_of(guard_text(expression), _MAXIMUM_LENGTH)
     return None if text == expression else text
 

@@ -42,7 +42,7 @@ from dynamo_dap.debuggee.torch_internals.compilation import (
 )
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_internals.ddp_buckets import GraphBucket
-from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, shown_names, user_function_name
+from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_internals.errors import error_behind
 from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break, was_logged
@@ -410,7 +410,7 @@ class Recorder(CompileObserver):
                 artifacts=files,
                 kernels=_kernels_in(files),
                 caches={name: count for name, count in caches.items() if count},
-                generated=None if code is None else without_addresses(shown_names(disassembled(code, _GENERATED))),
+                generated=None if code is None else without_addresses(disassembled(code, _GENERATED)),
             )
         )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.constants import without_addresses
+from dynamo_dap.debuggee.torch_internals.dynamo_names import shown_names
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.translator import compile_identity
 
@@ -184,12 +185,15 @@ _CACHES = {"FX graph cache": ("inductor", "fxgraph_cache"), "AOTAutograd cache":
 
 
 def disassembled(code: types.CodeType, maximum: int) -> str:
-    """Return the instructions of generated code, a line each, of ``maximum`` characters at most."""
+    """Return the instructions of generated code, a line each, of ``maximum`` characters at most.
+
+    Dynamo's global names are as in ``shown_names``.
+    """
     lines: list[str] = []
     left = maximum
     for instruction in dis.get_instructions(code):
         argument = instruction.argrepr or ("" if instruction.arg is None else str(instruction.arg))
-        line = f"{instruction.offset:5} {instruction.opname} {argument}".rstrip()
+        line = f"{instruction.offset:5} {instruction.opname} {shown_names(argument)}".rstrip()
         left -= len(line) + 1
         if left < 0:
             lines.append("…")
