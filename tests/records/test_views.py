@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dynamo_dap.protocol.types import InitializeRequestArguments
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
 from tests.client import Session
 from tests.client.fixtures import Fixture
 
@@ -215,3 +217,41 @@ def test_places_are_written_as_the_client_writes_them(session: Session) -> None:
     assert "before_loop" in {line_of(guard["place"]) for guard in guards if "place" in guard}
     session.request("setBreakpoints", {"source": source, "breakpoints": []})
     session.run_to_end()
+
+
+ON_AND_ON = """
+import torch
+
+def double(x):
+    return x * 2
+
+for number in range(1002):
+    torch.compiler.reset()
+    torch.compile(double, backend="eager")(torch.ones(2))
+    if number % 100 == 0:
+        print("compiled", number, flush=True)
+print("over")  #@over
+"""
+
+
+def test_of_a_program_that_compiles_on_and_on_the_last_compiles_are_kept_whole(
+    session: Session, tmp_path: Path
+) -> None:
+    program = tmp_path / "many.py"
+    program.write_text(ON_AND_ON, encoding="utf-8")
+    with session.launching(Fixture(program), cwd=str(tmp_path)):
+        session.set_breakpoints(Fixture(program), "over", mode="eager")
+    for number in range(0, 1002, 100):
+        session.wait_for_output(f"compiled {number}\n")
+    session.wait_for_stop("breakpoint", at="over")
+    (function,) = _compiles(session)
+    ids = [each["id"] for each in function["compiles"]]
+    assert len(ids) == 1002
+    assert all(each["graphs"][0]["nodeCount"] == 3 for each in function["compiles"])
+    for command in ("dynamoGuards", "dynamoGraph"):
+        assert "kept no longer" in session.refusal(command, {"compileId": ids[1], "index": 0})
+    assert session.request("dynamoGuards", {"compileId": ids[2]})["guards"]
+    assert len(session.request("dynamoGraph", {"compileId": ids[2], "index": 0})["nodes"]) == 3
+    assert session.run_to_end() == 0
+    (recorded,) = read_record(next(tmp_path.rglob(f"*{SUFFIX}"))).functions
+    assert all(each.guards and each.generated and len(each.graphs[0].nodes) == 3 for each in recorded.compiles)

@@ -34,6 +34,8 @@ WARM = 4
 TRACES_LEAVE = ("FakeTensor", "InstructionTranslator", "OutputGraph", "TensorVariable", "SubgraphTracer", "ShapeEnv")
 SESSIONS_LEAVE = ("PyDB", "ReaderThread", "SuspendedFramesManager", "Listener", "PyDevdAPI", "DebugpyDebugger")
 """What debugpy and the agent make for each session."""
+WATCHES_LEAVE = ("OutputGraph", "TracedCode", "_Watcher")
+"""What is held while a trace is noted, and an import waited for."""
 
 pytestmark = pytest.mark.timeout(600 + STOPS + 10 * CYCLES)
 
@@ -218,6 +220,7 @@ def test_debuggers_leave_nothing_in_a_program(new_session: NewSession) -> None:
     program = FreeProgram(PROGRAM.path, "--listen", "--long")
     sizes: list[Size] = []
     left: list[str] = []
+    watched: list[list[int]] = []
     rounds: list[str] = []
     try:
         host, port = program.address()
@@ -229,6 +232,7 @@ def test_debuggers_leave_nothing_in_a_program(new_session: NewSession) -> None:
             stop = session.wait_for_stop("breakpoint")
             assert stop.frame.evaluate("1 + 1").text == "2"
             left.append(objects_at(stop, SESSIONS_LEAVE))
+            watched.append(json.loads(objects_at(stop, WATCHES_LEAVE)))
             rounds.append(rounds_at(stop))
             session.disconnect()
             session.close()
@@ -242,6 +246,9 @@ def test_debuggers_leave_nothing_in_a_program(new_session: NewSession) -> None:
         assert min(counts) >= 1, f"{name}: nothing is counted"
         # The one or two before it may be held by frames that were entered in their time.
         assert max(counts) <= 5, f"{name}: {counts}"
+    for name, *found in zip(WATCHES_LEAVE, *watched, strict=True):
+        # One of each mode, when torch is imported: they leave in the middle of a trace, too.
+        assert 1 <= max(found[-3:]) <= max(found[3:6]), f"{name}: {found}"
 
 
 def settled(process_id: int, before: list[Size]) -> Size:

@@ -403,6 +403,18 @@ class Record:
         function.compiles.append(compiled)
         self._by_id[event.id] = compiled
 
+    def shorten(self, compile_id: str) -> None:
+        """Keep no more of a compile than an overview shows: a program that compiles on is not to grow by all of it."""
+        with self._lock:
+            compiled = self._by_id[compile_id]
+            self.version += 1
+            compiled.is_shortened = True
+            compiled.guards, compiled.values, compiled.traced, compiled.stack = [], [], [], []
+            for graph in compiled.graphs:
+                graph.nodes = []
+            for found in compiled.breaks:
+                found.message, found.stack = None, []
+
     def has(self, compile_id: str) -> bool:
         """Whether there is a compile of that id."""
         return compile_id in self._by_id

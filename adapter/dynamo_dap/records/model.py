@@ -255,6 +255,8 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """Seconds since the epoch."""
     sharding: Sharding | None = None
     """What FSDP does with its module."""
+    is_shortened: bool = False
+    """Whether nodes, guards and stacks are kept no longer: see ``Record.shorten``."""
 
 
 class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):

@@ -56,7 +56,7 @@ def make_recorder(
         if event.is_shown:
             on_change()
 
-    recorder = Recorder(Record(), guard_texts, take, notes_traces or is_wanted, clock)
+    recorder = Recorder(Record(), guard_texts, take, notes_traces or is_wanted, clock, _KEPT_WHOLE)
 
     def end() -> None:
         recorder.note_files()
@@ -220,6 +220,8 @@ class _File:
 
 
 _LAST = -100
+_KEPT_WHOLE = 1000
+"""Compiles of which a session has nodes and guards at hand: some kilobytes each, and the file has them all."""
 
 
 def _started(cwd: Path) -> Started:

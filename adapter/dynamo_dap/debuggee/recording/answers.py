@@ -166,7 +166,7 @@ def code_of_graph(record: Record, compile_id: str) -> str | None:
 
     def read(record: Record) -> str | None:
         compiled = record.find(compile_id)
-        if compiled is None or (compiled.state == TRACING and not compiled.graphs):
+        if compiled is None or compiled.is_shortened or (compiled.state == TRACING and not compiled.graphs):
             return None
         return readable_graph(compiled.graphs[-1], compiled.name) if compiled.graphs else ""
 
@@ -191,18 +191,27 @@ def _graph(record: Record, compile_id: str, index: int) -> tuple[Compile, Graph]
         count = len(compiled.graphs)
         has = "no graph yet" if compiled.state == TRACING else "no graph" if count == 0 else f"{count} graph(s)"
         raise NoSuchCompile(f"compile {compile_id} has {has}; there is no graph {index}")
-    return compiled, compiled.graphs[index]
+    return _whole(compiled), compiled.graphs[index]
+
+
+def _whole(compiled: Compile) -> Compile:
+    if compiled.is_shortened:
+        raise NoSuchCompile(
+            f"nodes and guards of compile {compiled.id} are kept no longer, there were too many compiles since; "
+            "the record file, where there is one, has them"
+        )
+    return compiled
 
 
 def guards_body(record: Record, compile_id: str) -> GuardsBody:
     """Return the body of ``dynamoGuards``.
 
     Raises:
-        NoSuchCompile: there is no such compile.
+        NoSuchCompile: there is no such compile, or its guards are kept no longer.
     """
 
     def read(record: Record) -> GuardsBody:
-        compiled = _found(record, compile_id)
+        compiled = _whole(_found(record, compile_id))
         return guards_answer(compiled.guard_count, compiled.guards, is_final=compiled.state != TRACING)
 
     return record.read(read)

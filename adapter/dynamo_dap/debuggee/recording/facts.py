@@ -202,9 +202,15 @@ def guards(compiling: FrameCompile, built: Sequence[BuiltGuard]) -> tuple[int, l
         for expression in one.expressions:
             count += 1
             if count <= MAXIMUM_GUARDS:
-                found.append(Guard(text_of(expression, _MAXIMUM_LENGTH), one.check, at, one.source, _said(expression)))
+                found.append(_guard(expression, one.check, at, one.source))
     remember_places(compiling.code, compiling.compile_id, places)
     return count, found
+
+
+@functools.lru_cache(maxsize=1024)
+def _guard(expression: str, check: str, at: Place | None, source: str | None = None) -> Guard:
+    """Most guards of a compile are those of the one before, torch's global state for instance: they are one object."""
+    return Guard(text_of(expression, _MAXIMUM_LENGTH), check, at, source, _said(expression))
 
 
 def guards_so_far(frame: TracedFrame, texts: GuardTexts) -> tuple[int, list[Guard]]:
@@ -214,16 +220,13 @@ def guards_so_far(frame: TracedFrame, texts: GuardTexts) -> tuple[int, list[Guar
 
 
 def _guard_so_far(expression: str, known: GuardFacts | ShapeGuardFacts) -> Guard:
-    text, at = text_of(expression, _MAXIMUM_LENGTH), place(known.place)
+    at = place(known.place)
     if isinstance(known, ShapeGuardFacts):
-        return Guard(text, "SHAPE_ENV", at, text=_said(expression))
-    source = as_the_user_wrote(known.name) if known.name else None
-    return Guard(text, known.check, at, source, _said(expression))
+        return _guard(expression, "SHAPE_ENV", at)
+    return _guard(expression, known.check, at, as_the_user_wrote(known.name) if known.name else None)
 
 
-@functools.lru_cache(maxsize=1024)
 def _said(expression: str) -> str | None:
-    # Most guards of a compile are those of the one before: torch's global state, the same globals.
     text = text_of(guard_text(expression), _MAXIMUM_LENGTH)
     return None if text == expression else text
 

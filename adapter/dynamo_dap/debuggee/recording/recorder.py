@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import types
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -132,11 +133,13 @@ class Recorder(CompileObserver):
         on_event: Callable[[Event], None],
         notes_traces: Callable[[], bool],
         clock: Callable[[], float],
+        kept_whole: int | None = None,
     ) -> None:
         """Put what is learned into ``record``, and give it to ``on_event``.
 
         ``guard_texts`` writes guards; ``notes_traces`` tells whether lines and values are wanted as well;
-        ``clock`` gives the seconds that compiles are measured by.
+        ``clock`` gives the seconds that compiles are measured by; ``kept_whole`` is how many compiles stay whole in
+        ``record``, of those before there is an overview; without it, all.
         """
         self.record = record
         self._guard_texts = guard_texts
@@ -150,6 +153,9 @@ class Recorder(CompileObserver):
         """Functions that were called last by wrappers, by the wrapper's code."""
         self._files = 0
         """How many files of the backend's are told of."""
+        self._kept_whole = kept_whole
+        self._whole: deque[str] = deque()
+        """Compiles that are over and kept whole, by id."""
         self._notes = TraceNotes()
         self._began = time.time()
         HOOKS.on_problem = log_exception
@@ -233,7 +239,10 @@ class Recorder(CompileObserver):
     # -- what is told: compiling threads ---------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        self.record.apply(event)
+        # Values of lines and generated code are read from files, by whoever looks back; here a session would grow by
+        # some kilobytes with each compile.
+        is_for_files = isinstance(event, Traced | CompileEnded)
+        self.record.apply(event.without_details() if is_for_files else event)
         self._on_event(event)
 
     def _see(self, *places: Place | None) -> None:
@@ -413,6 +422,9 @@ class Recorder(CompileObserver):
                 generated=None if code is None else without_addresses(disassembled(code, _GENERATED)),
             )
         )
+        self._whole.append(recorded.id)
+        if self._kept_whole is not None and len(self._whole) > self._kept_whole:
+            self.record.shorten(self._whole.popleft())
 
     def note_files(self) -> None:
         """Note what the backend has written since the last compile: the code of backward passes, when these ran."""

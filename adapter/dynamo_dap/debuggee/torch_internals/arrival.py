@@ -27,6 +27,8 @@ _IMPORTLIB = "<frozen importlib._bootstrap>"
 def when_imported(name: str, callback: Callable[[], object]) -> Callable[[], None]:
     """Call ``callback`` once, as soon as the module ``name`` has been executed; at once if it was already.
 
+    A second wish for the same is the first: each debugger that attaches may have it.
+
     Returns:
         What takes the wish back, for who does not want to know any more.
     """
@@ -34,8 +36,11 @@ def when_imported(name: str, callback: Callable[[], object]) -> Callable[[], Non
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         callback()
         return lambda: None
-    watcher = _Watcher(name, callback)
-    sys.meta_path.insert(0, watcher)
+    known = (each for each in sys.meta_path if isinstance(each, _Watcher) and each.watches_for(name, callback))
+    watcher = next(known, None)
+    if watcher is None:
+        watcher = _Watcher(name, callback)
+        sys.meta_path.insert(0, watcher)
     return watcher.stop
 
 
@@ -94,6 +99,10 @@ class _Watcher(importlib.abc.MetaPathFinder):
             return None
         spec.loader = _TellingLoader(spec.loader, self._tell, self._arrived)
         return spec
+
+    def watches_for(self, name: str, callback: Callable[[], object]) -> bool:
+        """Whether it is this that it watches for, and calls."""
+        return (self._name, self._callback) == (name, callback)
 
     def stop(self) -> None:
         """Watch no more."""

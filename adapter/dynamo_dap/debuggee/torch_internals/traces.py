@@ -127,8 +127,9 @@ class TraceNotes:
                 table[number] = wrapper
 
     def remove(self) -> None:
-        """Take no more notes."""
+        """Take no more notes, of compiles in progress either: nobody may tell of their end."""
         LINE_HOOKS.want(self, None)
+        self._running, self._trace = [], None
         for table, number, original, wrapper in self._tables:
             if table[number] is wrapper:
                 table[number] = original
