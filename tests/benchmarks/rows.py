@@ -65,8 +65,9 @@ _TRIED = {
         "an evaluation needs. What is left: the log (`travel.log`)."
     ),
     "breaks.record": (
-        "Torch is asked once for each compile. What is left: an event for each compile and break, which "
-        "the server writes to the file."
+        "Torch is asked once for each compile, and what guards say is put in words once. What is left, of some 35 ms "
+        "that a compile takes here: 1.3 ms, of which 0.3 are the text of generated code, 0.3 what is written to the "
+        "file, 0.2 the graph and 0.2 the lines and values that were traced."
     ),
     "breaks.session": (
         "Clients are told once that compiles have changed, until they ask. What is left: the record, and the log "
@@ -74,8 +75,9 @@ _TRIED = {
     ),
     "breaks.condition": (
         "Generated code is taken apart only where a breakpoint may stop in it, and not to look for torch's marker; "
-        "what guards are about is looked up in modules, not searched for. What is left: the record (a third of it the "
-        "text of generated code, which `dis` makes), the log (`travel.log`), and Python's trace function in the thread."
+        "what guards are about is looked up in modules, not searched for. What is left: the record (`breaks.record`), "
+        "the log (`travel.log`), and Python's trace function, which torch's own calls before and after a compile run "
+        "under (inside, from its first to its last call, nothing is traced)."
     ),
     "breaks.compile-time": "What is left: the record, and the log (`travel.log`).",
     "calls.elsewhere": (
