@@ -336,6 +336,8 @@ export interface Compile {
     stack?: StackLine[];
     /** What FSDP does with its module. */
     sharding?: Sharding;
+    /** Whether nodes, guards and stacks are kept no longer: see `Record.shorten`. */
+    isShortened?: boolean;
 }
 
 /** A node of a graph. */

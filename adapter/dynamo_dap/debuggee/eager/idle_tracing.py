@@ -26,7 +26,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.engine import UNCAUGHT
 from dynamo_dap.debuggee.agent.interruption import call_on_main_thread
 from dynamo_dap.debuggee.agent.tracing import TraceFunction, trace_beneath
-from dynamo_dap.debuggee.eager import pydevd_internals, pydevd_passing
+from dynamo_dap.debuggee.eager import own_tracers, pydevd_internals, pydevd_passing
 from dynamo_dap.debuggee.torch_internals.compiling import CompileWatcher
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.generated_names import GeneratedNames
@@ -50,7 +50,7 @@ class IdleTracing:
         """Leave the main thread, which calls this, untraced until ``begin_program``."""
         traced_by: Any = sys.gettrace()
         self._function = None if pydevd_internals.uses_monitoring() else traced_by
-        self._restore = pydevd_internals.suspend_tracing()
+        self._restore = own_tracers.suspend_tracing()
 
     def begin_program(self) -> None:
         """The program begins on the main thread, which calls this."""
@@ -82,7 +82,7 @@ class IdleTracing:
 
     def suspend(self) -> Callable[[], None] | None:
         """Stop tracing the calling thread; return what ends that, None when nothing needs to be done."""
-        restore = pydevd_internals.suspend_tracing()
+        restore = own_tracers.suspend_tracing()
         if not self._is_idle or not _is_main_thread():
             return restore
         self._suspensions += 1
@@ -130,7 +130,7 @@ class Imports:
     def tell(self, name: str, is_done: bool, *, is_wanted: Callable[[], bool]) -> None:
         """A part of torch begins to be imported, or has been; ``is_wanted`` when that is to be left untraced."""
         restore = self._restores.pop(name, None)
-        if restore is not None and pydevd_internals.restores_tracing():
+        if restore is not None and own_tracers.restores_tracing():
             restore()
         if not is_done and is_wanted() and not any(map(_may_be_imported_by_torch, pydevd_passing.breakpoint_files())):
             restore = self._tracing.suspend()
@@ -177,5 +177,5 @@ class Compiles:
         try:
             yield
         finally:
-            if restore is not None and pydevd_internals.restores_tracing():
+            if restore is not None and own_tracers.restores_tracing():
                 restore()

@@ -1,4 +1,4 @@
-"""Programs that trace themselves while debugpy traces them: coverage, profilers, tests of debuggers.
+"""Who traces a thread: debugpy, the program itself (coverage, profilers, tests of debuggers), or nobody for a while.
 
 A thread has one trace function (Python 3.11 and older; debugpy uses ``sys.monitoring`` on newer ones). debugpy replaces
 ``sys.settrace`` by a function that writes a warning of its own to the program's stderr, and debugs that thread no more.
@@ -9,6 +9,7 @@ does. On whichever thread calls ``sys.settrace``. For the life of the process.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import sys
@@ -52,7 +53,7 @@ def _see_those_set_in_c() -> None:
             return
         if func is None and current is None:
             _put_back(caller)
-        elif current is not None and not pydevd_internals.is_own_tracer(current):
+        elif current is not None and not is_own_tracer(current):
             debugger = pydevd_internals.debugger()
             if debugger is not None and pydevd_internals.looks_out():
                 _replaced.function = debugger.trace_dispatch
@@ -70,8 +71,8 @@ def _set_trace(function: Any) -> None:
     if not is_debugger_file(caller.f_code.co_filename) and caller.f_globals.get("__name__") != "threading":
         if function is None:
             _put_back(caller)
-        elif not pydevd_internals.is_own_tracer(function):
-            if before is not None and pydevd_internals.is_own_tracer(before):
+        elif not is_own_tracer(function):
+            if before is not None and is_own_tracer(before):
                 _replaced.function = before
             _tell_once("sys.settrace", caller.f_code.co_filename, caller.f_lineno)
 
@@ -89,7 +90,49 @@ def _tell_once(how: str, path: str, line: int) -> None:
 def _put_back(caller: types.FrameType) -> None:
     """Where a frame has the program's function still, that would be called by debugpy's events: nothing is done."""
     function = _replaced.__dict__.pop("function", None)
-    if function is not None and all(
-        frame.f_trace is None or pydevd_internals.is_own_tracer(frame.f_trace) for frame in walk(caller)
-    ):
+    if function is not None and all(frame.f_trace is None or is_own_tracer(frame.f_trace) for frame in walk(caller)):
         pydevd_internals.set_trace(function)
+
+
+# -- of debugpy and the agent ------------------------------------------------------------------------------------------
+
+
+def is_own_tracer(function: Any) -> bool:
+    """Whether a trace function of a thread is debugpy's, or the agent's."""
+    owner = getattr(function, "__self__", function)
+    modules = (getattr(function, "__module__", None), type(owner).__module__)
+    return any(str(module).startswith(("_pydevd", "pydevd", "dynamo_dap.")) for module in modules)
+
+
+def suspend_tracing() -> Callable[[], None] | None:
+    """Stop tracing the calling thread; return what puts it back exactly as it was, None when nothing was done."""
+    if pydevd_internals.uses_monitoring():
+        resume: Callable[[], None] = pydevd_internals.monitoring().resume_current_thread_tracing
+        return resume if pydevd_internals.monitoring().suspend_current_thread_tracing() else None
+    traced_by = sys.gettrace()
+    if not is_own_tracer(traced_by):
+        return None  # that of the program: coverage, a profiler
+    importlib.import_module("pydevd_tracing").SetTrace(None)
+    return lambda: _resume_tracing(traced_by)
+
+
+def _resume_tracing(function: Any) -> None:
+    """Do what ``SetTrace`` does, but for the thread that it starts each time to have CPython look for trace functions.
+
+    ``sys.settrace`` has it look, too; pydevd's library puts the faster way to the same function in its place then.
+    """
+    tracing: Any = importlib.import_module("pydevd_tracing")
+    tracing._last_tracing_func_thread_local.tracing_func = function
+    set_trace = tracing.TracingFunctionHolder._original_tracing or sys.settrace
+    set_trace(function)
+    library = tracing._load_python_helper_lib()
+    if library is not None:
+        thread = ctypes.c_uint(threading.get_ident())
+        library.AttachDebuggerTracing(
+            ctypes.c_int(0), ctypes.py_object(set_trace), ctypes.py_object(function), thread, ctypes.py_object(None)
+        )
+
+
+def restores_tracing() -> bool:
+    """Whether a thread is to be traced again: with ``sys.monitoring`` also for the next session."""
+    return pydevd_internals.uses_monitoring() or pydevd_internals.debugger() is not None

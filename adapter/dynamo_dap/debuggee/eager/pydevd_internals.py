@@ -7,7 +7,6 @@ they say otherwise.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import os
 import socket
@@ -204,8 +203,8 @@ def debugger() -> Any:
 def forget() -> None:
     """Trace nothing any more, and forget the connection without a word: the calling process has been forked off."""
     if uses_monitoring():
-        _monitoring().stop_monitoring(all_threads=True)
-        _monitoring().reset_thread_local_info()
+        monitoring().stop_monitoring(all_threads=True)
+        monitoring().reset_thread_local_info()
     else:
         importlib.import_module("pydevd_tracing").SetTrace(None)
         threading.settrace(None)
@@ -442,9 +441,9 @@ def _begin_step(command: int, stop: types.FrameType | None, traced: types.FrameT
     if traced is not None:
         debugger().set_trace_for_frame_and_parents(threading.get_ident(), traced)
     if uses_monitoring():
-        monitoring = _monitoring()
-        monitoring.update_monitor_events(suspend_requested=True)
-        monitoring.restart_events()
+        module = monitoring()
+        module.update_monitor_events(suspend_requested=True)
+        module.restart_events()
 
 
 def _set_step(information: Any, command: int, stop: types.FrameType | None) -> None:
@@ -484,7 +483,8 @@ def report_uncaught(error: BaseException) -> None:
 # -- tracing -----------------------------------------------------------------------------------------------------------
 
 
-def _monitoring() -> Any:
+def monitoring() -> Any:
+    """Return pydevd's module of ``sys.monitoring``; see ``uses_monitoring``."""
     return importlib.import_module("_pydevd_sys_monitoring.pydevd_sys_monitoring")
 
 
@@ -505,11 +505,11 @@ def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
         if pydb.get_file_type(frame) is not None:
             continue
         if uses_monitoring():
-            _monitoring().enable_code_tracing(ident, frame.f_code, frame)
+            monitoring().enable_code_tracing(ident, frame.f_code, frame)
         elif frame.f_trace is not pydb.trace_dispatch:
             frame.f_trace = pydb.trace_dispatch
     if uses_monitoring():
-        _monitoring().restart_events()
+        monitoring().restart_events()
 
 
 def looks_out() -> bool:
@@ -523,47 +523,6 @@ def looks_out() -> bool:
         or information.pydev_step_cmd != _NO_COMMAND
         or information.pydev_state == _STATE_SUSPEND
     )
-
-
-def is_own_tracer(function: Any) -> bool:
-    """Whether a trace function of a thread is debugpy's, or the agent's."""
-    owner = getattr(function, "__self__", function)
-    modules = (getattr(function, "__module__", None), type(owner).__module__)
-    return any(str(module).startswith(("_pydevd", "pydevd", "dynamo_dap.")) for module in modules)
-
-
-def suspend_tracing() -> Callable[[], None] | None:
-    """Stop tracing the calling thread; return what puts it back exactly as it was, None when nothing was done."""
-    if uses_monitoring():
-        resume: Callable[[], None] = _monitoring().resume_current_thread_tracing
-        return resume if _monitoring().suspend_current_thread_tracing() else None
-    traced_by = sys.gettrace()
-    if not is_own_tracer(traced_by):
-        return None  # that of the program: coverage, a profiler
-    importlib.import_module("pydevd_tracing").SetTrace(None)
-    return lambda: _resume_tracing(traced_by)
-
-
-def _resume_tracing(function: Any) -> None:
-    """Do what ``SetTrace`` does, but for the thread that it starts each time to have CPython look for trace functions.
-
-    ``sys.settrace`` has it look, too; pydevd's library puts the faster way to the same function in its place then.
-    """
-    tracing: Any = importlib.import_module("pydevd_tracing")
-    tracing._last_tracing_func_thread_local.tracing_func = function
-    set_trace = tracing.TracingFunctionHolder._original_tracing or sys.settrace
-    set_trace(function)
-    library = tracing._load_python_helper_lib()
-    if library is not None:
-        thread = ctypes.c_uint(threading.get_ident())
-        library.AttachDebuggerTracing(
-            ctypes.c_int(0), ctypes.py_object(set_trace), ctypes.py_object(function), thread, ctypes.py_object(None)
-        )
-
-
-def restores_tracing() -> bool:
-    """Whether a thread is to be traced again: with ``sys.monitoring`` also for the next session."""
-    return uses_monitoring() or debugger() is not None
 
 
 # -- evaluating --------------------------------------------------------------------------------------------------------
