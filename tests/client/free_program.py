@@ -22,6 +22,8 @@ _COMPLAINT = (
     "TypeError: 'NoneType' object",
 )
 """What Python 3.13.0 to 3.13.2 say at their end of the thread objects that debugpy makes (CPython issue 130522)."""
+_AGENTS_LOG = "torch/distributed/elastic/agent/"
+"""torchrun logs a traceback, and ends well, when that of another node has left the barrier at their end before."""
 
 
 class FreeProgram:
@@ -89,7 +91,8 @@ class FreeProgram:
         """Kill it; it must not have failed before."""
         self.process.kill()
         self.process.wait()
-        assert not [line for line in self.lines if TRACEBACK in line], "\n".join(self.lines)
+        failed = [line for line in self.lines if TRACEBACK in line and _AGENTS_LOG not in line]
+        assert not failed, "\n".join(self.lines)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
