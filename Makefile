@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test check check-typescript format unit generate test-vscode test-editors screenshots package bench bench-details walks soak test-matrix versions clean
+.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots package bench bench-details walks soak test-matrix versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,15 @@ demo: $(READY)  ## Run a program from fixtures/ under the debugger and show the 
 vscode: $(READY) $(TYPESCRIPT_READY)  ## Open a real VS Code with the extension on a copy of fixtures/
 	@$(NPM) --prefix tests/vscode run --silent open
 
-test: check check-typescript unit test-vscode  ## Lint, types, every test
+# Each pytest run of the two is one command, so that its last lines are those of what failed.
+CORE := -m "not long"
+LONG := -m long
+
+test: check check-typescript unit-core vscode-core  ## Lint, types, the tests of every feature: before each commit
+
+test-long: unit-long vscode-long  ## The tests that "make test" leaves out
+
+test-all: test test-long  ## Every test
 
 check: $(READY)  ## Lint, format, types
 	$(BIN)/ruff check .
@@ -52,11 +60,25 @@ generate: $(READY)  ## Write what is generated: DAP's structures, what the exten
 	$(BIN)/python -m tests.structure.generate_options
 	$(BIN)/python -m tests.structure.generate_requests
 
-unit: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGUMENTS)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+unit: $(READY)  ## Every test in Python, or those that ARGUMENTS name
+	$(PYTEST) $(ARGUMENTS)
+
+unit-core: $(READY)
+	$(PYTEST) $(CORE) $(ARGUMENTS)
+
+unit-long: $(READY)
+	$(PYTEST) $(LONG) $(ARGUMENTS)
 
 test-vscode: $(READY) $(TYPESCRIPT_READY)  ## End-to-end tests in a real VS Code in a browser
 	$(NPM) --prefix tests/vscode test -- $(VSCODE_ARGUMENTS)
+
+vscode-core: $(READY) $(TYPESCRIPT_READY)
+	$(NPM) --prefix tests/vscode test -- --grep "@core|units.test.ts" $(VSCODE_ARGUMENTS)
+
+vscode-long: $(READY) $(TYPESCRIPT_READY)
+	$(NPM) --prefix tests/vscode test -- --grep-invert "@core|units.test.ts" $(VSCODE_ARGUMENTS)
 
 test-editors: $(READY)  ## Real editors, those that are installed; PLUGINS=FOLDER has nvim-dap, vimspector, dape
 	EDITOR_PLUGINS="$(abspath $(PLUGINS))" $(BIN)/python -m pytest -rs tests/editors $(ARGUMENTS)

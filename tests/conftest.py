@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests import failures
 from tests.client import Session
+from tests.failures import pytest_terminal_summary
+
+__all__ = ["pytest_terminal_summary"]
 
 _sessions = pytest.StashKey[list[Session]]()
 
@@ -18,10 +23,14 @@ NewSession = Callable[..., Session]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have what is compiled kept, for all tests and from run to run: Inductor's C++ takes seconds, our Python 0.2 s.
+    """Make a run independent of how it was started, and keep what is compiled from run to run.
 
-    Each of a thousand processes would compile that of the debugger anew where no bytecode is written.
+    Inductor's C++ takes seconds, our Python 0.2 s for each of a thousand processes where no bytecode is written.
     """
+    if failures.is_controller(config):
+        failures.forget_earlier_runs()
+    # A job in the background ignores SIGINT, and so would every program under test; Python handles it by default.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     if config.pluginmanager.hasplugin("cacheprovider"):
@@ -58,7 +67,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Add the transcripts and the server's logs to a failure."""
     report = yield
     if report.failed:
-        for number, session in enumerate(item.stash.get(_sessions, []), start=1):
+        sessions = item.stash.get(_sessions, [])
+        failures.keep(report, sessions)
+        for number, session in enumerate(sessions, start=1):
             report.sections.append((f"transcript of session {number}", session.timeline.transcript()))
             report.sections.append((f"logs of session {number}", session.logs()))
     return report

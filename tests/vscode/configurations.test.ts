@@ -10,7 +10,7 @@ import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
 import { launchJson } from "./harness/workspace.js";
 
-test("F5 without a launch.json debugs the file in the editor", async ({ vscode, workspace }) => {
+test("F5 without a launch.json debugs the file in the editor", { tag: "@core" }, async ({ vscode, workspace }) => {
     await workspace.remove(".vscode/launch.json");
     await vscode.openFile("basic.py");
     await vscode.editor.setBreakpoint(await workspace.line("basic.py", "first"));

@@ -50,7 +50,7 @@ test("the program runs in a terminal when asked to", async ({ vscode, workspace 
     await vscode.debug.waitForEnd();
 });
 
-test("a program that runs on is paused, goes on, and ends by the stop button", async ({ vscode, workspace }) => {
+test("a program that runs on is paused, goes on, and ends by the stop button", { tag: "@core" }, async ({ vscode, workspace }) => {
     const { debug, page } = vscode;
     const file = "endings/runs_on.py";
     await vscode.openFile(file);

@@ -6,7 +6,7 @@ const FILE = "graph_break.py";
 /** The server starts with the window, beside everything else. */
 const LATE = { timeout: 60_000 };
 
-test("a run leaves diagnostics, inlay hints and a lens in the editor", async ({ vscode, workspace, picture }) => {
+test("a run leaves diagnostics, inlay hints and a lens in the editor", { tag: "@core" }, async ({ vscode, workspace, picture }) => {
     const { editor, page } = vscode;
     await workspace.write(".vscode/settings.json", JSON.stringify({ "dynamo.inlayHints": true }));
     await vscode.openFile(FILE);

@@ -83,7 +83,7 @@ test("an instruction of generated code is patched from the next call on, and tak
     await debug.waitForStop(/^record \(generated #0\) /);
 });
 
-test("the mode of a breakpoint is chosen in its box; a restart stops where it says", async ({ vscode, workspace, picture }) => {
+test("the mode of a breakpoint is chosen in its box; a restart stops where it says", { tag: "@core" }, async ({ vscode, workspace, picture }) => {
     const { debug, editor, page } = vscode;
     const line = await workspace.line(FILE, "append");
     await vscode.openFile(FILE);

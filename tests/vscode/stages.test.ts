@@ -25,7 +25,7 @@ async function rest(page: Page, text: Locator): Promise<void> {
     await text.hover({ position: { x: 8, y: 6 } });
 }
 
-test("stages open side by side, and a line's counterparts light up in all of them", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
+test("stages open side by side, and a line's counterparts light up in all of them", { tag: ["@core", "@picture"] }, async ({ vscode, workspace, picture }) => {
     test.setTimeout(6 * 60_000);
     const { debug, editor, page } = vscode;
     const [active, end] = [await workspace.line(FILE, "active"), await workspace.line(FILE, "print")];

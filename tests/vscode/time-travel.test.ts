@@ -101,7 +101,7 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await debug.waitForEnd();
 });
 
-test("steps back are offered from the first stop in a trace on, and not before", async ({ vscode, workspace }) => {
+test("steps back are offered from the first stop in a trace on, and not before", { tag: "@core" }, async ({ vscode, workspace }) => {
     const { debug, editor, page } = vscode;
     const place = async (marker: string): Promise<number> => workspace.line(FILE, marker);
     const [ordinary, first, after] = [await place("eager_call"), await place("first"), await place("second_call")];

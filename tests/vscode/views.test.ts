@@ -15,7 +15,7 @@ async function openViews(debug: DebugPanes): Promise<void> {
     }
 }
 
-test("compiles, graph and guards are shown, and their lines are links", { tag: "@picture" }, async ({ vscode, workspace, picture }) => {
+test("compiles, graph and guards are shown, and their lines are links", { tag: ["@core", "@picture"] }, async ({ vscode, workspace, picture }) => {
     const { compiles, debug, editor } = vscode;
     const [before, after] = [await workspace.line("graph_break.py", "before_break"), await workspace.line("graph_break.py", "after_break")];
     await vscode.openFile("graph_break.py");
