@@ -15,6 +15,7 @@ from dynamo_dap.protocol.connection import RequestFailed
 from tests.assistants.client import assistant
 from tests.assistants.editor import Editor
 from tests.client.fixtures import Fixture
+from tests.client.timeline import DEADLINE
 
 PROGRAM = """\
 import torch
@@ -156,7 +157,7 @@ def test_an_editor_that_refuses_or_goes_takes_nothing_from_the_assistant(program
             await _aside(editor.stop)
             await one.ask("end")
             assert (await _aside(editor.next_event, "terminated"))[0] == "terminated"
-            assert editor.closed.wait(60)
+            assert editor.closed.wait(DEADLINE)
 
             editor.close()
             text, data = await one.ask("debug_launch", program="program.py", breakpoints=stops)

@@ -17,6 +17,7 @@ from dynamo_dap.command_line import _SUBCOMMANDS, main
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client import zygote
 from tests.client.environments import VirtualEnvironment
+from tests.client.timeline import DEADLINE
 
 PROGRAM = """\
 import torch
@@ -57,7 +58,7 @@ def _printed(folder: Path, *arguments: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=DEADLINE,
         check=False,
     ).stdout
 

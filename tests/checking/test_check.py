@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dynamo_dap.checking.command import main
+from tests.client.timeline import DEADLINE
 from tests.client.zygote import python
 
 PROGRAM = """
@@ -75,7 +76,7 @@ def test_limits_of_the_program_and_of_functions(
     folder = program.parent
     run = [sys.executable, "-m", "dynamo_dap", "run", "--python", *python(), "program.py"]
     environment = {**os.environ, "DYNAMO_DAP_RECORDS": str(folder / "records")}
-    subprocess.run(run, cwd=folder, env=environment, capture_output=True, timeout=200, check=True)
+    subprocess.run(run, cwd=folder, env=environment, capture_output=True, timeout=DEADLINE, check=True)
     (record,) = (folder / "records").rglob("*.jsonl")
     monkeypatch.chdir(folder)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)

@@ -39,7 +39,7 @@ from tests.client.recorded_stream import RecordedStream
 from tests.client.timeline import DEADLINE, Timeline
 
 TRACEBACK = "Traceback (most recent call last)"
-END_DEADLINE = 15.0
+END_DEADLINE = 120.0
 """Seconds in which everything has to be gone after the end of a session."""
 
 INITIALIZE = InitializeRequestArguments(

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.client import processes, zygote
+from tests.client.timeline import DEADLINE
 
 _FACTS = """\
 import json, os, signal, sys, threading
@@ -34,7 +35,7 @@ sys.exit(7)
 
 def run(python: list[str], program: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     command = [*python, "-u", "-X", "frozen_modules=off", str(program), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False, **options)
 
 
 def test_a_forked_program_finds_what_it_would_find_in_the_real_interpreter(tmp_path: Path) -> None:
@@ -65,7 +66,9 @@ def test_what_it_could_not_do_is_done_by_the_real_interpreter(tmp_path: Path) ->
     changed = {**os.environ, "TORCH_LOGS": "recompiles"}
     assert run(zygote.python(), program, env=changed).stdout == "False\n"
     for arguments in (["-u", "-c", program.read_text()], ["-u", "-I", str(program)]):
-        ran = subprocess.run([*zygote.python(), *arguments], capture_output=True, text=True, timeout=60, check=True)
+        ran = subprocess.run(
+            [*zygote.python(), *arguments], capture_output=True, text=True, timeout=DEADLINE, check=True
+        )
         assert ran.stdout == "False\n"
 
 
@@ -96,6 +99,6 @@ def test_it_dies_with_its_stand_in_and_belongs_to_the_session_of_it(tmp_path: Pa
     assert forked.pid != stand_in.pid
     assert {one.pid for one in processes.marked_with(mark)} == {stand_in.pid, forked.pid}
     os.killpg(stand_in.pid, number)
-    assert stand_in.wait(20) == -number
+    assert stand_in.wait(DEADLINE) == -number
     stand_in.stdout.close()
     assert not processes.wait_until_gone(mark, 20)

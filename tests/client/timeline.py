@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-DEADLINE = 90.0
+DEADLINE = 240.0
 """Seconds a wait may take: the slowest thing to wait for is torch's import on a busy machine."""
 
 

@@ -18,6 +18,7 @@ import torch
 from dynamo_dap.debuggee.values.model import Value, Variable
 from dynamo_dap.debuggee.values.python_values import globals_of, locals_of, present, preview
 from dynamo_dap.debuggee.values.tensors import STATISTICS
+from tests.client.timeline import DEADLINE
 
 
 class Colour(enum.IntEnum):
@@ -382,7 +383,7 @@ def test_torch_is_not_imported_for_looking() -> None:
         "[present(each).text for each in (1, [2], {'a': object()}, sys, len)];"
         "sys.exit(int('torch' in sys.modules or 'numpy' in sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=DEADLINE).returncode == 0
 
 
 def _with_attribute() -> torch.Tensor:

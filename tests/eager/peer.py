@@ -123,7 +123,7 @@ class Peer:
         """End the adapter."""
         if not self.timeline.ended:
             with contextlib.suppress(RequestFailed, TimeoutError):
-                self.client.request("disconnect", {"terminateDebuggee": True}, timeout=10)
+                self.client.request("disconnect", {"terminateDebuggee": True}, timeout=DEADLINE)
         self.client.close()
         if self._process is not None:
             self._process.end(10)

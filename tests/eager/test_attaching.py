@@ -13,6 +13,7 @@ import pytest
 from tests.client import FIXTURES, Session
 from tests.client.fixtures import Fixture
 from tests.client.free_program import FreeProgram
+from tests.client.timeline import DEADLINE
 from tests.conftest import NewSession
 
 CONNECTS = Fixture("eager/connects")
@@ -93,14 +94,14 @@ def test_a_program_connects_to_a_server_that_waits(session: Session, start: Star
     session.timeline.expect_event("initialized")
     assert all(one.verified for one in session.set_breakpoints(CONNECTS, "double", "call"))
     session.client.configuration_done()
-    beginning.result(30)
+    beginning.result(DEADLINE)
     stop = session.wait_for_stop("breakpoint", at="call")
     session.go_on(at="double")
     stop = session.next()
     assert stop.frame["Locals"]["result"].text == "42"
     stop = session.go_on(at="end")
     session.disconnect()
-    assert program.process.wait(20) == 0, "the program ended with the debugger"
+    assert program.process.wait(DEADLINE) == 0, "the program ended with the debugger"
     assert program.lines == ["connected True", "ended"]
 
 
@@ -113,10 +114,10 @@ def test_who_shows_the_wrong_token_is_turned_away_and_the_right_one_still_comes(
     program = start(CONNECTS.path, port, "right")
     session.timeline.expect_event("initialized")
     session.client.configuration_done()
-    beginning.result(30)
+    beginning.result(DEADLINE)
     session.wait_for_stop("breakpoint")
     session.disconnect()
-    assert program.process.wait(20) == 0
+    assert program.process.wait(DEADLINE) == 0
 
 
 def test_waiting_for_a_program_can_be_given_up(session: Session) -> None:

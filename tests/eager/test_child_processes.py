@@ -24,7 +24,7 @@ from tests.conftest import NewSession
 
 PROGRAM = Fixture("eager/child_processes")
 WITH_CHILDREN = msgspec.structs.replace(INITIALIZE, supports_start_debugging_request=True)
-DEADLINE = 90.0
+DEADLINE = 240.0
 
 
 class Family:
@@ -223,7 +223,7 @@ def test_a_wrong_token_offers_no_session(family: Family, tmp_path: Path) -> None
     connection.start(NoReceiver())
     offer = {"token": "guessed", "processId": 1, "host": "127.0.0.1", "port": 1, "accessToken": "x"}
     with pytest.raises(RequestFailed, match="token"):
-        connection.request("dynamoAuthorize", offer, timeout=10)
+        connection.request("dynamoAuthorize", offer, timeout=DEADLINE)
     connection.close()
     with family.child() as child:
         pass

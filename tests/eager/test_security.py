@@ -17,6 +17,7 @@ from dynamo_dap.protocol.streams import SocketStream
 from tests.client import FIXTURES, Session
 from tests.client.free_program import FreeProgram
 from tests.client.processes import marked_with
+from tests.client.timeline import DEADLINE
 from tests.conftest import NewSession
 from tests.eager.test_child_processes import Family, NoReceiver
 
@@ -45,10 +46,10 @@ def listening_addresses(mark: str) -> list[str]:
 
 def show_token(address: tuple[str, int], token: str) -> None:
     """Knock with a token. Raises ``RequestFailed`` when it is not wanted."""
-    connection = Connection(SocketStream(socket.create_connection(address, timeout=10)), "peer")
+    connection = Connection(SocketStream(socket.create_connection(address, timeout=DEADLINE)), "peer")
     connection.start(NoReceiver())
     try:
-        connection.request("dynamoAuthorize", {"token": token}, timeout=10)
+        connection.request("dynamoAuthorize", {"token": token}, timeout=DEADLINE)
     finally:
         connection.close()
 
@@ -141,7 +142,7 @@ def test_a_program_does_not_listen_beyond_this_machine_without_a_token(host: str
     code = (
         f"import dynamo_dap\ntry:\n    dynamo_dap.listen(({host!r}, 0))\nexcept ValueError as error:\n    print(error)"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert "give listen() an access_token" in ran.stdout
 
 

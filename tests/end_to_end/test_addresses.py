@@ -15,6 +15,7 @@ import pytest
 from dynamo_dap.protocol.connection import RequestFailed
 from tests.client import Fixture, Session
 from tests.client.session import Stop, Tree
+from tests.client.timeline import DEADLINE
 
 PROGRAM = Fixture("eager/addresses")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
@@ -103,7 +104,7 @@ def look_at_records(folder: Path, name: str) -> None:
     for record in records:
         assert not [line for line in record.read_text("utf-8").splitlines() if _ADDRESS.search(line)]
         command = [sys.executable, "-m", "dynamo_dap", "report", str(record)]
-        report = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        report = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
         assert name in report
         assert not _ADDRESS.search(report)
 

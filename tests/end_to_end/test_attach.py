@@ -15,6 +15,7 @@ from dynamo_dap.protocol.connection import RequestFailed
 from tests.client import FIXTURES, Session
 from tests.client.free_program import FreeProgram
 from tests.client.session import free_port
+from tests.client.timeline import DEADLINE
 from tests.conftest import NewSession
 
 
@@ -58,7 +59,7 @@ def test_attach_detach_and_attach_again(new_session: NewSession, program: Listen
     second.resume()
     second.timeline.expect_event("terminated")
     assert program.wait_for_line("steps True")
-    assert program.process.wait(20) == 0
+    assert program.process.wait(DEADLINE) == 0
 
 
 def test_a_stop_before_the_client_is_configured_is_told_after(
@@ -108,7 +109,7 @@ def test_disconnect_can_end_the_program(new_session: NewSession, program: Listen
     session.attach(program.host, program.port, "listening", "compute")
     session.wait_for_stop("breakpoint", at="compute")
     session.disconnect(terminateDebuggee=True)
-    assert program.process.wait(20) != 0
+    assert program.process.wait(DEADLINE) != 0
 
 
 def test_a_program_can_be_attached_to_from_its_first_moment_on(new_session: NewSession, tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_a_program_can_be_attached_to_from_its_first_moment_on(new_session: NewS
         assert not [text for text in refusals if "no program listens" not in text]
         assert refusals, "it was tried before the program listened"
         program.wait_for_line("done")
-        assert program.process.wait(20) == 0
+        assert program.process.wait(DEADLINE) == 0
 
 
 def test_one_debugger_at_a_time(new_session: NewSession, program: ListeningProgram) -> None:
@@ -154,7 +155,7 @@ def test_a_wrong_token_is_refused(new_session: NewSession, program: ListeningPro
 def test_breakpoint_in_a_program_without_a_debugger_does_nothing(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import dynamo_dap\ndynamo_dap.breakpoint()\nprint('ran', dynamo_dap.is_client_connected())\n")
-    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert ran.stdout == "ran False\n"
 
 

@@ -19,6 +19,7 @@ from dynamo_dap.records.run import launching
 from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture
 from tests.client.processes import MARK, wait_until_gone
+from tests.client.timeline import DEADLINE
 from tests.records.programs import IS_REFERENCE
 
 PROGRAM = """
@@ -156,7 +157,7 @@ def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
     runs.read_text()  # until the program has opened it
     process.send_signal(signal.SIGINT)
-    printed, told = process.communicate(timeout=60)
+    printed, told = process.communicate(timeout=DEADLINE)
     assert (process.returncode, printed, told) == (130, "", "cancelled\n")
     assert not wait_until_gone(str(tmp_path), 15)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dynamo_dap.protocol.contract import ENTRIES, FORGET
 from tests.client import FIXTURES, Fixture, Session
+from tests.client.timeline import DEADLINE
 
 FIXTURE = Fixture("cache_entries")
 OF_TORCH = (
@@ -158,7 +159,7 @@ def test_entries_are_printed_for_a_program() -> None:
         [*command, "--json", str(FIXTURES / "cache_entries.py")],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE,
         check=True,
     )
     assert [len(function["entries"]) for function in json.loads(ran.stdout)] == [2, 1]
@@ -182,7 +183,7 @@ def test_what_a_decorator_wraps_is_found_by_its_own_name(tmp_path: Path) -> None
         "scale(torch.ones(2), 2), scale(torch.ones(2), 3)\n"
     )
     command = [sys.executable, "-m", "dynamo_dap", "entries", "--function", "scale", str(program)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert ran.stdout.startswith("scale in decorator.<locals>.wrapper  ")
     assert "missed last because of: " in ran.stdout
     assert "graph __compiled_fn_1 (1 operation):" in ran.stdout
@@ -208,7 +209,7 @@ def test_a_program_describes_its_functions(tmp_path: Path) -> None:
         "except TypeError as error:\n"
         "    print(error)\n"
     )
-    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=100, check=True)
+    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert ran.stdout.startswith("before Nothing has cache entries.\n1 Model.forward  ")
     assert "missed last because of: k == 2 (it was 2, and is 3)" in ran.stdout
     assert "graph __compiled_fn_1 (1 operation):\n" in ran.stdout

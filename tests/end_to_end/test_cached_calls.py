@@ -13,6 +13,7 @@ import torch
 from dynamo_dap.protocol.types import FunctionBreakpoint, SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
+from tests.client.timeline import DEADLINE
 
 TRAINING = """
 import torch
@@ -94,7 +95,7 @@ def breaking(tmp_path: Path) -> Fixture:
 
 def untouched(program: Fixture) -> str:
     """Return what the program prints without a debugger."""
-    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=240, check=True)
+    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=DEADLINE, check=True)
     return run.stdout
 
 

@@ -6,9 +6,10 @@ With the default options of a launch; each at the three kinds of stops.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
-import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from dynamo_dap.server.capabilities import EAGER_ARGUMENTS, FORWARDED_REQUESTS
 from dynamo_dap.server.handling import handlers
 from tests.client import Fixture, Session
 from tests.client.session import Stop
+from tests.client.timeline import DEADLINE
 
 PROGRAM = Fixture("faults")
 DEFAULTS = {"eager": True, "mode": "both"}
@@ -138,29 +140,30 @@ def test_log_messages_and_hit_conditions_that_end_the_program(session: Session, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_call_that_cannot_be_interrupted_holds_up_its_thread_alone(session: Session, kind: str) -> None:
-    """``time.sleep`` of the main thread: everything else is answered meanwhile, and the frame is usable afterwards."""
+def test_a_call_that_cannot_be_interrupted_holds_up_its_thread_alone(
+    session: Session, tmp_path: Path, kind: str
+) -> None:
+    """The main thread reads in C and waits: everything else is answered, and the frame is usable afterwards."""
     with session.launching(PROGRAM, **DEFAULTS, evaluationTimeout=0.5):
         session.set_breakpoints(PROGRAM, KINDS[kind], mode=kind)
     stop = session.wait_for_stop("breakpoint")
     frame = stop.frame.data.id
     waiting = session.client.send("evaluate", {"expression": "other_thing", "frameId": frame, "context": "watch"})
     with pytest.raises(RequestFailed, match="other_thing"):
-        waiting.result(20)
-    sleeping = session.client.send(
-        "evaluate", {"expression": "__import__('time').sleep(12)", "frameId": frame, "context": "watch"}
-    )
+        waiting.result(DEADLINE)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = session.client.send("evaluate", {"expression": f"open({str(pipe)!r}).read()", "frameId": frame})
     behind = session.client.send("evaluate", {"expression": "1 + 1", "frameId": frame, "context": "watch"})
-    began = time.monotonic()
-    for pending in (sleeping, behind):
+    for pending in (reading, behind):
         with pytest.raises(RequestFailed, match="cannot be interrupted"):
-            pending.result(20)
-    assert "sleep(12)" in session.refusal("evaluate", {"expression": "2 + 2", "frameId": frame, "context": "watch"})
+            pending.result(DEADLINE)
+    assert "open(" in session.refusal("evaluate", {"expression": "2 + 2", "frameId": frame, "context": "watch"})
     threads = {one.name: one.id for one in session.client.threads()}
     assert "is running" in session.refusal("stackTrace", {"threadId": threads["other"]})
     session.request("pause", {"threadId": threads["other"]})
     session.request("setBreakpoints", {"source": {"path": str(PROGRAM.path)}, "breakpoints": []})
-    assert time.monotonic() - began < 12, "it was answered when the call was over"
+    pipe.write_text("", encoding="utf-8")  # the call ends only now
     session.wait_for_output("inspected again", "important")
     assert stop.frame.evaluate("1 + 1").text == "2"
     assert session.refusal("evaluate", {"expression": "exec('while True: pass')", "frameId": frame}).endswith(
@@ -182,9 +185,9 @@ def test_evaluations_are_cancelled_running_or_waiting(session: Session) -> None:
         session.request("cancel", {"requestId": running})
         for one in pending[:2]:
             with pytest.raises(RequestFailed) as failed:
-                one.result(20)
+                one.result(DEADLINE)
             assert failed.value.response.message == "cancelled", kind
-        assert b'"3"' in bytes(pending[2].result(20))
+        assert b'"3"' in bytes(pending[2].result(DEADLINE))
         assert answer(stop, "len('abcd')", "watch") == "4"
 
 

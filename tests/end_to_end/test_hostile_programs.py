@@ -16,6 +16,7 @@ import pytest
 
 from tests.client import Fixture, Session, zygote
 from tests.client.session import Stop
+from tests.client.timeline import DEADLINE
 
 DEFAULTS: dict[str, Any] = {"eager": True, "mode": "both"}
 """The helper that tests launch by has others."""
@@ -301,7 +302,9 @@ def test_coverage_measures_as_without_a_debugger(session: Session, tmp_path: Pat
 def measured(data: Path) -> dict[str, Any]:
     """What coverage has found out about each file."""
     command = [sys.executable, "-m", "coverage", "json", "-q", f"--data-file={data}", "-o", "-"]
-    told = json.loads(subprocess.run(command, cwd=data.parent, capture_output=True, check=True, timeout=100).stdout)
+    told = json.loads(
+        subprocess.run(command, cwd=data.parent, capture_output=True, check=True, timeout=DEADLINE).stdout
+    )
     return {path: one for path, one in told["files"].items() if path in ("program.py", "compiled.py")}
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from dynamo_dap.terminal.minifying import JsonMinified
 from tests.client.processes import MARK, wait_until_gone
+from tests.client.timeline import DEADLINE
 
 PROGRAM = """
 import torch
@@ -81,7 +82,7 @@ def test_it_is_interrupted_with_all_its_processes(tmp_path: Path) -> None:
     assert process.stderr is not None
     wait_for(process.stderr, "7 of 7 nodes")
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
     assert "cancelled" in told
     assert not wait_until_gone(str(tmp_path), 15)

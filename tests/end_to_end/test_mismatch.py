@@ -17,6 +17,7 @@ from dynamo_dap.protocol.messages import decode
 from dynamo_dap.terminal.comparing import print_comparison
 from tests.client import Fixture, Session
 from tests.client.environments import need_inductor
+from tests.client.timeline import DEADLINE
 from tests.end_to_end.test_not_finite import (
     CORRECT,
     OF_LIBRARIES,
@@ -267,7 +268,7 @@ def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
     """It prints each line of a call, and as JSON; the program's output and its status are its own."""
     program = program_of(AT_THE_BACKEND, tmp_path)
     command = [sys.executable, "-m", "dynamo_dap", "compare"]
-    printed = subprocess.run([*command, program.path], capture_output=True, text=True, timeout=240, check=False)
+    printed = subprocess.run([*command, program.path], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert printed.returncode == 1, printed.stderr
     assert printed.stdout.startswith(untouched(program))
     assert "call 1 of Net.forward [0/0], backend wrong" in printed.stdout
@@ -298,7 +299,7 @@ def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
 def test_a_program_that_fails_has_its_own_status(tmp_path: Path) -> None:
     program = program_of("import sys\nprint('ran', sys.argv[1:])\nsys.exit(7)\n", tmp_path)
     command = [sys.executable, "-m", "dynamo_dap", "compare", program.path, "--json", "x"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (run.returncode, run.stdout) == (7, "ran ['--json', 'x']\nNo call of a compiled graph was compared.\n")
 
 
@@ -563,7 +564,7 @@ def test_a_custom_operator_that_does_not_do_what_it_declares(
 
 def untouched_by(program: Fixture, *arguments: str) -> str:
     command = [sys.executable, program.path, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
 
 
 @pytest.mark.timeout(300)

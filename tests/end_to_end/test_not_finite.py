@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.client import Fixture, Session, Stop
+from tests.client.timeline import DEADLINE
 
 CULPRITS = '''
 import torch
@@ -243,7 +244,7 @@ print(len(entries), [len(entry.guard_manager.code_parts) for entry in entries])
 
 
 def untouched(program: Fixture) -> str:
-    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=240, check=True)
+    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=DEADLINE, check=True)
     return run.stdout
 
 

@@ -12,6 +12,7 @@ import torch
 
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
+from tests.client.timeline import DEADLINE
 
 TRAINING = """
 import torch
@@ -49,7 +50,7 @@ def program(tmp_path: Path) -> Fixture:
 
 def untouched(program: Fixture) -> str:
     """Return what the program prints without a debugger."""
-    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=120, check=True)
+    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=DEADLINE, check=True)
     return run.stdout
 
 

@@ -16,6 +16,7 @@ from dynamo_dap.calls.folder import CALL_FILE, TENSORS_FILE, BadFolder, first_li
 from dynamo_dap.protocol.contract import RECORD_CALL
 from dynamo_dap.terminal.saved_calls import REPLAYING
 from tests.client import Fixture, Session, zygote
+from tests.client.timeline import DEADLINE
 
 PROGRAM = """
 import collections, dataclasses, enum, functools, threading
@@ -104,7 +105,7 @@ def replayed(folder: Path, *options: str, standard_input: str | None = None) -> 
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE,
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
@@ -178,7 +179,7 @@ def recorded(program: Path, folder: Path, *options: str) -> dict[str, Any]:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

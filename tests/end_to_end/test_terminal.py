@@ -19,6 +19,7 @@ import pytest
 
 from dynamo_dap.terminal.breakpoints import BreakpointRequest, UsageError, parse_place
 from tests.client import FIXTURES, Fixture, processes
+from tests.client.timeline import DEADLINE
 
 DEBUG = [sys.executable, "-m", "dynamo_dap", "debug"]
 COMPILE_TIME = ["--mode", "compile-time", "--no-eager"]
@@ -42,7 +43,7 @@ def run(arguments: Sequence[str], environment: dict[str, str], typed: str = "") 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE,
         check=False,
         cwd=FIXTURES.parent,
     )
@@ -250,7 +251,7 @@ class Terminal:
     def close(self) -> int:
         """Wait for the end."""
         try:
-            return self.process.wait(20)
+            return self.process.wait(DEADLINE)
         finally:
             self.process.kill()
             self.process.wait()
@@ -330,7 +331,7 @@ def test_the_demo_shows_a_session(environment: dict[str, str]) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=DEADLINE,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

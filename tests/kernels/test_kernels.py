@@ -15,6 +15,7 @@ pytest.importorskip("triton", reason="Triton is an extra of the package, and is 
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session, zygote
 from tests.client.session import Frame, Stop
+from tests.client.timeline import DEADLINE
 
 ADD = Fixture("triton_programs/vector_add")
 
@@ -232,7 +233,7 @@ def test_the_terminal_shows_the_program_of_a_kernel(tmp_path: Path) -> None:
         input="",
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE,
         check=False,
     )
     rest = ran.stdout

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is an extra of the package, and is not installed")
 
 from tests.client import Fixture, Session, zygote
+from tests.client.timeline import DEADLINE
 from tests.kernels.test_kernels import program_of
 
 PROGRAM = Fixture("triton_programs/launched")
@@ -21,7 +22,9 @@ PYTHON: dict[str, Any] = {"python": zygote.python()}
 @pytest.fixture(scope="module")
 def output() -> list[str]:
     """What the program prints when nobody looks."""
-    run = subprocess.run([sys.executable, str(PROGRAM.path)], capture_output=True, text=True, timeout=120, check=True)
+    run = subprocess.run(
+        [sys.executable, str(PROGRAM.path)], capture_output=True, text=True, timeout=DEADLINE, check=True
+    )
     return run.stdout.splitlines()
 
 

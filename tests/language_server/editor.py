@@ -21,7 +21,7 @@ from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client.environments import python_option
 
 T = TypeVar("T")
-DEADLINE = 60.0
+DEADLINE = 240.0
 
 
 def run(program: Path, records: Path) -> None:
@@ -31,7 +31,7 @@ def run(program: Path, records: Path) -> None:
         env={**os.environ, RECORDS_VARIABLE: str(records), "PYTHONUNBUFFERED": "1"},
         cwd=program.parent,
         check=True,
-        timeout=120,
+        timeout=DEADLINE,
         capture_output=True,
     )
 
@@ -158,7 +158,7 @@ class Editor:
         # A server that does not end by then is a failure.
         self._run(asyncio.wait_for(self._client.stop(), 10))
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(DEADLINE)
 
     # -- what a user does ------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from lsprotocol import types
 from dynamo_dap.language_server.presentation import OPEN_RECORD, WRITE_REPORT
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client.fixtures import Fixture
+from tests.client.timeline import DEADLINE
 from tests.language_server.editor import Editor, run
 
 PROGRAM = """\
@@ -338,7 +339,7 @@ def test_a_newer_record_takes_over_and_a_running_program_is_followed(tmp_path: P
             # Nothing is open: the file is told of all the same.
             editor.wait("the break of a running program", lambda: bool(editor.at(program, line, "GB0025")))
             assert running.poll() is None
-            running.communicate("\n", timeout=60)
+            running.communicate("\n", timeout=DEADLINE)
         program.write_text(
             program.read_text().replace("torch._dynamo.graph_break()", "y = y * 2").replace("input()", "")
         )

@@ -17,6 +17,7 @@ from dynamo_dap.language_server.presentation import TRY_FIX
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
+from tests.client.timeline import DEADLINE
 from tests.language_server.editor import Editor, run
 
 MODEL = """\
@@ -76,7 +77,7 @@ def _fix(program: Path, *arguments: str, python: list[str] | None = None) -> sub
         cwd=program.parent,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=DEADLINE,
         check=False,
     )
 

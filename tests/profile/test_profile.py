@@ -20,6 +20,7 @@ from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client import Session
 from tests.client.environments import need_inductor
 from tests.client.fixtures import FIXTURES, Fixture
+from tests.client.timeline import DEADLINE
 from tests.client.zygote import python
 from tests.language_server.editor import Editor
 
@@ -61,7 +62,7 @@ def profiled(program: Path, folder: Path, *options: str, check: bool = True, **e
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=DEADLINE,
         check=False,
     )
     assert not check or done.returncode == 0, done.stderr
@@ -144,7 +145,7 @@ def test_a_graph_break_a_restart_and_a_program_that_fails(tmp_path: Path) -> Non
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 7
@@ -189,7 +190,7 @@ def test_the_stages_are_all_of_a_process_s_life(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -368,7 +369,7 @@ def test_processes_that_the_program_starts(tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=DEADLINE,
             check=True,
         )
         return done.stdout

@@ -22,6 +22,7 @@ from dynamo_dap.protocol.messages import (
     to_builtins,
 )
 from dynamo_dap.protocol.streams import PipeStream, SocketStream
+from tests.client.timeline import DEADLINE
 
 
 class Recorder:
@@ -72,10 +73,10 @@ def test_answers_in_another_order_reach_their_requests(pair: Pair) -> None:
     answers: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
     for name in ("first", "second", "third"):
         pair.near.send_request(name, {}, lambda response, name=name: answers.put((name, to_builtins(response.body))))
-    received = [pair.far_side.requests.get(timeout=5) for _ in range(3)]
+    received = [pair.far_side.requests.get(timeout=DEADLINE) for _ in range(3)]
     for request in reversed(received):
         pair.far.respond(request, {"was": request.command})
-    assert [answers.get(timeout=5) for _ in range(3)] == [
+    assert [answers.get(timeout=DEADLINE) for _ in range(3)] == [
         (name, {"was": name}) for name in ("third", "second", "first")
     ]
 
@@ -90,7 +91,7 @@ def test_many_threads_send_at_once_and_no_message_is_torn(pair: Pair) -> None:
         thread.start()
     counts: dict[str, list[int]] = {}
     for _ in range(1600):
-        event = pair.far_side.events.get(timeout=10)
+        event = pair.far_side.events.get(timeout=DEADLINE)
         counts.setdefault(event.event, []).append(to_builtins(event.body)["count"])
     assert counts == {f"event {number}": list(range(200)) for number in range(8)}
     for thread in threads:
@@ -99,12 +100,12 @@ def test_many_threads_send_at_once_and_no_message_is_torn(pair: Pair) -> None:
 
 def test_a_failure_is_raised_with_its_text(pair: Pair) -> None:
     def refuse() -> None:
-        request = pair.far_side.requests.get(timeout=5)
+        request = pair.far_side.requests.get(timeout=DEADLINE)
         pair.far.respond_error(request, "cannot do {that}", error_id=7, message="no")
 
     threading.Thread(target=refuse).start()
     with pytest.raises(RequestFailed) as failed:
-        pair.near.request("do", {}, timeout=5)
+        pair.near.request("do", {}, timeout=DEADLINE)
     assert str(failed.value) == "cannot do {that}"
     assert failed.value.response.message == "no"
 
@@ -117,12 +118,12 @@ def test_no_answer_is_a_timeout_that_says_what_was_asked(pair: Pair) -> None:
 def test_the_end_answers_what_is_pending_and_what_comes_after(pair: Pair) -> None:
     answers: queue.SimpleQueue[tuple[bool, str | None]] = queue.SimpleQueue()
     pair.near.send_request("wait", {}, lambda response: answers.put((response.success, response.message)))
-    pair.far_side.requests.get(timeout=5)
+    pair.far_side.requests.get(timeout=DEADLINE)
     pair.far.close()
-    assert answers.get(timeout=5) == (False, "disconnected")
-    assert pair.near_side.ends.get(timeout=5) is None
+    assert answers.get(timeout=DEADLINE) == (False, "disconnected")
+    assert pair.near_side.ends.get(timeout=DEADLINE) is None
     with pytest.raises(RequestFailed, match="is gone"):
-        pair.near.request("again", {}, timeout=5)
+        pair.near.request("again", {}, timeout=DEADLINE)
 
 
 @pytest.mark.parametrize(
@@ -131,14 +132,14 @@ def test_the_end_answers_what_is_pending_and_what_comes_after(pair: Pair) -> Non
 )
 def test_a_message_that_is_none_is_told_and_the_next_is_read(pair: Pair, body: bytes) -> None:
     pair.raw.sendall(frame(body) + frame(b'{"seq": 2, "type": "event", "event": "hello"}'))
-    assert pair.far_side.problems.get(timeout=5)
-    assert pair.far_side.events.get(timeout=5).event == "hello"
+    assert pair.far_side.problems.get(timeout=DEADLINE)
+    assert pair.far_side.events.get(timeout=DEADLINE).event == "hello"
 
 
 def test_a_truncated_end_is_told(pair: Pair) -> None:
     pair.raw.sendall(b"Content-Length: 100\r\n\r\n{")
     pair.raw.shutdown(socket.SHUT_WR)
-    assert "middle" in (pair.far_side.ends.get(timeout=5) or "")
+    assert "middle" in (pair.far_side.ends.get(timeout=DEADLINE) or "")
 
 
 DEEP = b"[" * 2000 + b"]" * 2000
@@ -162,33 +163,36 @@ def test_a_request_that_cannot_be_read_is_answered(pair: Pair, body: bytes) -> N
     pair.near._next_seq = 7
     pair.near._pending[7] = ("evaluate", answers.put)
     pair.raw.sendall(frame(body))
-    answer = answers.get(timeout=5)
+    answer = answers.get(timeout=DEADLINE)
     assert not answer.success
     assert answer.error_text
-    assert pair.far_side.problems.get(timeout=5) == answer.error_text
+    assert pair.far_side.problems.get(timeout=DEADLINE) == answer.error_text
     pair.near.send_event("next")
-    assert pair.far_side.events.get(timeout=5).event == "next"
+    assert pair.far_side.events.get(timeout=DEADLINE).event == "next"
 
 
 def test_half_a_character_is_sent_escaped_and_refused_where_it_comes_in(pair: Pair) -> None:
     pair.near.send_event("output", {"output": "half \ud83d", "\udc80": ["\ud83d"]})
-    assert to_builtins(pair.far_side.events.get(timeout=5).body) == {"output": "half \\ud83d", "\\udc80": ["\\ud83d"]}
+    assert to_builtins(pair.far_side.events.get(timeout=DEADLINE).body) == {
+        "output": "half \\ud83d",
+        "\\udc80": ["\\ud83d"],
+    }
     pair.raw.sendall(frame(b'{"seq": 2, "type": "request", "command": "x", "arguments": {"a": "\\ud83d"}}'))
-    assert "JSON" in pair.far_side.problems.get(timeout=5)
+    assert "JSON" in pair.far_side.problems.get(timeout=DEADLINE)
     for text in (b"\xed\xa0\xbd", b"\xf3", b"\xff\xfe"):
         pair.raw.sendall(frame(b'{"seq": 3, "type": "request", "command": "x", "arguments": {"a": "%s"}}' % text))
-        assert "JSON" in pair.far_side.problems.get(timeout=5)
+        assert "JSON" in pair.far_side.problems.get(timeout=DEADLINE)
 
 
 def test_numbers_may_be_zero_and_those_that_nobody_answers_may_be_left_out(pair: Pair) -> None:
     pair.raw.sendall(frame(b'{"seq": 0, "type": "request", "command": "next"}'))
-    assert pair.far_side.requests.get(timeout=5).seq == 0
+    assert pair.far_side.requests.get(timeout=DEADLINE).seq == 0
     assert b'"request_seq":0' in encode(Envelope("response", request_seq=0, command="next", success=True))
     response = parse(b'{"type": "response", "request_seq": 0, "success": true, "command": "runInTerminal"}')
     assert isinstance(response, Response)
     assert response.request_seq == 0
     pair.raw.sendall(frame(b'{"type": "request", "command": "next"}'))
-    assert "'seq'" in pair.far_side.problems.get(timeout=5)
+    assert "'seq'" in pair.far_side.problems.get(timeout=DEADLINE)
 
 
 def test_a_pipe_that_has_ended_holds_no_descriptor() -> None:

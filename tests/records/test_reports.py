@@ -28,6 +28,7 @@ from dynamo_dap.server.launching.program import prepare
 from tests.client import Session
 from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
+from tests.client.timeline import DEADLINE
 from tests.records.programs import BREAKS, IS_REFERENCE, MORE_BREAKS, RECOMPILES, Case, write, write_explained
 
 _BREAK = re.compile(r"^Graph break (?:\(.*\) )?in user code at (?P<path>.+):(?P<line>\d+)$")
@@ -45,7 +46,7 @@ def command(*arguments: str, folder: Path, check: bool = True, **environment: st
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=DEADLINE,
         check=check,
     )
 

@@ -16,6 +16,7 @@ from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import records_folder
 from dynamo_dap.records.texts import digest_of_line
+from tests.client.timeline import DEADLINE
 from tests.language_server.editor import Editor
 
 SOURCE = "import torch\n\n\ndef fn(x):\n    y = x + 1\n    return y\n"
@@ -56,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _report(record: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dynamo_dap", "report", str(record), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
 
 
 def _break(**facts: Any) -> dict[str, Any]:

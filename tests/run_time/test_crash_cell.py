@@ -14,6 +14,7 @@ import pytest
 
 from dynamo_dap.protocol.crash_cell import CellWriter, CodeDescription, read_crash
 from tests.client import Session
+from tests.client.timeline import DEADLINE
 from tests.conftest import NewSession
 from tests.run_time.pythons import CALL
 
@@ -86,7 +87,7 @@ def test_it_survives_the_death_of_its_process(tmp_path: Path) -> None:
     died = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, "PYTHONPATH": str(ROOT / "adapter")}
     )
-    assert died.wait(60) == -signal.SIGSEGV
+    assert died.wait(DEADLINE) == -signal.SIGSEGV
     site = read_crash(str(tmp_path), died.pid)
     assert site is not None
     assert str(site) == "in fn at instruction 0 CALL 1, user line 3"
@@ -106,7 +107,7 @@ def test_writing_is_safe_from_many_threads(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(DEADLINE)
     site = read_crash(str(tmp_path), os.getpid())
     assert site is not None
     assert site.index == 499 % 20

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from dynamo_dap.debuggee.torch_internals.generated_code import Notifier
+from tests.client.timeline import DEADLINE
 from tests.run_time.in_process import Recorder, SeenStop, debugging
 from tests.run_time.programs import compiled, programs, replay_arguments
 from tests.run_time.torch_debugger import TorchDebugger
@@ -29,7 +30,7 @@ def _in_another_process(program: str) -> subprocess.CompletedProcess[str]:
         env={"PYTHONPATH": f"{ROOT / 'adapter'}:{ROOT}", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE,
         check=False,
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dynamo_dap.protocol.access_tokens import read_token_file, write_token_file
+from tests.client.timeline import DEADLINE
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +69,7 @@ def test_the_file_of_a_program_that_is_gone_is_removed() -> None:
     write = (
         "from dynamo_dap.protocol.access_tokens import write_token_file; print(write_token_file('127.0.0.1', 5, 't'))"
     )
-    ran = subprocess.run([sys.executable, "-c", write], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", write], capture_output=True, text=True, timeout=DEADLINE, check=True)
     path = Path(ran.stdout.strip())
     assert path.exists()
     assert read_token_file("127.0.0.1", 5) is None

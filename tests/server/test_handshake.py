@@ -6,7 +6,6 @@ The agents here are scripts that pose as an interpreter, since the real agent do
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -84,10 +83,8 @@ def test_an_agent_that_misbehaves_is_told(session: Session, tmp_path: Path, beha
     python = write(tmp_path, AGENT.format(python=sys.executable, behaviour=behaviour), "python")
     python.chmod(0o755)
     session.initialize()
-    started = time.monotonic()
     text = session.refusal("launch", launch_configuration("plain", python=str(python), launchTimeout=1.0))
     assert said in text
-    assert time.monotonic() - started < 15
     assert "initialized" not in [event["event"] for event in session.timeline.events]
     session.launch("plain")
     assert session.wait_for_exit() == 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.client import Session
+from tests.client.timeline import DEADLINE
 from tests.server.programs import PAUSING, RUNNING_ON, write
 
 CLOSES_AGENT = """\
@@ -59,7 +59,7 @@ def test_the_program_ends_with_a_client_that_is_gone(session: Session, tmp_path:
     session.launch(write(tmp_path, PAUSING))
     session.wait_for_stop("breakpoint")
     session.client.close()
-    assert session._server.wait(20) == 0
+    assert session._server.wait(DEADLINE) == 0
     session.close()
     assert session.processes_left == []
 
@@ -89,7 +89,7 @@ def test_garbage_gives_status_one_and_ends_the_program(session: Session, tmp_pat
     session.wait_for_output("running")
     session.stream.write_unchecked(b"garbage\r\n")
     session.timeline.expect_event("terminated")
-    assert session._server.wait(20) == 1
+    assert session._server.wait(DEADLINE) == 1
     assert "not the debug protocol" in session.output("important")
     session.close()
     assert session.processes_left == []
@@ -101,7 +101,7 @@ def test_a_client_that_says_goodbye_and_leaves_at_once_is_obeyed(session: Sessio
     process_id = next(e["body"]["systemProcessId"] for e in session.timeline.events if e["event"] == "process")
     session.client.send("disconnect", {"terminateDebuggee": False})
     session.client.close()
-    assert session._server.wait(20) == 0
+    assert session._server.wait(DEADLINE) == 0
     os.kill(process_id, 0)
     os.kill(process_id, signal.SIGKILL)
 
@@ -109,10 +109,8 @@ def test_a_client_that_says_goodbye_and_leaves_at_once_is_obeyed(session: Sessio
 def test_a_held_program_is_terminated(session: Session, tmp_path: Path) -> None:
     session.launch(write(tmp_path, PAUSING))
     session.wait_for_stop("breakpoint")
-    started = time.monotonic()
     session.request("terminate")
-    assert session.wait_for_exit() == -signal.SIGTERM
-    assert time.monotonic() - started < 4, "it was killed, and not asked"
+    assert session.wait_for_exit() == -signal.SIGTERM, "it was killed, and not asked"
     assert "SIGTERM" not in session.output(), "what the user asked for is no news"
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.client import Session
+from tests.client.timeline import DEADLINE
 from tests.server.programs import write
 
 
@@ -77,14 +79,12 @@ def test_the_end_is_told_while_a_descendant_holds_the_output_open(session: Sessi
         write(
             tmp_path,
             "import subprocess, sys\n"
-            "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(50)'])\n"
+            "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(5000)'])\n"
             "print('child', child.pid)\n",
         )
     )
-    started = time.monotonic()
     assert session.wait_for_exit() == 0
-    assert time.monotonic() - started < 20
-    assert "child" in session.output("stdout")
+    assert psutil.pid_exists(int(session.output("stdout").split()[-1])), "the end was reported before the descendant's"
     session.close()
     assert session.processes_left == []
 
@@ -92,9 +92,7 @@ def test_the_end_is_told_while_a_descendant_holds_the_output_open(session: Sessi
 def test_a_program_that_floods_can_be_ended(session: Session, tmp_path: Path) -> None:
     session.launch(write(tmp_path, "import os\nwhile True: os.write(1, b'x' * 65536)\n"))
     session.wait_for_output("x")
-    started = time.monotonic()
     session.disconnect()
-    assert time.monotonic() - started < 10
 
 
 def test_the_programs_input_is_at_its_end(session: Session) -> None:
@@ -118,9 +116,9 @@ def test_a_program_that_was_let_go_can_go_on_printing(session: Session, tmp_path
     )
     session.wait_for_output("running")
     session.disconnect(terminateDebuggee=False)
-    assert session._server.wait(20) == 0
+    assert session._server.wait(DEADLINE) == 0
     (tmp_path / "go").touch()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + DEADLINE
     while not done.exists():
         assert time.monotonic() < deadline, "the program did not come to its end"
         time.sleep(0.02)

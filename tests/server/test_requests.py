@@ -21,6 +21,7 @@ from dynamo_dap.server import handling
 from dynamo_dap.server.capabilities import AGENT_CAPABILITIES, FORWARDED_REQUESTS
 from tests.client import Session
 from tests.client.session import launch_configuration
+from tests.client.timeline import DEADLINE
 from tests.server.programs import PAUSING, RUNNING_ON, write
 
 
@@ -105,15 +106,13 @@ def test_a_broken_agent_message_is_logged_and_no_more(session: Session, tmp_path
 def test_cancel_reaches_an_evaluation(session: Session, tmp_path: Path) -> None:
     session.launch(write(tmp_path, PAUSING), evaluationTimeout=60)
     stop = session.wait_for_stop("breakpoint")
-    started = time.monotonic()
     arguments = {"expression": "[1 for _ in iter(int, 1) if _]", "frameId": stop.frame.data.id, "context": "repl"}
     pending = session.client.send("evaluate", arguments)
     sent = next(e.message for e in reversed(session.timeline.entries) if e.message.get("command") == "evaluate")
     session.request("cancel", {"requestId": sent["seq"]})
     with pytest.raises(RequestFailed) as failed:
-        pending.result(20)
+        pending.result(DEADLINE)
     assert failed.value.response.message == "cancelled"
-    assert time.monotonic() - started < 20
     assert session.run_to_end() == 0
 
 
@@ -129,7 +128,7 @@ def test_work_that_is_cancelled_before_it_begins_is_not_begun() -> None:
         pass
     over.interrupt()
     late = Interruptible(0.0)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + DEADLINE
     with contextlib.suppress(Interrupted), late.running():
         while time.monotonic() < deadline:
             pass
@@ -152,7 +151,7 @@ def test_a_launch_can_be_cancelled(session: Session, tmp_path: Path) -> None:
     sent = next(e.message for e in session.timeline.entries if e.message.get("command") == "launch")
     session.request("cancel", {"requestId": sent["seq"]})
     with pytest.raises(RequestFailed) as failed:
-        pending.result(20)
+        pending.result(DEADLINE)
     assert failed.value.response.message == "cancelled"
     session.launch("plain")
     assert session.wait_for_exit() == 0
@@ -166,7 +165,7 @@ def test_the_session_can_be_ended_while_the_program_starts(session: Session, tmp
     pending = session.client.send("launch", launch_configuration("plain", python=str(slow)))
     session.request(command)
     with pytest.raises(RequestFailed):
-        pending.result(20)
+        pending.result(DEADLINE)
     if command == "terminate":
         session.timeline.expect_event("terminated")
         session.disconnect()

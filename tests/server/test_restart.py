@@ -9,6 +9,7 @@ import pytest
 
 from tests.client import Session
 from tests.client.session import launch_configuration
+from tests.client.timeline import DEADLINE
 from tests.server.programs import PAUSING, RUNNING_ON, write
 
 STEPPED = """\
@@ -148,12 +149,12 @@ def test_what_has_ended_cannot_be_restarted(session: Session, tmp_path: Path) ->
 def test_restarts_in_a_row(session: Session, tmp_path: Path) -> None:
     session.launch(write(tmp_path, RUNNING_ON))
     first, second = session.client.send("restart"), session.client.send("restart")
-    first.result(30)
+    first.result(DEADLINE)
     assert session.refusal("launch", launch_configuration("plain"))
     outcomes = []
     for pending in (second, session.client.send("restart")):
         try:
-            pending.result(30)
+            pending.result(DEADLINE)
             outcomes.append(True)
         except Exception as error:  # noqa: BLE001 - refused in words is right too
             outcomes.append("no running program" in str(error))

@@ -11,6 +11,7 @@ import pytest
 from dynamo_dap.protocol.connection import RequestFailed
 from tests.client import Session
 from tests.client.session import launch_configuration
+from tests.client.timeline import DEADLINE
 from tests.server.programs import write
 
 SLOW_SECONDS = 3
@@ -54,7 +55,7 @@ def test_a_slow_start_that_is_cancelled_ends_the_session(session: Session, tmp_p
     session.timeline.expect_event("progressEnd")
     session.timeline.expect_event("terminated")
     with pytest.raises(RequestFailed, match="cancelled"):
-        pending.result(10)
+        pending.result(DEADLINE)
 
 
 def test_a_slow_import_of_torch_is_told(session: Session, tmp_path: Path) -> None:

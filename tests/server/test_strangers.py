@@ -21,6 +21,7 @@ from dynamo_dap.protocol.log_file import LogFileHandler, loggable
 from dynamo_dap.server import strangers
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.free_program import FreeProgram
+from tests.client.timeline import DEADLINE
 from tests.server.programs import write
 from tests.server.test_tcp import TcpServer
 
@@ -106,7 +107,7 @@ def test_a_stranger_has_so_long_and_then_makes_room() -> None:
         waiting.admit(slow := lambda: cut.append("slow"))
         waiting.admit(quick := lambda: cut.append("quick"))
         waiting.forget(quick)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + DEADLINE
         while not cut and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         assert cut == ["slow"]
@@ -126,10 +127,8 @@ def test_a_program_that_listens_cuts_off_who_says_nothing(monkeypatch: pytest.Mo
     with socket.create_server(("127.0.0.1", 0)) as listener:
         acceptor = listening._Acceptor(listener, "the token", Agent())
         threading.Thread(target=acceptor.run, daemon=True).start()
-        began = time.monotonic()
-        with socket.create_connection(listener.getsockname()[:2], 20) as silent:
+        with socket.create_connection(listener.getsockname()[:2], DEADLINE) as silent:
             assert silent.recv(1) == b""
-        assert time.monotonic() - began < 10
 
 
 def test_accepting_goes_on_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import pytest
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.messages import Event, Request, to_builtins
 from dynamo_dap.protocol.streams import SocketStream
+from tests.client.timeline import DEADLINE
 from tests.server.programs import RUNNING_ON, write
 
 
@@ -44,13 +45,13 @@ class TcpServer:
     def connect(self) -> TcpClient:
         """Connect a client that has introduced itself."""
         client = TcpClient(self.port)
-        client.connection.request("initialize", {"adapterID": "dynamo"}, timeout=20)
+        client.connection.request("initialize", {"adapterID": "dynamo"}, timeout=DEADLINE)
         return client
 
     def end(self) -> None:
         """End it as a user would."""
         self.process.terminate()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(DEADLINE) == 0
 
 
 class TcpClient:
@@ -66,8 +67,8 @@ class TcpClient:
     def run(self, program: Path, token: str | None) -> None:
         """Launch ``program`` and let it run."""
         arguments = {"program": str(program), **({"accessToken": token} if token is not None else {})}
-        self.connection.request("launch", arguments, timeout=30)
-        self.connection.request("configurationDone", timeout=20)
+        self.connection.request("launch", arguments, timeout=DEADLINE)
+        self.connection.request("configurationDone", timeout=DEADLINE)
 
     def wait_for(self, event: str) -> Event:
         """Wait for an event."""
@@ -121,7 +122,7 @@ def test_a_client_needs_the_token_that_was_printed(server: TcpServer, tmp_path: 
 
 def test_attach_needs_the_token_too(server: TcpServer) -> None:
     with pytest.raises(RequestFailed, match="access token"):
-        server.connect().connection.request("attach", {"port": server.port}, timeout=20)
+        server.connect().connection.request("attach", {"port": server.port}, timeout=DEADLINE)
 
 
 def test_sessions_follow_one_another_and_stand_beside_one_another(server: TcpServer, tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_sessions_follow_one_another_and_stand_beside_one_another(server: TcpSer
         client = server.connect()
         client.run(write(tmp_path, f"raise SystemExit({number})"), server.token)
         assert to_builtins(client.wait_for("exited").body) == {"exitCode": number}
-        client.connection.request("disconnect", timeout=20)
+        client.connection.request("disconnect", timeout=DEADLINE)
         client.wait_for_end()
     assert not [event for event in long.events if event.event == "exited"]
 
@@ -188,7 +189,7 @@ def test_wrong_usage_is_told_in_one_line(arguments: list[str], said: str) -> Non
         [sys.executable, "-m", "dynamo_dap", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=DEADLINE,
         check=False,
         stdin=subprocess.DEVNULL,
         env={name: value for name, value in os.environ.items() if name != "DYNAMO_DAP_ACCESS_TOKEN"},
@@ -214,7 +215,7 @@ def test_a_port_that_is_taken_is_told(server: TcpServer) -> None:
         [sys.executable, "-m", "dynamo_dap", "--listen", f"127.0.0.1:{server.port}"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=DEADLINE,
         check=False,
     )
     assert ran.returncode == 2

@@ -14,6 +14,7 @@ from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.types import InitializeRequestArguments
 from tests.client import Session
 from tests.client.session import launch_configuration
+from tests.client.timeline import DEADLINE
 from tests.conftest import NewSession
 from tests.server.programs import PAUSING, RUNNING_ON, write
 from tests.server.terminal import Terminal
@@ -125,7 +126,7 @@ def test_terminate_and_restart(session: Session, terminal: Terminal, tmp_path: P
     session.request("restart")
     session.wait_for_stop("breakpoint")
     assert first is not None
-    assert first.wait(20) == 128 + signal.SIGKILL
+    assert first.wait(DEADLINE) == 128 + signal.SIGKILL
     session.request("terminate")
     assert session.wait_for_exit() == -signal.SIGTERM
 
@@ -134,7 +135,7 @@ def test_a_program_that_is_let_go_stays_in_its_terminal(session: Session, termin
     _launch(session, tmp_path, "print('running', flush=True)\nprint('read', input())\n")
     terminal.wait_for("running")
     session.disconnect(terminateDebuggee=False)
-    session._server.wait(20)
+    session._server.wait(DEADLINE)
     terminal.type(b"after\n")
     terminal.wait_for("read after")
     assert terminal.wait() == 0

@@ -24,6 +24,7 @@ from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.session import Stop
+from tests.client.timeline import DEADLINE
 from tests.conftest import NewSession
 from tests.end_to_end.test_faults import ENDING, KINDS, RESUMING, SETTING, check_usable, stops
 from tests.end_to_end.test_faults import PROGRAM as FAULTS
@@ -218,12 +219,12 @@ def test_a_session_that_waits_for_programs_takes_the_right_one(session: Session,
         session.timeline.expect_event("initialized")
         session.set_breakpoints(program, "here")
         session.client.configuration_done()
-        beginning.result(60)
+        beginning.result(DEADLINE)
         stop = session.wait_for_stop("breakpoint", at="here")
         strangers(address, dice, with_beginnings([first]), MESSAGES // 6)
         assert stop.frame.evaluate("value").text == "1"
         session.disconnect(terminateDebuggee=False)
-        assert running.process.wait(60) == 0
+        assert running.process.wait(DEADLINE) == 0
     finally:
         running.end()
 

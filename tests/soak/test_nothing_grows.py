@@ -21,6 +21,7 @@ from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.session import Stop
+from tests.client.timeline import DEADLINE
 from tests.conftest import NewSession
 from tests.server.programs import write
 from tests.server.test_tcp import TcpServer
@@ -172,7 +173,7 @@ for number in range(4):
 def test_what_torch_drops_is_gone_as_without_a_debugger(session: Session, tmp_path: Path, mode: str | None) -> None:
     """Compiled code with its names in the program's globals, its graphs and FakeTensors, whatever was looked at."""
     program = Fixture(write(tmp_path, DROPS))
-    plain = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=100, check=True)
+    plain = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=DEADLINE, check=True)
     with session.launching(program, **DEFAULTS):
         wanted = [
             SourceBreakpoint(line=program.line(place), mode=mode) for place in program.markers if place != "eager"
@@ -206,7 +207,7 @@ def test_sessions_leave_nothing_in_a_server(tmp_path: Path) -> None:
         client = server.connect()
         client.run(program, server.token)
         client.wait_for("terminated")
-        client.connection.request("disconnect", timeout=30)
+        client.connection.request("disconnect", timeout=DEADLINE)
         client.wait_for_end()
         client.connection.close()
         if number in (CYCLES // WARM, CYCLES - 1):
