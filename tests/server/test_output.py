@@ -74,6 +74,16 @@ def test_nothing_is_lost_at_the_end(session: Session, tmp_path: Path, how: str) 
     assert names[-2:] == ["exited", "terminated"]
 
 
+@pytest.mark.parametrize("how", ["pass", "os._exit(5)", "os.kill(os.getpid(), signal.SIGSEGV)"])
+def test_no_log_message_is_lost_at_the_end(session: Session, tmp_path: Path, how: str) -> None:
+    program = write(tmp_path, f"import os, signal\nfor number in range(3000):\n    number + 1\n{how}\n")
+    with session.launching(program):
+        session.set_breakpoints(program, 3, log_message="hit {number}")
+    session.wait_for_exit()
+    logged = [line for line in session.output().splitlines() if line.startswith("hit ")]
+    assert logged == [f"hit {number}" for number in range(3000)]
+
+
 def test_the_end_is_told_while_a_descendant_holds_the_output_open(session: Session, tmp_path: Path) -> None:
     session.launch(
         write(

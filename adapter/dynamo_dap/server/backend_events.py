@@ -111,6 +111,8 @@ class BackendEvents:
         self.eager_problem: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         """Why debugpy will not come, as the agent told; None when it is on its way."""
         self.has_said_terminated = False
+        self.count = 0
+        """How many events have come."""
         self.stopped_threads = StoppedThreads()
         self._agent_steps_back = True
         """Whether a thread that the agent stops can be stepped back: its word before the stop."""
@@ -133,6 +135,7 @@ class BackendEvents:
 
     def take(self, backend: Backend, event: Event) -> None:
         """Pass ``event`` on, or keep it; what was printed before a stop is seen before it."""
+        self.count += 1
         self._flush_output(event.event == "output")
         read = self._readers.get(event.event)
         event = Event(event.event, backend.ids.to_client(event.body))

@@ -110,7 +110,7 @@ class SlowStart:
 _log = logging.getLogger(__name__)
 
 _LAST_WORDS_TIMEOUT = 2.0
-"""Seconds between the end of the process and the end of its agent's connection; a forked child may hold that open."""
+"""Seconds of silence on a connection whose process has ended; a forked child may hold it open."""
 _PROCESS_END_TIMEOUT = 5.0
 """Seconds between the end of the agent's connection and that of its process, in an ordinary end."""
 _DISCONNECT_TIMEOUT = 2.0
@@ -375,7 +375,9 @@ class Debuggee:
     async def _watch_process(self, process: OwnedProcess) -> None:
         exit_code = await asyncio.shield(process.exited)
         if self.agent is not None:
-            await until_any(_LAST_WORDS_TIMEOUT, self._agent_left.wait())
+            await self._hear_out(self._agent_left)
+        if self.eager is not None and self.eager.backend is not None:
+            await self._hear_out(self.eager.left)
         if self.events.is_silent:
             self._end_was_told.set()
             return
@@ -387,6 +389,13 @@ class Debuggee:
                 self._tell_death(signal_name)
             self._client.exited(exit_code)
         self._say_terminated()
+
+    async def _hear_out(self, left: asyncio.Event) -> None:
+        """Wait for the end of a connection whose process has ended, as long as something still comes."""
+        heard = -1
+        while heard != self.events.count and not left.is_set():
+            heard = self.events.count
+            await until_any(_LAST_WORDS_TIMEOUT, left.wait())
 
     def _tell_death(self, signal_name: str) -> None:
         last_words = self.crash_folder.last_words(self.information.process_id)
@@ -421,7 +430,7 @@ class Debuggee:
         if problem is not None:
             _log.error("the connection to the agent broke: %s", problem)
         if self.process is None:
-            self._end_attached()
+            self._run(self._end_when_heard_out())
         else:
             self._run(self._expect_process_end(self.process))
 
@@ -464,6 +473,11 @@ class Debuggee:
     def _tell_continued(self, thread_ids: list[int]) -> None:
         for thread_id in thread_ids:
             self._client.event("continued", {"threadId": thread_id, "allThreadsContinued": True})
+
+    async def _end_when_heard_out(self) -> None:
+        if self.eager is not None and self.eager.backend is not None and not self._is_being_ended:
+            await self._hear_out(self.eager.left)
+        self._end_attached()
 
     def _end_attached(self) -> None:
         if not self._is_being_ended and not self.events.is_silent and not self.events.has_said_terminated:

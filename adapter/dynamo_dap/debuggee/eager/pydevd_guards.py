@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
 from dynamo_dap.debuggee.code_analysis.line_table import line_table, looking_once
-from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory
+from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
 _STATE_RUN, _STATE_SUSPEND = 1, 2
@@ -53,6 +53,7 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
     wraps = (
         _guard_reader,
         pydevd_ending.install,
+        pydevd_messages.install,
         _guard_evaluations,
         _guard_conditions,
         _guard_requests,
@@ -413,6 +414,7 @@ def _guard_conditions() -> None:
             info.pydev_message = f"<took longer than {_seconds():g} s>"
         except BaseException as error:  # noqa: BLE001  (as above)
             info.pydev_message = f"<{text_of_raised(error)}>"
+        pydevd_messages.has_evaluated_message()
 
     debugger.handle_breakpoint_condition = handle_breakpoint_condition
     debugger.handle_breakpoint_expression = handle_breakpoint_expression

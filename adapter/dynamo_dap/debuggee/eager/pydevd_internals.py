@@ -210,6 +210,8 @@ def forget() -> None:
         threading.settrace(None)
     importlib.import_module("pydevd_tracing").restore_sys_set_trace_func()
     debugger().created_pydb_daemon_threads = {}
+    # Held open here, it would outlive the debugged process: the server waits for its end.
+    debugger()._client_socket.close()
     importlib.import_module("_pydevd_bundle.pydevd_constants").set_global_debugger(None)
     importlib.import_module("_pydevd_bundle.pydevd_custom_frames").custom_frames_container_init()
     threading.current_thread().additional_info = None  # type: ignore[attr-defined]

@@ -1,0 +1,45 @@
+"""Sends what a log message says before the program goes on, so that neither its end nor a crash loses any.
+
+pydevd queues messages for a thread of its own. Whatever waits there is lost when the process dies, and at an ordinary
+end pydevd gives that thread half a second. Wrapped once per process; runs on the program's threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+from _thread import allocate_lock  # gevent replaces the one in ``threading``
+from typing import Any
+
+_LOOKS_SECONDS = 0.5
+"""How often a thread that waits looks whether the writer is still there."""
+
+_this_thread = threading.local()
+
+
+def has_evaluated_message() -> None:
+    """Note that the next output of the calling thread is a log message."""
+    _this_thread.logs = True
+
+
+def install() -> None:
+    """Have a thread wait until its log message has been sent."""
+    writer = importlib.import_module("_pydevd_bundle.pydevd_comm").WriterThread
+    output = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_WRITE_TO_CONSOLE
+    add = writer.add_command
+
+    @functools.wraps(add)
+    def add_command(self: Any, command: Any) -> None:
+        if command.id != output or not getattr(_this_thread, "logs", False):
+            add(self, command)
+            return
+        _this_thread.logs = False
+        is_sent = allocate_lock()
+        is_sent.acquire()
+        command.call_after_send(lambda _socket: is_sent.release())
+        add(self, command)
+        while not is_sent.acquire(timeout=_LOOKS_SECONDS) and self.is_alive() and not self._kill_received:
+            pass
+
+    writer.add_command = add_command
