@@ -1,0 +1,1 @@
+"""The suite does not depend on how it is started."""
