@@ -14,7 +14,10 @@ import pytest
 from lsprotocol import types
 
 from dynamo_dap.language_server.presentation import TRY_FIX
+from dynamo_dap.language_server.trying import apply_fix, known_fixes
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
 from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
@@ -112,7 +115,34 @@ def test_an_edit_of_the_caller_takes_the_recompile_away(program: Path) -> None:
     tried = _fix(program, f"model.py:{Fixture(program.with_name('model.py')).line('sized')}")
     assert tried.returncode == 0, tried.stderr + tried.stdout
     assert _row(tried.stdout, "recompiles") == ["1", "0"]
-    assert "+    torch._dynamo.maybe_mark_dynamic(rows, 0)" in tried.stdout
+    assert "+    if isinstance(rows, torch.Tensor):" in tried.stdout
+    assert "+        torch._dynamo.maybe_mark_dynamic(rows, 0)" in tried.stdout
+
+
+SOMETIMES_A_TENSOR = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def weighted(x, weight):
+    return x if weight is None else x * weight  #@sized
+
+
+for weight in (torch.ones(3), torch.ones(5), None, 0.5):
+    print(weighted(torch.ones(1), weight).sum().item())
+"""
+
+
+def test_an_argument_is_marked_only_in_calls_where_it_is_a_tensor(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SOMETIMES_A_TENSOR, encoding="utf-8")
+    run(program, tmp_path / "records")
+    (record,) = (tmp_path / "records").rglob(f"*{SUFFIX}")
+    (fix,) = known_fixes(read_record(record), str(program), Fixture(program).line("sized"))
+    apply_fix(fix)
+    assert "maybe_mark_dynamic(weight, 0)" in program.read_text(encoding="utf-8")
+    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert ran.stdout.splitlines() == ["3.0", "5.0", "1.0", "0.5"], ran.stderr
 
 
 def test_another_result_is_told_and_nothing_is_applied(program: Path) -> None:

@@ -1,8 +1,9 @@
 """``torch._dynamo.maybe_mark_dynamic`` for a size that recompiles, before the call that was compiled first. Pure.
 
-It is torch's own advice, and never an error: if the size is specialized after all, nothing changes. The compile that
-followed shows what the size is tied to: everything with the same symbol is marked as well. Nothing is offered where the
-size became a constant again, or is tied to something that is not an argument of the call.
+It is torch's own advice: if the size is specialized after all, nothing changes. Only tensors can be marked, and a call
+may pass something else later, so each mark is below an ``isinstance``. The compile that followed shows what the size is
+tied to: everything with the same symbol is marked as well. Nothing is offered where the size became a constant again,
+or is tied to something that is not an argument of the call.
 """
 
 from __future__ import annotations
@@ -185,6 +186,7 @@ def _edits(
         return []
     lines: list[str] = []
     edits: list[Edit] = []
+    marks: dict[str, list[int]] = {}
     scope = document.function_around(line) or document.tree or statement
     used = {node.id for node in ast.walk(scope) if isinstance(node, ast.Name)}
     for name, argument in sorted(arguments.items(), key=lambda item: (item[1].lineno, item[1].col_offset)):
@@ -196,8 +198,12 @@ def _edits(
             used.add(variable)
             lines.append(f"{indentation}{variable} = {document.source(argument)}")
             edits.append(_replacement(document, argument, variable))
-        lines += [f"{indentation}{_MARK}({variable}, {index})" for index in tied[name]]
-    return [insert_lines(document, line, *dict.fromkeys(lines)), *edits]
+        marks[variable] = [*marks.get(variable, []), *tied[name]]
+    inner = indentation + ("\t" if indentation.endswith("\t") else "    ")
+    for variable, indices in marks.items():
+        lines.append(f"{indentation}if isinstance({variable}, torch.Tensor):")
+        lines += [f"{inner}{_MARK}({variable}, {index})" for index in dict.fromkeys(indices)]
+    return [insert_lines(document, line, *lines), *edits]
 
 
 def _names(name: str) -> Iterator[str]:
