@@ -95,6 +95,16 @@ def test_the_report_has_each_test_apart(folder: Path, workers: str) -> None:
     assert "torch_compile" not in (folder / "out.xml").read_text()
 
 
+def test_the_report_takes_no_test_for_its_file(folder: Path) -> None:
+    (folder / "test_other.py").write_text("def test_other():\n    raise AssertionError\n")
+    ran = run(folder, "-m", "pytest", "-q", "--torch-compile-report", "test_it.py", "-k", "something_else")
+    assert "1 passed, 4 deselected" in ran.stdout, ran.stdout + ran.stderr
+    assert " torch.compile " in ran.stdout
+    ran = run(folder, "-m", "pytest", "--torch-compile-report=test_other.py", "test_it.py")
+    assert (ran.returncode, "test_other.py exists" in ran.stderr) == (pytest.ExitCode.USAGE_ERROR, True), ran.stderr
+    assert (folder / "test_it.py").read_text() == TESTS
+
+
 def test_a_wrong_marker_is_told(folder: Path) -> None:
     (folder / "test_it.py").write_text("import pytest\n\n@pytest.mark.compiles(brakes=0)\ndef test_it():\n    pass\n")
     ran = run(folder, "-m", "pytest", "-q")

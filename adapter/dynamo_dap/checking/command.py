@@ -25,10 +25,12 @@ from dynamo_dap.checking.settings import (
     Verdict,
     WrongSettings,
     judge,
+    read_baseline,
     settings_of_project,
     write_baseline,
 )
 from dynamo_dap.protocol.contract import CHECK_VARIABLE, RECORDS_VARIABLE, LaunchDescription
+from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX
@@ -48,6 +50,7 @@ def main(arguments: list[str]) -> int:
     folder = Path.cwd()
     try:
         settings = _settings(options, folder)
+        _check_outputs(options, settings)
         if options.record:
             records, status = [read_record(path) for path in options.record], None
         else:
@@ -65,6 +68,18 @@ def main(arguments: list[str]) -> int:
     if status:
         return status
     return 0 if verdict.is_good else 1
+
+
+def _check_outputs(options: argparse.Namespace, settings: Settings) -> None:
+    """Refuse files of the user's before the program runs, which may take hours."""
+    try:
+        for path in (options.sarif, options.junit):
+            if path is not None:
+                check_output(path)
+    except OSError as problem:
+        raise WrongSettings(f"cannot write {path}: {problem.strerror or problem}") from None
+    if options.update:
+        read_baseline(Path(str(settings.baseline)))
 
 
 def _fail(text: str) -> int:
@@ -205,6 +220,6 @@ def _write(options: argparse.Namespace, verdict: Verdict, found: Found, ran: Ran
     for path, text in ((options.sarif, as_sarif(verdict)), (options.junit, as_junit(verdict, found, folder))):
         if path is not None:
             try:
-                path.write_bytes(text)
+                write_output(path, text)
             except OSError as problem:
                 raise WrongSettings(f"cannot write {path}: {problem.strerror or problem}") from None

@@ -9,6 +9,7 @@ prints.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -37,17 +38,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const="",
         default=None,
         metavar="FILE",
-        help="list what torch.compile made in each test, and write it to FILE as JSON",
+        help="list what torch.compile made in each test, and write it as JSON with =FILE",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
+    """Take a file only after ``=``: argparse takes the next argument, which is a test."""
+    end = args.index("--") if "--" in args else len(args)
+    if _OPTION in args[:end]:
+        args[:end] = [f"{_OPTION}=" if argument == _OPTION else argument for argument in args[:end]]
+        early_config.known_args_namespace = parser.parse_known_args(args, namespace=copy.copy(early_config.option))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known; record this process for ``dynamo-dap check`` if that runs it."""
     config.addinivalue_line("markers", _MARKER)
-    if config.getoption(_OPTION) is not None:
+    file = config.getoption(_OPTION)
+    if file is not None:
+        if file:
+            _refuse_others(Path(file))
         config.pluginmanager.register(_Report(config), "torch_compile_report")
     if "PYTEST_XDIST_WORKER" in os.environ:
         _record_for_check()
+
+
+def _refuse_others(file: Path) -> None:
+    """Refuse a file of the user's before the tests run."""
+    from dynamo_dap.protocol.output_files import check_output
+
+    try:
+        check_output(file)
+    except OSError as problem:
+        raise pytest.UsageError(f"{_OPTION}: {problem}") from None
 
 
 def _record_for_check() -> None:
@@ -153,8 +176,12 @@ class _Report:
             with _problems_told(terminalreporter, self._file):
                 import msgspec
 
-                text = msgspec.json.format(msgspec.json.encode({"tests": self._tests}), indent=2)
-                Path(self._file).write_bytes(text + b"\n")
+                from dynamo_dap.protocol.output_files import GENERATOR, write_output
+
+                text = msgspec.json.format(
+                    msgspec.json.encode({"generator": GENERATOR, "tests": self._tests}), indent=2
+                )
+                write_output(Path(self._file), text + b"\n")
 
 
 @contextlib.contextmanager

@@ -110,7 +110,7 @@ class Known(Struct, rename="camel", frozen=True, omit_defaults=True):
     count: int = 1
 
 
-class Baseline(Struct, rename="camel", frozen=True):
+class Baseline(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
     """What was found when the baseline was written; committed with the program."""
 
     version: int = _VERSION
@@ -124,7 +124,8 @@ def read_baseline(file: Path) -> Baseline:
         WrongSettings: it cannot be read.
     """
     try:
-        baseline = msgspec.json.decode(file.read_bytes(), type=Baseline)
+        content = file.read_bytes()
+        baseline = msgspec.json.decode(content, type=Baseline)
     except FileNotFoundError:
         return Baseline()
     except (OSError, msgspec.DecodeError) as problem:

@@ -18,6 +18,7 @@ from dynamo_dap.explore.file import SUFFIX, UnreadableStages, files_of_run, read
 from dynamo_dap.explore.html_page import html_page
 from dynamo_dap.explore.model import STAGES, Document, Explored, in_order
 from dynamo_dap.explore.text import print_counterparts, print_overview, print_stage
+from dynamo_dap.protocol.output_files import NotOurs, check_output, write_output
 from dynamo_dap.records.folders import new_name, records_folder
 from dynamo_dap.records.program import add_program, given_program, run_program
 
@@ -33,12 +34,15 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     status = 0
     try:
+        if options.html is not None:
+            # Before a run that may take hours.
+            check_output(options.html)
         file = _newest() if options.program is None and options.module is None else None
         if file is None:
             file = records_folder(Path.cwd()) / f"{new_name()}{SUFFIX}"
             status = _run(options, file)
         _show(options, _chosen(options, file))
-    except (_NothingToShow, UnreadableStages) as problem:
+    except (_NothingToShow, UnreadableStages, NotOurs) as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return status or 1
     return status
@@ -97,7 +101,7 @@ def _stages(compiled: Explored, name: str) -> list[Document]:
 
 def _show(options: argparse.Namespace, compiles: Sequence[Explored]) -> None:
     if options.html is not None:
-        options.html.write_text(html_page(compiles), encoding="utf-8", errors="replace")
+        write_output(options.html, html_page(compiles).encode(errors="replace"))
         print(options.html)  # noqa: T201 - the user of a terminal reads it
         return
     if options.json:

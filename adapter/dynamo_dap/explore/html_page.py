@@ -16,6 +16,7 @@ from importlib import resources
 import msgspec
 
 from dynamo_dap.explore.model import Document, Explored
+from dynamo_dap.protocol.output_files import HTML_MARK
 from dynamo_dap.protocol.texts import short_paths
 from dynamo_dap.records.texts import source_lines
 
@@ -28,7 +29,7 @@ def html_page(compiles: Sequence[Explored]) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>\n"
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{HTML_MARK}\n"
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f"<title>Stages of compiles</title><style>{_file('stages.css')}</style></head>\n"
         "<body><header><select id='compile' title='Compile'></select>"

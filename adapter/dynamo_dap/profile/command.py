@@ -19,7 +19,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynamo_dap.profile.files import BEGUN, CPU_PROFILE, HTML, OWN, SPEEDSCOPE, read_profile, write_profile
+from dynamo_dap.profile.files import (
+    BEGUN,
+    CPU_PROFILE,
+    HTML,
+    OWN,
+    SPEEDSCOPE,
+    check_profile,
+    read_profile,
+    write_profile,
+)
 from dynamo_dap.profile.flame_page import flame_page
 from dynamo_dap.profile.model import (
     OURS,
@@ -33,6 +42,7 @@ from dynamo_dap.profile.model import (
     phase_times,
     stage_times,
 )
+from dynamo_dap.protocol.output_files import write_output
 from dynamo_dap.records.program import add_program, given_program, run_program
 from dynamo_dap.records.texts import counted
 
@@ -53,25 +63,29 @@ def main(arguments: list[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     program = given_program(parser, options)
+    stem = options.output or Path(options.module or Path(options.program).stem)
+    try:
+        # Before a run that may take hours.
+        check_profile(stem, html=options.html)
+    except OSError as error:
+        return _fail(str(error), 2)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
-        stem = Path(folder) / "profile"
-        description = msgspec.structs.replace(program, profile=str(stem), began=time.time(), with_children=True)
+        own_stem = Path(folder) / "profile"
+        description = msgspec.structs.replace(program, profile=str(own_stem), began=time.time(), with_children=True)
         began = time.perf_counter()
         status = run_program(options.python, description, prints_for_others=True)
         wall = time.perf_counter() - began
-        written = stem.with_name(stem.name + OWN)
+        written = own_stem.with_name(own_stem.name + OWN)
         if not written.exists():
             return _fail("the program wrote no profile: it did not end in an orderly way", status)
         profile = read_profile(written)
         run = _Run(profile, wall, written.stat().st_mtime - description.began)
-        others = _others(stem)
+        others = _others(own_stem)
     if options.json:
         sys.stdout.write(msgspec.json.encode(_as_json(run, others)).decode() + "\n")
     else:
         print_profile(run, _console())
         _print_others(others, _console())
-    name = options.module or Path(options.program).stem
-    stem = options.output or Path(name)
     try:
         paths = write_profile(profile, stem)
         for process, other in others.items():
@@ -79,7 +93,7 @@ def main(arguments: list[str]) -> int:
                 write_profile(other, stem.with_name(f"{stem.name}.{process}"))
         if options.html:
             page = stem.with_name(stem.name + HTML)
-            page.write_text(flame_page(profile), encoding="utf-8")
+            write_output(page, flame_page(profile).encode())
             paths.insert(2, page)
     except OSError as error:
         return _fail(f"cannot write the profile: {error}", status)

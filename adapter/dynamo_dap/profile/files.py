@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.profile.model import VERSION, Frame, Profile, Track, walk
+from dynamo_dap.protocol.output_files import GENERATOR, check_output, write_output
 
 CPU_PROFILE = ".cpuprofile"
 SPEEDSCOPE = ".speedscope.json"
@@ -33,9 +34,19 @@ def write_profile(profile: Profile, stem: Path) -> list[Path]:
     paths = []
     for suffix, content in contents.items():
         path = stem.with_name(stem.name + suffix)
-        path.write_bytes(msgspec.json.encode(content))
+        write_output(path, msgspec.json.encode(content))
         paths.append(path)
     return paths
+
+
+def check_profile(stem: Path, *, html: bool) -> None:
+    """Refuse a name under which a user's file would be overwritten.
+
+    Raises:
+        OSError: there is such a file.
+    """
+    for suffix in (CPU_PROFILE, SPEEDSCOPE, OWN, *([HTML] if html else [])):
+        check_output(stem.with_name(stem.name + suffix))
 
 
 def read_profile(path: Path) -> Profile:
@@ -66,6 +77,7 @@ def cpu_profile(profile: Profile) -> dict[str, Any]:
     for number, each in enumerate(track.nodes):
         children.setdefault(each.parent, []).append(number + 1)
     return {
+        "generator": GENERATOR,
         "nodes": [
             {
                 "id": number + 1,
@@ -100,7 +112,7 @@ def speedscope(profile: Profile) -> dict[str, Any]:
     """Return all threads in speedscope's format."""
     return {
         "$schema": _SCHEMA,
-        "exporter": "dynamo-dap",
+        "exporter": GENERATOR,
         "name": " ".join(profile.program),
         "activeProfileIndex": next(number for number, track in enumerate(profile.tracks) if track.is_main),
         "shared": {

@@ -15,6 +15,7 @@ from typing import Any
 
 from dynamo_dap.profile.files import changes
 from dynamo_dap.profile.model import OTHERS, Profile, Track, frame_times, stage_times, stages_of
+from dynamo_dap.protocol.output_files import HTML_MARK
 from dynamo_dap.records.texts import counted
 
 _CALLS = 40_000
@@ -37,7 +38,7 @@ def flame_page(profile: Profile) -> str:
     # In JSON a "<" can be written so, and then ends no element.
     content = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{HTML_MARK}"
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>{title}: compile time</title><style>{_file('flame.css')}</style></head><body>"
         f"<h1>Where the time of <code>{title}</code> went</h1><div id=stages></div><ul id=legend></ul>"

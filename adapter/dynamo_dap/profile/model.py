@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from dynamo_dap.protocol.output_files import GENERATOR
+
 VERSION = 1
 PROGRAM, IMPORT, COMPILE, PHASE, FUNCTION, OWN = "program", "import", "compile", "phase", "function", "own"
 """Kinds of frames: the program itself, an import of torch, a compile, one of torch's phases of it, a function that
@@ -110,7 +112,7 @@ class Restart(Struct, rename="camel", omit_defaults=True, frozen=True):
     reason: str
 
 
-class Profile(Struct, rename="camel", omit_defaults=True):
+class Profile(Struct, rename="camel", omit_defaults=True, tag_field="generator", tag=GENERATOR):
     """Everything that was measured of one process."""
 
     version: int

@@ -10,9 +10,12 @@ import os
 import re
 import stat
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from dynamo_dap.protocol.output_files import check_output
 
 _SHOWN_CHARACTERS = 2000
 _HIDDEN = "..."
@@ -25,6 +28,7 @@ class LogFileHandler(logging.FileHandler):
     """Appends to a file that only its owner can read; one that others could read is closed to them first."""
 
     def _open(self) -> TextIOWrapper:
+        check_output(Path(self.baseFilename))
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_mode & 0o077:

@@ -16,6 +16,7 @@ from functools import cache
 from html import escape
 from importlib import resources
 
+from dynamo_dap.protocol.output_files import HTML_MARK
 from dynamo_dap.records.advice import Item, Kind, at, caller_of, what_to_do
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import STAGES, Compile, CompiledFunction, Graph, Place, StackLine, counts_of, shares_of
@@ -44,7 +45,7 @@ def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
     parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{HTML_MARK}",
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         "<meta name='viewport' content='width=device-width'>",
         f"<title>{escape(program)}: torch.compile</title><style>{_file('page.css')}</style></head><body>",

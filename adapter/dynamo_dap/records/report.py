@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from dynamo_dap.protocol.output_files import write_output
 from dynamo_dap.records.events import Ended, Record, Started
 from dynamo_dap.records.file import RecordScan, UnreadableRecord, program_of, read_record
 from dynamo_dap.records.folders import records_folder, records_in, records_of_others
@@ -192,7 +193,7 @@ def write_page(record: Record, file: Path) -> Path:
         record, _links_to(trace), lambda compiled: _page_of(compiled, trace), _ranks_beside(record, file)
     )
     try:
-        page.write_text(text, encoding="utf-8", errors="replace")
+        write_output(page, text.encode(errors="replace"))
     except OSError as error:
         raise UnreadableRecord(f"cannot write {page}: {error.strerror or error}") from None
     return page

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+from pathlib import Path
 
 from dynamo_dap.protocol.contract import LOG_VARIABLE
 from dynamo_dap.protocol.log_file import LogFileHandler
+from dynamo_dap.protocol.output_files import check_output
 
 _logger = logging.getLogger("dynamo_dap.agent")
 _logger.propagate = False
@@ -20,6 +23,11 @@ def start_log() -> None:
     """Write to the file that ``DYNAMO_DAP_LOG`` names; nothing is written without it."""
     path = os.environ.get(LOG_VARIABLE)
     if path:
+        try:
+            check_output(Path(path))
+        except OSError as problem:
+            sys.stderr.write(f"dynamo-dap: no log: {problem}\n")
+            return
         handler = LogFileHandler(path, encoding="utf-8", delay=True)
         handler.setFormatter(
             logging.Formatter("%(asctime)s agent %(process)d %(threadName)s %(levelname)s %(message)s")

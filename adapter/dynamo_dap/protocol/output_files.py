@@ -1,0 +1,72 @@
+"""Writes the files that a user asks for, and never over a file that dynamo-dap has not written.
+
+A file of ours is known by how it begins, or ends: each format names its generator there. Any thread; no state.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+GENERATOR = "dynamo-dap"
+HTML_MARK = f"<meta name='generator' content='{GENERATOR}'>"
+"""Comes right after the character set of each page."""
+BINARY_MARK = GENERATOR.encode()
+"""The last bytes of a file that is not text."""
+_READ = 4096
+_BEGINNINGS = re.compile(
+    rb"""
+    \{\s*"generator":\s*"dynamo-dap"                                             # our own JSON
+    | \{\s*"\$schema":\s*"[^"]*",\s*"exporter":\s*"dynamo-dap"                   # speedscope
+    | \{\s*"\$schema":[^{}]*"runs":\s*\[\s*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"dynamo-dap"  # SARIF
+    | <\?xml[^>]*>\s*<testsuites>\s*<testsuite\ name="dynamo-dap"                # JUnit
+    | <!doctype\ html><html\ lang='en'><head><meta\ charset='utf-8'>\s*<meta\ name='generator'\ content='dynamo-dap'>
+    | \d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d,\d{3}\ (agent\ \d+\ |[A-Z]+\ server\ )      # the log
+    """,
+    re.VERBOSE,
+)
+
+
+class NotOurs(FileExistsError):
+    """A file exists that dynamo-dap has not written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} exists and was not written by dynamo-dap: choose another name, or remove it")
+        self.strerror = str(self)
+
+
+def check_output(path: Path) -> None:
+    """Refuse a file that exists already and is not ours. Check before a long run.
+
+    Raises:
+        NotOurs: its content is not ours.
+        OSError: it cannot be read.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
+            # A terminal, a pipe; or what mktemp has made.
+            return
+        begin = os.pread(file, _READ, 0)
+        end = os.pread(file, len(BINARY_MARK), max(0, status.st_size - len(BINARY_MARK)))
+    finally:
+        os.close(file)
+    if _BEGINNINGS.match(begin) is None and end != BINARY_MARK:
+        raise NotOurs(path)
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Write a file that the user has named.
+
+    Raises:
+        NotOurs: there is another file by that name.
+        OSError: it cannot be written.
+    """
+    check_output(path)
+    path.write_bytes(content)
