@@ -57,12 +57,13 @@ torch._inductor.config.post_grad_custom_pre_pass = subtracts
 """
 
 
-def bisected(program: Path, *options: str) -> tuple[int, Any, str]:
+def bisected(program: Path, *options: str, given: str = "") -> tuple[int, Any, str]:
     """The exit status, what was found, and what was told meanwhile."""
     done = subprocess.run(
         [sys.executable, "-m", "dynamo_dap", "bisect", "--json", *options, str(program)],
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         cwd=program.parent,
+        input=given,
         capture_output=True,
         text=True,
         timeout=550,
@@ -162,8 +163,64 @@ def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:
     assert not wait_until_gone(str(tmp_path), 15)
 
 
-def test_a_program_that_fails_by_itself_is_not_bisected(tmp_path: Path) -> None:
+@pytest.mark.parametrize("check", ["exit", "output", "True"])
+def test_a_program_that_fails_by_itself_is_not_bisected(tmp_path: Path, check: str) -> None:
     program = written(tmp_path, "raise ValueError('mine')\n")
-    status, found, told = bisected(program.path)
+    status, found, told = bisected(program.path, "--check", check)
     assert (status, found) == (2, None)
     assert "the program is wrong without torch.compile, too: exit status 1: ValueError: mine" in told
+
+
+ENDS_BY_EXIT = """
+import sys
+import torch
+
+@torch.compile(backend="eager")
+def step(x):
+    return x + (1 if torch.compiler.is_compiling() else 0)
+
+def main():
+    global result
+    result = step(torch.ones(1)).item() + float(sys.stdin.readline())
+    return 3
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("check", ["result == 3.0", "output"])
+def test_a_program_that_ends_by_exit_is_checked(tmp_path: Path, check: str) -> None:
+    """With the input of the command in each run, and with the status that it has uncompiled."""
+    program = written(tmp_path, ENDS_BY_EXIT.replace("    return 3", "    print(result)\n    return 3"))
+    status, found, told = bisected(program.path, "--check", check, given="2\n")
+    assert (status, found["stage"]) == (1, "eager"), told
+    assert "uncompiled: right\n" in told
+
+
+OWN_BACKEND = """
+import torch
+
+def backend(graph, inputs):
+    raise RuntimeError("no kernel for this")
+
+@torch.compile(backend=backend)
+def step(x):
+    return x + 1
+
+step(torch.ones(1))
+"""
+
+
+def test_the_programs_own_backend_is_run_as_well(tmp_path: Path) -> None:
+    need_inductor("a run of each stage")
+    status, found, told = bisected(written(tmp_path, OWN_BACKEND).path)
+    assert (status, found["stage"]) == (1, "program"), told
+    assert "no kernel for this" in found["problem"]
+
+
+def test_a_check_that_is_not_reached_is_no_right_run(tmp_path: Path) -> None:
+    program = written(tmp_path, "import os\nok = True\nos._exit(0)\n")
+    status, found, told = bisected(program.path, "--check", "ok")
+    assert (status, found) == (2, None)
+    assert "the check was not evaluated" in told

@@ -45,5 +45,7 @@ class BisectedBody(Struct, rename="camel", omit_defaults=True):
     thing: BisectedThing | None = None
     """The one that was asked for."""
     check: bool | None = None
+    has_raised: bool = False
+    """Whether an uncaught exception ended the program."""
     problem: str | None = None
     """Why this torch cannot be bisected."""

@@ -23,6 +23,7 @@ import msgspec
 from dynamo_dap.protocol.bisection import BisectedBody, BisectedThing, BisectionRun
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.program import add_program, given_program, launching
+from dynamo_dap.records.repeated_input import RepeatedInput
 
 _STAGES = {
     "eager": "Dynamo's own trace",
@@ -30,6 +31,8 @@ _STAGES = {
     "aot_eager_decomp_partition": "decompositions and the partitioner",
     "inductor": "Inductor",
 }
+_AS_IT_IS = "program"
+_AS_IT_IS_MEANING = "the program as it is, with its own backend"
 _DECOMPOSITIONS, _LOWERINGS = "decomposition", "lowerings"
 _KINDS = {
     _DECOMPOSITIONS: "the decomposition of",
@@ -64,6 +67,7 @@ class _Ended:
     """A run that is over."""
 
     problem: str | None
+    status: int
     output: bytes
     told: BisectedBody
 
@@ -118,14 +122,17 @@ def _parser() -> argparse.ArgumentParser:
         prog="dynamo-dap bisect",
         description="Run a program uncompiled and with one stage of the compile more each time, and tell which stage, "
         "which pass, decomposition or lowering in it, and which of your lines goes wrong. The backend that the program "
-        "asks for is replaced. The exit status is 1 when a stage is wrong, 2 when the program itself is.",
+        "asks for is replaced; if all stages are right, the program runs with it, too. Each run gets the standard "
+        "input of this command, unless that is a terminal. The exit status is 1 when a stage is wrong, 2 when the "
+        "program itself is.",
     )
     parser.add_argument(
         "--check",
         default=_EXIT,
         metavar="CHECK",
         help='how a run is told to be right: "exit" (its exit status is 0), "output" (it prints what it prints '
-        "uncompiled), or an expression that is true in the program's module at its end; default: exit",
+        "uncompiled), or an expression that is true in the program's module at its end; the last two also compare the "
+        "exit status with that of the uncompiled run; default: exit",
     )
     parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="for one run; default: 300")
     parser.add_argument("--json", action="store_true", help="print one object, or null when every stage is right")
@@ -147,19 +154,22 @@ class _Bisection:
         self._program = program
         self._result = folder / "result.json"
         self._tell = tell
-        self._expected: bytes | None = None
+        self._expected: _Ended | None = None
+        self._input = RepeatedInput()
 
     def verdict(self) -> Verdict | None:
         """Find what is wrong; None when nothing is."""
         plain = self._run("uncompiled", _UNCOMPILED)
         if plain.problem is not None:
             raise _NothingToFind(f"the program is wrong without torch.compile, too: {plain.problem}")
-        self._expected = plain.output
+        self._expected = plain
         for stage, meaning in _STAGES.items():
             ended = self._run(f"{stage} ({meaning})", self._stage(stage))
             if ended.problem is not None:
                 return self._looked_into(stage, ended.problem)
-        return None
+        # The stages replaced the backend that the program asks for.
+        ended = self._run(_AS_IT_IS_MEANING, _FRESH)
+        return None if ended.problem is None else Verdict(_AS_IT_IS, ended.problem)
 
     @staticmethod
     def _stage(stage: str, part: str | None = None, last: int | None = None) -> dict[str, str]:
@@ -208,28 +218,40 @@ class _Bisection:
         self._result.unlink(missing_ok=True)
         run = BisectionRun(str(self._result), check, number, dict(settings or {}))
         command, described = launching(options.python, msgspec.structs.replace(self._program, bisection=run))
-        done = _run_limited(command, {**os.environ, **variables, **described}, options.timeout)
+        with self._input.for_a_run() as given:
+            done = _run_limited(command, {**os.environ, **variables, **described}, options.timeout, given)
         if done is None:
-            ended = _Ended(f"not done after {options.timeout:g} s", b"", BisectedBody())
+            ended = _Ended(f"not done after {options.timeout:g} s", 0, b"", BisectedBody())
         else:
             body = self._result.read_bytes() if self._result.exists() else b"{}"
             told = msgspec.json.decode(body, type=BisectedBody)
             if told.problem is not None:
                 raise _NothingToFind(told.problem)
-            ended = _Ended(self._problem(done, told), done.stdout, told)
+            ended = _Ended(self._problem(done, told), done.returncode, done.stdout, told)
         self._tell(f"{what}: {'right' if ended.problem is None else ended.problem}")
         return ended
 
     def _problem(self, done: subprocess.CompletedProcess[bytes], told: BisectedBody) -> str | None:
-        if done.returncode != 0:
+        if done.returncode != self._expected_status(done.returncode, has_raised=told.has_raised):
             last = done.stderr.decode(errors="replace").strip().splitlines()
             errors = [line for line in last if "Error" in line or "Exception" in line] or last
             return f"exit status {done.returncode}{': ' + errors[-1] if errors else ''}"
-        if told.check is False:
+        if self._options.check not in (_EXIT, _OUTPUT) and told.check is not True:
+            if told.check is None:
+                return "the check was not evaluated: the program did not reach its end"
             return f"not {self._options.check}"
-        if self._options.check == _OUTPUT and self._expected not in (None, done.stdout):
+        if self._options.check == _OUTPUT and self._expected is not None and self._expected.output != done.stdout:
             return "it prints something else"
         return None
+
+    def _expected_status(self, status: int, *, has_raised: bool) -> int:
+        """Return the exit status of a good run: with a check of its own, a program may end with any."""
+        if self._options.check == _EXIT:
+            return 0
+        if self._expected is not None:
+            return self._expected.status
+        # An end by a signal or an exception is never one that was meant.
+        return 0 if status < 0 or has_raised else status
 
 
 def _say(text: str) -> None:
@@ -238,12 +260,12 @@ def _say(text: str) -> None:
 
 
 def _run_limited(
-    command: list[str], environment: Mapping[str, str], seconds: float
+    command: list[str], environment: Mapping[str, str], seconds: float, given: int
 ) -> subprocess.CompletedProcess[bytes] | None:
     """Run a command and return how it ended; None when it had to be ended, with the processes that it started."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+        command, env=environment, stdin=given, stdout=pipe, stderr=pipe, start_new_session=True
     ) as process:
         try:
             output, errors = process.communicate(timeout=seconds)
@@ -258,7 +280,8 @@ def _run_limited(
 
 def verdict_text(found: Verdict) -> str:
     """Return what was found, for a person."""
-    lines = [f"Wrong: {found.stage} ({_STAGES[found.stage]}): {found.problem}"]
+    meaning = _STAGES.get(found.stage, _AS_IT_IS_MEANING)
+    lines = [f"Wrong: {found.stage} ({meaning}): {found.problem}"]
     thing = found.thing
     if found.part is not None:
         name = thing.name if thing is not None else "?"

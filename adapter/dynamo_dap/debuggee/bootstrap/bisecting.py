@@ -19,9 +19,17 @@ def run_bisected(program: Program, asked: BisectionRun) -> None:
     """Run the program; it ends the process as it would alone."""
     bisected = BisectedRun(asked.number, asked.settings)
     bisected.begin()
+
+    def note_end(error: BaseException | None) -> None:
+        # sys.exit() is an end like others; after an uncaught exception there is nothing to check.
+        if error is None or isinstance(error, SystemExit):
+            bisected.body.check = _checked(asked.check)
+        else:
+            bisected.body.has_raised = True
+
     try:
-        run(program, before=lambda filename: None)
-        bisected.body.check = _checked(asked.check)
+        run(program, before=lambda filename: None, on_end=note_end)
+        note_end(None)
     finally:
         Path(asked.result).write_bytes(msgspec.json.encode(bisected.body))
 

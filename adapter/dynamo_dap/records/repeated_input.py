@@ -1,0 +1,71 @@
+"""Gives the standard input of a command to each of the runs of a program, from its beginning.
+
+The first run that needs more input waits for it; what it got is kept for the next run. A person at a terminal is not
+asked: the output of these runs is not shown, so neither is a prompt. One feeder thread per run, which ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import threading
+from collections.abc import Iterator
+
+_READ = 65536
+_WRITE = 4096
+
+
+class RepeatedInput:
+    """The input of one command; one run at a time."""
+
+    def __init__(self, source: int = 0) -> None:
+        self._source = source if _may_be_read(source) else None
+        self._known = bytearray()
+        self._is_over = False
+
+    @contextlib.contextmanager
+    def for_a_run(self) -> Iterator[int]:
+        """Provide what a run gets as ``stdin``, until the run is over."""
+        if self._source is None:
+            yield subprocess.DEVNULL
+            return
+        reader, writer = os.pipe()
+        stopped, stop = os.pipe()
+        feeder = threading.Thread(target=self._feed, args=(self._source, writer, stopped), daemon=True)
+        feeder.start()
+        try:
+            yield reader
+        finally:
+            os.close(stop)
+            os.close(reader)
+            feeder.join()
+            os.close(stopped)
+
+    def _feed(self, source: int, writer: int, stopped: int) -> None:
+        os.set_blocking(writer, False)
+        at = 0
+        # The program may close its input at any time, and so may whoever gives us ours.
+        with contextlib.suppress(OSError):
+            while at < len(self._known) or not self._is_over:
+                has_more = at < len(self._known)
+                readers = [stopped] if has_more else [stopped, source]
+                readable, _, _ = select.select(readers, [writer] if has_more else [], [])
+                if stopped in readable:
+                    break
+                if has_more:
+                    at += os.write(writer, self._known[at : at + _WRITE])
+                else:
+                    read = os.read(source, _READ)
+                    self._known += read
+                    self._is_over = not read
+        os.close(writer)
+
+
+def _may_be_read(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return not os.isatty(descriptor)
