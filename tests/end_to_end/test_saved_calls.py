@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from dynamo_dap.calls.folder import CALL_FILE, TENSORS_FILE, BadFolder, first_line, read_call
+from dynamo_dap.calls.folder import CALL_FILE, TENSORS_FILE, BadFolder, first_line, read_call, told
 from dynamo_dap.protocol.contract import RECORD_CALL
+from dynamo_dap.protocol.saved_calls import RecordCallBody
 from dynamo_dap.terminal.saved_calls import REPLAYING
 from tests.client import Fixture, Session, zygote
 from tests.client.timeline import DEADLINE
@@ -185,6 +187,27 @@ def recorded(program: Path, folder: Path, *options: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+WITHOUT_GRADIENTS = """
+import torch
+
+@torch.compile(backend="eager")
+def function(x):
+    return x * (2 if torch.is_grad_enabled() else 3)
+
+with torch.no_grad():
+    function(torch.ones(1))
+"""
+
+
+def test_a_call_without_gradients_is_made_again_without(tmp_path: Path) -> None:
+    path, folder = tmp_path / "program.py", tmp_path / "a call"
+    path.write_text(WITHOUT_GRADIENTS)
+    saved = recorded(path, folder)
+    _, output, errors = replayed(folder, "--run", "--yes")
+    assert "3." in output, errors
+    assert told(msgspec.convert(saved, RecordCallBody)).splitlines()[-1].endswith(f"dynamo-dap replay '{folder}'")
 
 
 def test_nothing_of_a_folder_runs_before_the_user_agrees(session: Session, tmp_path: Path) -> None:

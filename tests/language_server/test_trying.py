@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from lsprotocol import types
 
 from dynamo_dap.language_server.presentation import TRY_FIX
-from dynamo_dap.language_server.trying import apply_fix, known_fixes
+from dynamo_dap.language_server.trying import CannotTry, apply_fix, known_fixes
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
@@ -143,6 +144,26 @@ def test_an_argument_is_marked_only_in_calls_where_it_is_a_tensor(tmp_path: Path
     assert "maybe_mark_dynamic(weight, 0)" in program.read_text(encoding="utf-8")
     ran = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert ran.stdout.splitlines() == ["3.0", "5.0", "1.0", "0.5"], ran.stderr
+
+
+def test_what_is_edited_keeps_its_encoding_and_line_ends(program: Path) -> None:
+    """A byte order mark, or a coding line; line ends of both kinds, and none at the end."""
+    model = program.with_name("model.py")
+    lines = MODEL.replace("y = x + 1", "y = x + 1  # é").rstrip().split("\n")
+    for begin, encoding in (("\ufeff", "utf-8"), ("# -*- coding: latin-1 -*-\r\n", "latin-1")):
+        text = begin + "\r\n".join(lines[:-1]) + "\n" + lines[-1]
+        line = 1 + next(number for number, one in enumerate(text.split("\n")) if "#@broken" in one)
+        model.write_bytes(text.encode(encoding))
+        records = program.parent / f"records of {encoding}"
+        run(program, records)
+        (record,) = records.rglob(f"*{SUFFIX}")
+        (fix,) = known_fixes(read_record(record), str(model), line)
+        apply_fix(fix)
+        expected = re.sub(r".*graph_break.*\r\n", "", text)
+        assert model.read_bytes() == expected.encode(encoding)
+        model.write_bytes(b"# edited meanwhile\n" + expected.encode(encoding))
+        with pytest.raises(CannotTry, match="was changed meanwhile"):
+            apply_fix(fix)
 
 
 def test_another_result_is_told_and_nothing_is_applied(program: Path) -> None:

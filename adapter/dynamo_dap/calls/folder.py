@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -370,4 +371,4 @@ def told(saved: RecordCallBody) -> str:
     lines = [f"Saved the call of {saved.function} in {saved.folder} ({saved.bytes:,} bytes)"]
     lines += [f"  {note}" for note in saved.notes]
     lines += [f"  not saved: {each.path} ({each.text}): {each.reason}" for each in saved.lost]
-    return "\n".join([*lines, f"Make it again with: dynamo-dap replay {saved.folder}", ""])
+    return "\n".join([*lines, f"Make it again with: {shlex.join(['dynamo-dap', 'replay', saved.folder])}", ""])

@@ -31,7 +31,8 @@ import msgspec
 from dynamo_dap.language_server.document import Document, real_path
 from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.language_server.fixes import fixes_of
-from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited_text
+from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited
+from dynamo_dap.language_server.source_files import encoded_source, read_source_file
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
 from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.file import UnreadableRecord, read_record
@@ -214,7 +215,7 @@ class Runner:
             places = {}
             for number, (path, text) in enumerate(copies.items()):
                 copy = Path(folder, f"{number}.py")
-                copy.write_text(text, encoding="utf-8")
+                copy.write_bytes(encoded_source(text))
                 places[path] = str(copy)
             description = LaunchDescription(
                 program=None if self.module else self.program[0],
@@ -280,8 +281,8 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
     trials = []
     for fix in fixes:
         documents = {edit.document.path: edit.document for edit in fix.edits}
-        edited = {path: edited_text(document, fix.edits) for path, document in documents.items()}
-        after = runner.run({**texts, **edited}, "with the edit")
+        texts_after = {path: edited(document, fix.edits) for path, document in documents.items()}
+        after = runner.run({**texts, **texts_after}, "with the edit")
         difference = _difference(before, after)
         is_random = difference is not None and before.status == after.status
         is_random = is_random and _difference(before, runner.run(texts, "without the edit, once more")) is not None
@@ -419,10 +420,10 @@ def known_fixes(record: Record, path: str, line: int) -> list[Fix]:
 
 def _document(path: str, digests: Sequence[str]) -> Document | None:
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        lines = read_source_file(path).lines
+    except (OSError, SyntaxError, UnicodeDecodeError):
         return None
-    return Document(path, Path(path).as_uri(), text.split("\n"), digests)
+    return Document(path, Path(path).as_uri(), lines, digests)
 
 
 def _place(text: str) -> tuple[str, int]:
@@ -435,17 +436,30 @@ def _place(text: str) -> tuple[str, int]:
 
 
 def apply_fix(fix: Fix) -> list[str]:
-    """Edit the files of a fix on disk; return their names."""
+    """Edit the files of a fix on disk; return their names.
+
+    Raises:
+        CannotTry: a file was changed after the fix was made, or cannot be written.
+    """
+    contents = {}
     documents = {edit.document.path: edit.document for edit in fix.edits}
-    for path, document in documents.items():
-        Path(path).write_text(edited_text(document, fix.edits), encoding="utf-8")
+    try:
+        for path, document in documents.items():
+            source = read_source_file(path)
+            if source.lines != document.lines:
+                raise CannotTry(f"{path} was changed meanwhile, so it was not edited: try again")
+            contents[path] = source.with_edits(fix.edits)
+        for path, content in contents.items():
+            Path(path).write_bytes(content)
+    except (OSError, SyntaxError, UnicodeError) as problem:
+        raise CannotTry(f"cannot edit {path}: {problem}") from None
     return list(documents)
 
 
 def _as_diff(fix: Fix) -> str:
     lines: list[str] = []
     for document in {edit.document.path: edit.document for edit in fix.edits}.values():
-        after = edited_text(document, fix.edits).split("\n")
+        after = edited(document, fix.edits).split("\n")
         lines += difflib.unified_diff(document.lines, after, document.path, document.path, lineterm="", n=1)
     return "\n".join(f"    {line}" for line in lines)
 

@@ -5,6 +5,7 @@ The main thread of a process of its own. It asks nobody: whoever starts it has a
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -21,7 +22,8 @@ def main(arguments: list[str]) -> int:
     try:
         call = read_call(folder)
         if not is_agreed(folder, call):
-            sys.stderr.write(f"dynamo-dap: nobody has agreed to run the code in {folder}: dynamo-dap replay {folder}\n")
+            command = shlex.join(["dynamo-dap", "replay", str(folder)])
+            sys.stderr.write(f"dynamo-dap: nobody has agreed to run the code in {folder}: {command}\n")
             return 2
         result = RepeatedCall(folder, call, lambda text: _tell(f"dynamo-dap: {text}")).run()
     except BadFolder as problem:

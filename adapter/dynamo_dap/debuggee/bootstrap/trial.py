@@ -13,6 +13,7 @@ import linecache
 import os
 import random
 import sys
+import tokenize
 from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -44,7 +45,8 @@ def use_copies(copies: Mapping[str, str]) -> None:
     setattr(SourceFileLoader, "get_data", get_data)  # noqa: B010 (mypy knows it of the base class only)
     SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]
     for path, copy in copies.items():
-        text = Path(copy).read_text(encoding="utf-8")
+        with tokenize.open(copy) as file:
+            text = file.read()
         linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
 
 

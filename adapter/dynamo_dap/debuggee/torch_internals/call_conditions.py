@@ -85,7 +85,8 @@ def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> Non
         ValueError: torch has no such mode or value.
     """
     torch: Any = sys.modules["torch"]
-    for name, text in modes.items():
+    # The inference mode sets the grad mode as well: on, where it is left off.
+    for name, text in sorted(modes.items(), key=lambda item: item[0] != "inference"):
         kind, _, device = name.partition(" ")
         if kind == "autocast":
             enter(torch.autocast(device, dtype=_named_of_torch(text)))

@@ -60,25 +60,33 @@ class Situation:
     record: Record
 
 
-def edited_text(document: Document, edits: Iterable[Edit]) -> str:
-    """Return a file's text with edits made; all refer to the text before, insertions at one place keep their order."""
-    text = "\n".join(document.lines)
+def edited(document: Document, edits: Iterable[Edit]) -> str:
+    """Return a document's text with edits made, with plain line ends."""
+    return edited_text(document.path, document.lines, edits, ["\n"] * (len(document.lines) - 1), "\n")
+
+
+def edited_text(path: str, lines: Sequence[str], edits: Iterable[Edit], ends: Sequence[str], newline: str) -> str:
+    """Return a file's text with edits made; all refer to the text before, insertions at one place keep their order.
+
+    ``ends`` are the ends of the lines but the last; new lines end with ``newline``.
+    """
+    text = "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
     starts = [0]
-    for line in document.lines:
-        starts.append(starts[-1] + len(line) + 1)
+    for line, line_end in zip(lines, [*ends, newline], strict=True):
+        starts.append(starts[-1] + len(line) + len(line_end))
 
     def offset(line: int, column: int) -> int:
-        return min(starts[min(line, len(document.lines) + 1) - 1] + column, len(text))
+        return min(starts[min(line, len(lines) + 1) - 1] + column, len(text))
 
     spans = [
         (offset(one.first_line, one.first_column), offset(one.last_line, one.last_column), number, one)
         for number, one in enumerate(edits)
-        if one.document.path == document.path
+        if one.document.path == path
     ]
     for start, end, _, edit in sorted(spans, key=lambda span: span[:3], reverse=True):
         # The file's last line may have no end.
-        before = "\n" if start == len(text) and text and not text.endswith("\n") and start == end else ""
-        text = text[:start] + before + edit.text + text[end:]
+        before = newline if start == len(text) and text and lines[-1] and start == end else ""
+        text = text[:start] + before + edit.text.replace("\n", newline) + text[end:]
     return text
 
 
@@ -86,7 +94,7 @@ def still_parses(fix: Fix) -> bool:
     """Whether every file is still Python with the edits of a fix made."""
     for document in {edit.document.path: edit.document for edit in fix.edits}.values():
         try:
-            ast.parse(edited_text(document, fix.edits))
+            ast.parse(edited(document, fix.edits))
         except (SyntaxError, ValueError):
             return False
     return bool(fix.edits)
