@@ -7,7 +7,6 @@ A program is a function that is given ``compiled``, makes what it compiles afres
 from __future__ import annotations
 
 import collections
-import copy
 import dis
 import gc
 import itertools
@@ -145,7 +144,7 @@ _FIRST_NUMBER = 1_000_000
 
 def _next_number() -> int:
     """Return the number that torch gives next to a name that it makes up."""
-    return next(copy.copy(bytecode_transformation._unique_id_counter))
+    return int(repr(bytecode_transformation._unique_id_counter)[len("count(") : -1])
 
 
 def _example(node: Any) -> str:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 
 import torch._dynamo  # noqa: F401  (what is probed)
 
 from dynamo_dap.debuggee import torch_internals
 from dynamo_dap.debuggee.torch_internals import features
+from dynamo_dap.debuggee.torch_internals.isolation import copy_of_counter
 
 
 def test_no_feature_is_off() -> None:
     for module in pkgutil.walk_packages(torch_internals.__path__, f"{torch_internals.__name__}."):
         importlib.import_module(module.name)
     assert not features.problems(), "\n".join(features.problems())
+
+
+def test_a_counter_is_copied_without_drawing_from_it() -> None:
+    """Python 3.14 has no ``copy.copy`` for it, and torch numbers its names by one."""
+    counter = itertools.count(7, 2)
+    assert next(copy_of_counter(counter)) == 7
+    assert next(counter) == 7

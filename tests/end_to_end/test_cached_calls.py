@@ -523,3 +523,43 @@ def test_a_held_call_is_let_go_of_when_it_is_over(session: Session, tmp_path: Pa
     told = session.output("stdout").splitlines()
     # The first call is traced to be compiled: what Dynamo makes for that lives in circles of its own.
     assert told[1:] == [f"{number} [True, True]" for number in (1, 2, 3)]
+
+
+STALE = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.flag = False
+
+    def forward(self, x):
+        y = x + 1
+        if self.flag:
+            y = y * 3
+        return y  # @last
+
+def without_constants(guards):
+    return [each.guard_type not in ("CONSTANT_MATCH", "EQUALS_MATCH") for each in guards]
+
+model = Model()
+compiled = torch.compile(model, backend="eager", options={"guard_filter_fn": without_constants})
+for flag in (False, True, False):
+    model.flag = flag
+    print(compiled(torch.zeros(2)).tolist())
+"""
+
+
+def test_a_compile_that_is_not_valid_for_a_call_is_reported(session: Session, tmp_path: Path) -> None:
+    """The replay's value is not the program's: it is refused, and the console names what no guard checks."""
+    program = program_of(STALE, tmp_path)
+    session.launch(program, "last")
+    session.wait_for_stop("breakpoint", at="last")
+    assert "not valid" not in session.output("important")
+    stop = session.go_on(at="last")
+    session.wait_for_output("self.flag was False when it was compiled and is True now", "important")
+    assert "not valid for it" in stop.frame.refusal("y.sum().item()")
+    stop = session.go_on(at="last")
+    assert stop.frame.evaluate("y.sum().item()").text == "2.0"
+    assert session.finish() == 0
+    assert session.output("stdout").splitlines() == ["[1.0, 1.0]"] * 3

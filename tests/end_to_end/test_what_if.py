@@ -375,7 +375,6 @@ def test_sizes_of_tensors(session: Session, tmp_path: Path, call: int) -> None:
 
 
 OBSERVED = """
-import copy
 import random
 import re
 
@@ -433,7 +432,7 @@ guards = [
     for entry in _debug_get_cache_entry_list(function.__wrapped__.__code__)
 ]
 told = [*graphs, *guards, repr({group: dict(each) for group, each in counters.items()})]
-told += [str(next(copy.copy(bytecode_transformation._unique_id_counter))), str(CleanupManager.count)]
+told += [repr(bytecode_transformation._unique_id_counter), str(CleanupManager.count)]
 told += [repr(pgo.get_code_state()), repr(sorted(set(globals()) - names))]
 for text in told:
     text = re.sub(r"0x[0-9a-f]+|\\\\b\\\\d{9,}\\\\b|__compiled_fn_\\\\w+|0.00\\\\d+", "?", text)

@@ -33,6 +33,7 @@ from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_internals.kept_traces import CannotKeep, Given, KeptTrace
 from dynamo_dap.debuggee.torch_internals.retracing import RETRACING, CachedCall, clear, retraced_call, trace_again
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_internals.traced_paths import PATHS, NotValid
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 
@@ -49,6 +50,8 @@ class ReplayedCalls:
         self._as_python: dict[int, types.CodeType] = {}
         """What runs uncompiled for now, by identity: code with some constants cannot be hashed."""
         self._failed: set[tuple[str, str]] = set()
+        self._not_valid: set[tuple[str, str, str]] = set()
+        """What was said of calls that an entry serves which is not valid for them."""
         self._kept: list[_Kept] = []
         self._begun: dict[int, list[_BegunCall]] = {}
         """Calls that have come to a graph break or will, by thread."""
@@ -119,6 +122,7 @@ class ReplayedCalls:
         traced = TracedCall(version, call, before) if told is None else None
         leg = self._leg_before(call)
         try:
+            self._report_not_valid(call, PATHS.why_not_valid(call))
             with self._learning(traced), self._logs.coming_from(leg):
                 if not self._walked(call, before, leg):
                     self._trace(call, before, traced)
@@ -195,6 +199,13 @@ class ReplayedCalls:
             return
         taken = self._logs.take(complete.output)
         if taken is None:
+            clear(complete.output)
+            return
+        problem = PATHS.why_not_valid(call, complete.output.graph)
+        if problem is not None and problem.position is not None:
+            # Later calls of the entry run what was compiled, not what this call comes to.
+            self._report_not_valid(call, problem)
+            taken[1].close()
             clear(complete.output)
             return
         try:
@@ -290,6 +301,18 @@ class ReplayedCalls:
                 return host.passes(reached_in(told.visits, call))
         except NotForetold:
             return False
+
+    def _report_not_valid(self, call: CachedCall, problem: NotValid | None) -> None:
+        """Say, once per cause, that what the program computes in this call is not what its code says."""
+        if problem is None:
+            return
+        name = user_function_name(call.code)
+        cause = name, call.compile_id, problem.text
+        if cause not in self._not_valid:
+            self._not_valid.add(cause)
+            self._host.print(
+                f"dynamo-dap: warning: {name}, cache entry {call.compile_id}: {problem.text}\n", "important"
+            )
 
     def _tell_failure(self, call: CachedCall, problem: Exception) -> None:
         name = user_function_name(call.code)

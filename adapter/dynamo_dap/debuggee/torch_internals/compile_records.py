@@ -15,9 +15,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
+from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, FrameCompile
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, original_of, user_function_of
 from dynamo_dap.debuggee.torch_internals.graph import source_of_input, user_places
+from dynamo_dap.debuggee.torch_internals.traced_paths import PATHS
 
 _REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
 _COMPILE_ID = "torch._guards:CompileContext.current_compile_id"
@@ -68,6 +70,34 @@ class CompileRecord:
     """Qualified names of these functions."""
 
 
+class NotedPaths(CompileObserver):
+    """Has the path of each compile noted (``traced_paths``) while anybody wants that. One for the process."""
+
+    def __init__(self) -> None:
+        """Nobody wants it yet."""
+        self._lock = threading.Lock()
+        self._wanting: set[int] = set()
+
+    def want(self, who: object, *, wanted: bool) -> None:
+        """Note the compiles from now on for ``who``, or no more. Any thread."""
+        with self._lock:
+            before = bool(self._wanting)
+            (self._wanting.add if wanted else self._wanting.discard)(id(who))
+            if before != bool(self._wanting):
+                HOOKS.want(self, (CompileObserver.graph_made,) if wanted else ())
+
+    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+        """See ``CompileObserver``."""
+        output = _output_graph(sys._getframe(1))
+        given = getattr(compiling.frame, "f_locals", None) if compiling is not None else None
+        if compiling is not None and output is not None and given is not None:
+            PATHS.note(compiling.code, compiling.compile_id, given, output, graph)
+
+
+NOTED_PATHS = NotedPaths()
+"""That of this process."""
+
+
 class CompileRecorder:
     """Takes records while it is installed."""
 
@@ -85,6 +115,7 @@ class CompileRecorder:
         with self._lock:
             if self._handle is None and RECORDING.problem is None:
                 self._handle = RECORDING.resolve(_REGISTER)(self._on_code)
+                NOTED_PATHS.want(self, wanted=True)
 
     def remove(self) -> None:
         """Record no more; what is recorded stays. Any thread."""
@@ -92,6 +123,7 @@ class CompileRecorder:
             if self._handle is not None:
                 self._handle.remove()
                 self._handle = None
+                NOTED_PATHS.want(self, wanted=False)
 
     def record_of(self, code: CodeType) -> CompileRecord | None:
         """Return the record of the compile that made ``code``; None when it was made unrecorded. Any thread.

@@ -59,9 +59,13 @@ _FRAME = re.compile(r'^\s*File "(?P<path>.+)", line (?P<line>\d+), in (?P<functi
 
 
 def user_places(node: Any) -> Iterator[tuple[Place, str]]:
-    """Yield the user's frames that made the node, the innermost last: place and function."""
-    text = node.meta.get("stack_trace") or getattr(node, "stack_trace", None) or ""
-    for line in text.splitlines():
+    """Return the user's frames that made the node, the innermost last: place and function."""
+    return places_in(node.meta.get("stack_trace") or getattr(node, "stack_trace", None) or "")
+
+
+def places_in(stack: str) -> Iterator[tuple[Place, str]]:
+    """Yield the frames of a stack that torch noted as text, the innermost last: place and function."""
+    for line in stack.splitlines():
         match = _FRAME.match(line)
         if match is not None:
             yield Place(match["path"], int(match["line"]), 1), match["function"]

@@ -6,7 +6,9 @@ them off on the calling thread and restore them. Entered on the held thread, for
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -196,3 +198,9 @@ def tensor_texts(text: Callable[[Any], str]) -> Iterator[None]:
 
     with Texts():
         yield
+
+
+def copy_of_counter(counter: Any) -> Any:
+    """Return an ``itertools.count`` that goes on where ``counter`` stands; Python 3.14 cannot copy one."""
+    # Its text is the only way to read it without drawing a number.
+    return itertools.count(*(ast.literal_eval(each) for each in repr(counter)[len("count(") : -1].split(", ")))

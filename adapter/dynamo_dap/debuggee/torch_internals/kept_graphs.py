@@ -8,7 +8,6 @@ as what is known of the cache entry.
 
 from __future__ import annotations
 
-import functools
 import sys
 import types
 from typing import Any
@@ -18,7 +17,7 @@ from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_internals.graph_runs import GraphRunner, NoRealValue
 from dynamo_dap.debuggee.torch_internals.real_values import attribute_of_graph, limits_of_real_values
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
-from dynamo_dap.debuggee.torch_internals.sources import user_expression
+from dynamo_dap.debuggee.torch_internals.sources import functions_of_sources, user_expression
 from dynamo_dap.debuggee.torch_internals.variable_trackers import source_name
 
 
@@ -114,15 +113,6 @@ def source_of_placeholder(placeholder: Any) -> types.CodeType | None:
 def _kept(attribute: Any) -> Any:
     torch: Any = sys.modules["torch"]
     return attribute if isinstance(attribute, torch.fx.GraphModule) else ref(attribute)
-
-
-@functools.cache
-def functions_of_sources() -> dict[str, Any]:
-    """Return what expressions of sources may call (torch/_dynamo/guards.py)."""
-    torch: Any = sys.modules["torch"]
-    guards: Any = sys.modules["torch._dynamo.guards"]
-    known = getattr(guards, "_get_closure_vars", None)
-    return {**(known() if known is not None else getattr(guards, "CLOSURE_VARS", {})), "___as_tensor": torch.as_tensor}
 
 
 class KeptGraphInCall:

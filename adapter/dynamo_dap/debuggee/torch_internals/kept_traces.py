@@ -19,7 +19,7 @@ from typing import Any
 from weakref import ref
 
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import global_state
-from dynamo_dap.debuggee.torch_internals.kept_graphs import functions_of_sources, source_of_placeholder
+from dynamo_dap.debuggee.torch_internals.kept_graphs import source_of_placeholder
 from dynamo_dap.debuggee.torch_internals.real_values import put_values_back, set_version
 from dynamo_dap.debuggee.torch_internals.retracing import (
     CachedCall,
@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.torch_internals.retracing import (
     let_go,
     looking_at,
 )
+from dynamo_dap.debuggee.torch_internals.sources import functions_of_sources
 from dynamo_dap.debuggee.torch_internals.symbols import NumbersOfTrace
 from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_internals.trace_log import TraceLog

@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.torch_internals.graph_runs import (
 )
 from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_internals.traced_paths import PATHS
 from dynamo_dap.debuggee.torch_internals.translator import with_callers
 from dynamo_dap.debuggee.torch_internals.variable_trackers import mutation_state
 
@@ -105,8 +106,9 @@ class RealValues:
         tracer = next((each for each in output.tracers if each.graph is node.graph), None)
         if tracer is None:
             raise NoRealValue("it was computed in the body of a higher-order operator, whose trace is over")
-        outer, self.reachable = self.reachable, reachable
         nodes = list(tracer.graph.nodes)
+        _check_path(output, node)
+        outer, self.reachable = self.reachable, reachable
         if node.op == "placeholder" and node not in nodes:
             # In the past it is of what the trace had not come to use; the call has given it all the same.
             nodes.insert(0, node)
@@ -132,6 +134,18 @@ class RealValues:
     def _run_of(self, output: ref[Any], tracer: ref[Any]) -> GraphRun:
         around: Any = tracer()
         return self._runner_of(output(), around).run_of(list(around.graph.nodes), self.limits, self.reachable)
+
+
+def _check_path(output: Any, node: Any) -> None:
+    """See that a replay of a cached call has computed the same up to ``node`` as the compile that serves the call.
+
+    Raises:
+        NoRealValue: it has not: the program computes something else.
+    """
+    call = retraced_call()
+    problem = None if call is None else PATHS.why_not_valid(call, output.root_tracer.graph)
+    if problem is not None and problem.position is not None and node in problem.unproven:
+        raise NoRealValue(problem.text)
 
 
 class _TracedGraph:

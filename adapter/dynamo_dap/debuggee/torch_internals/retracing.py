@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.torch_internals.dynamo_names import is_dynamos_global
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state
 from dynamo_dap.debuggee.torch_internals.features import Feature
-from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off
+from dynamo_dap.debuggee.torch_internals.isolation import copy_of_counter, dynamo_off
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
 _LOCK = "torch._dynamo.convert_frame:compile_lock"
@@ -404,7 +404,7 @@ def _restored_statistics(made_code: MadeCode | None = None) -> Iterator[None]:
     transformation: Any = sys.modules["torch._dynamo.bytecode_transformation"]
     counted = {group: dict(each) for group, each in counters.items()}
     timed = {name: list(each) for name, each in times.items()}
-    numbers = copy.copy(transformation._unique_id_counter)
+    numbers = copy_of_counter(transformation._unique_id_counter)
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.variable_trackers import source_name
@@ -36,6 +37,15 @@ def user_expression(source: Any) -> str | None:
     """Return the source in the user's terms; None when it has no expression."""
     name = source_name(source)
     return None if name is None else as_the_user_wrote(name)
+
+
+@functools.cache
+def functions_of_sources() -> dict[str, Any]:
+    """Return what expressions of sources may call (torch/_dynamo/guards.py)."""
+    torch: Any = sys.modules["torch"]
+    guards: Any = sys.modules["torch._dynamo.guards"]
+    known = getattr(guards, "_get_closure_vars", None)
+    return {**(known() if known is not None else getattr(guards, "CLOSURE_VARS", {})), "___as_tensor": torch.as_tensor}
 
 
 Step = tuple[str, Any]

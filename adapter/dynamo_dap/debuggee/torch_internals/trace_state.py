@@ -8,12 +8,12 @@ undoes them. Runs on the tracing thread; lives as long as one evaluation.
 from __future__ import annotations
 
 import collections
-import copy
 import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+from dynamo_dap.debuggee.torch_internals.isolation import copy_of_counter
 from dynamo_dap.debuggee.torch_internals.translator import with_callers
 from dynamo_dap.debuggee.torch_internals.variable_trackers import fields_of, is_tracker
 
@@ -198,7 +198,7 @@ class ObjectState:
         self._dictionary = _attributes_of(owner)
         self._attributes = dict(self._dictionary)
         self._counters = {
-            name: copy.copy(value) for name, value in self._attributes.items() if type(value) is itertools.count
+            name: copy_of_counter(value) for name, value in self._attributes.items() if type(value) is itertools.count
         }
         self._containers: list[tuple[Any, Any]] = []
         for name, value in self._attributes.items():
@@ -233,7 +233,7 @@ class ObjectState:
                 self._dictionary[name] = value
         for name, counter in self._counters.items():
             if repr(self._dictionary[name]) != repr(counter):
-                self._dictionary[name] = copy.copy(counter)
+                self._dictionary[name] = copy_of_counter(counter)
         for container, copied in self._containers:
             if _contents(container) == _marks(copied):
                 continue
