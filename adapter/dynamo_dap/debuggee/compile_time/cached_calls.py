@@ -201,7 +201,7 @@ class ReplayedCalls:
         if taken is None:
             clear(complete.output)
             return
-        problem = PATHS.why_not_valid(call, complete.output.graph)
+        problem = PATHS.why_trace_not_valid(call, complete)
         if problem is not None and problem.position is not None:
             # Later calls of the entry run what was compiled, not what this call comes to.
             self._report_not_valid(call, problem)

@@ -17,7 +17,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import flattened
 from dynamo_dap.debuggee.torch_internals.generated_code import cache_entry_of, original_of
 from dynamo_dap.debuggee.torch_internals.graph import places_in, target_name
-from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
+from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, CompleteTrace
 from dynamo_dap.debuggee.torch_internals.sources import functions_of_sources, user_expression
 from dynamo_dap.debuggee.torch_internals.symbols import hint_of, is_symbolic
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_tensor
@@ -144,6 +144,10 @@ class TracedPaths:
         nodes = [] if graph is None else list(graph.nodes)
         unproven = frozenset(nodes[nodes.index(node) :] if node is not None else ())
         return NotValid(changed, position, compiled, operation, unproven)
+
+    def why_trace_not_valid(self, call: CachedCall, trace: CompleteTrace) -> NotValid | None:
+        """Return why the compile that serves ``call`` is not valid for it, by a replay that came to its end."""
+        return self.why_not_valid(call, trace.output.graph)
 
 
 PATHS = TracedPaths()
