@@ -13,6 +13,7 @@ from typing import IO
 import msgspec
 
 from dynamo_dap.terminal.minifying import JsonMinified
+from tests.client.environments import need_inductor
 from tests.client.processes import MARK, wait_until_gone
 from tests.client.timeline import DEADLINE
 
@@ -45,6 +46,7 @@ def started(folder: Path, text: str, *options: str) -> subprocess.Popen[str]:
             [sys.executable, "-m", "dynamo_dap", "minify", *options, str(path)],
             env={**os.environ, MARK: str(folder)},
             cwd=folder,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -75,6 +77,73 @@ def test_the_guides_failing_backend(tmp_path: Path) -> None:
     assert "torch.sin" not in text
     assert Path(found["path"]).is_relative_to(tmp_path / "minified")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["minified", "program.py"]
+
+
+TOY_COMPILER = """
+import torch
+
+def toy_compiler(gm: torch.fx.GraphModule, _):
+    for node in gm.graph.nodes:
+        if node.target == torch.relu:
+            assert False
+    return gm
+
+def test_model(x):
+    for _ in range(3):
+        x = torch.sin(x)
+    x = torch.relu(x)
+    for _ in range(3):
+        x = torch.cos(x)
+    return x
+
+inp = torch.randn(int(input()), 100)
+(inp.T @ inp).sum()
+torch.compile(test_model, backend=toy_compiler)(inp)
+"""
+LOWERING = """
+import torch
+from torch._inductor.lowering import register_lowering
+
+@register_lowering(torch.ops.aten.sinh.default, type_promotion_kind=None)
+def sinh(x):
+    raise RuntimeError("no sinh here")
+
+@torch.compile
+def f(x):
+    return torch.exp(torch.sinh(torch.cos(x) * 2)) + 7
+
+f(torch.ones(8))
+"""
+
+
+def test_a_backend_of_the_program(tmp_path: Path) -> None:
+    """The example of torch's troubleshooting guide, with input; the result has the backend in it."""
+    output, said = started(tmp_path, TOY_COMPILER, "--json", "--stage", "dynamo").communicate("100\n", timeout=250)
+    found = json.loads(output)
+    assert (found["nodes"], found["before"], found["fails_alone"]) == (3, 9, True), said
+    assert "AssertionError" in found["error"]
+    forward = Path(found["path"]).read_text().partition("def forward")[2]
+    assert "torch.relu" in forward
+    assert "torch.sin" not in forward
+
+
+def test_a_lowering_that_the_program_registers(tmp_path: Path) -> None:
+    need_inductor("the program")
+    output, said = started(tmp_path, LOWERING, "--json").communicate(timeout=250)
+    found = json.loads(output)
+    assert (found["stage"], found["nodes"], found["fails_alone"]) == ("aot", 3, False), said
+    assert "no sinh here" in found["error"]
+    assert "aten.sinh" in Path(found["path"]).read_text()
+
+
+DIES = TOY_COMPILER.replace("assert False", "assert len(gm.graph.nodes) < 9, 'too long'; import os; os.abort()")
+
+
+def test_an_attempt_that_kills_the_process(tmp_path: Path) -> None:
+    """Each attempt gets a process then."""
+    output, said = started(tmp_path, DIES, "--json", "--stage", "dynamo").communicate("100\n", timeout=250)
+    found = json.loads(output)
+    assert (found["nodes"], found["error"]) == (3, "signal 6"), said
 
 
 def test_it_is_interrupted_with_all_its_processes(tmp_path: Path) -> None:

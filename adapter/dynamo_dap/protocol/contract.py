@@ -13,6 +13,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field, to_builtins
 
 from dynamo_dap.protocol.bisection import BisectionRun
+from dynamo_dap.protocol.minifying import MinifyingRun
 from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.protocol.saved_calls import RecordingRun
 from dynamo_dap.protocol.types import Variable
@@ -178,6 +179,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     function: str | None = None
     """Of which functions; all if none is named."""
     bisection: BisectionRun | None = None
+    minifying: MinifyingRun | None = None
     recording: RecordingRun | None = None
     """Save a call."""
     profile: str | None = None

@@ -1,7 +1,7 @@
 """``dynamo-dap minify``: torch's minifier, run and watched until there is a small program that fails alike.
 
-The program runs until a compile fails, and torch writes its graph down; then torch makes the graph smaller, in one
-process, since most failures leave it alive (torch's own way is a process for each attempt, and used where they do not).
+The program runs until a compile fails; then torch's minifier makes the graph smaller in that same process, where the
+program's own backends and lowerings are known. The result is run once, to see whether it fails without the program.
 Main thread of the command; a thread reads what the process prints.
 """
 
@@ -12,6 +12,7 @@ import contextlib
 import os
 import queue
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,10 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.records.program import add_program, given_program
+from dynamo_dap.protocol.contract import LaunchDescription
+from dynamo_dap.protocol.minifying import OUTCOME, MinifiedBody, MinifyingRun
+from dynamo_dap.records.program import add_program, given_program, launching
+from dynamo_dap.records.repeated_input import RepeatedInput
 
 _FOLDER = "minified"
 _RESULT = "minified.py"
@@ -36,6 +40,7 @@ _FAILURE, _ACCURACY = "2", "4"
 _NODES = re.compile(r"SUCCESS: Went from (\d+) to (\d+) nodes|Started off with (\d+) nodes")
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b(: .*)?$")
 """How the last line of a traceback begins."""
+_KIND = re.compile(r"\b\w*(?:Error|Exception|Interrupt)\b")
 _MOST = 300
 """Characters of an error that are shown."""
 NOT_FOUND, CANCELLED = 2, 130
@@ -51,13 +56,11 @@ def main(arguments: list[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     program = given_program(parser, options)
-    target = [program.program or ""] if program.module is None else ["-m", program.module]
-    command = [options.python, *target, *program.args]
     folder = _new_folder(Path(program.program or str(program.module)).stem)
     minifying = _Minifying(options, folder)
     status = 0
     try:
-        minifying.run(command)
+        minifying.run(program)
     except _Timeout:
         _say(f"the time is over ({options.timeout:g} s)")
     except KeyboardInterrupt:
@@ -102,6 +105,8 @@ class JsonMinified(msgspec.Struct):
     """How many it had."""
     error: str
     """How it fails."""
+    fails_alone: bool = True
+    """Whether it fails without the program, too; else it needs what the program registers."""
 
 
 class _Minifying:
@@ -111,6 +116,7 @@ class _Minifying:
         self._options = options
         self._folder = folder
         self._end = time.monotonic() + options.timeout
+        self._input = RepeatedInput()
         self.problem: str | None = None
         """Why there is nothing to make smaller."""
         self.stage = ""
@@ -118,34 +124,40 @@ class _Minifying:
         """How many nodes the graph had, and has."""
         self.error = ""
         """How the result fails."""
+        self.fails_alone = False
 
-    def run(self, command: list[str]) -> None:
-        """Run the program, the minifier and the result."""
+    def run(self, program: LaunchDescription) -> None:
+        """Run the program with the minifier in it, and then the result."""
+        asked = msgspec.structs.replace(program, minifying=MinifyingRun(str(self._folder)))
+        command, variables = launching(self._options.python, asked)
         for stage in [self._options.stage] if self._options.stage else _STAGES:
             self.stage = stage
             _say(f"running the program, to take {_STAGES[stage]} when it fails")
-            error = self._process(command, Path.cwd())[1]
-            launcher = self._launcher()
-            if launcher is not None:
+            error = self._process(command, Path.cwd(), variables)[1]
+            outcome = self._outcome()
+            if outcome is not None:
                 break
         else:
             what = "computes something else" if self._options.accuracy else "fails"
             self.problem = f"no compile of the program {what}{', but it ends by ' + error if error else ''}"
             return
-        minifier = [self._options.python, str(launcher), "minify"]
-        status, error = self._process([*minifier, "--no-isolate"], self._folder)
-        if status < 0:
-            _say(f"an attempt has killed the process (signal {-status}): each gets one of its own now")
-            error = self._process(minifier, self._folder)[1]
+        self.error = outcome.error.partition("\n")[0][:_MOST]
         result = self.result()
         if result is None:
-            self.problem = f"torch's minifier has written nothing: {error or 'no error is known'}"
-        else:
-            _say("running the result")
-            self.error = self._process([self._options.python, str(result)], self._folder)[1]
+            self.problem = f"torch's minifier has written nothing: {outcome.problem or 'no error is known'}"
+            return
+        if outcome.problem is not None:
+            _say(f"torch's minifier did not reach its end: {outcome.problem}")
+        _say("running the result without the program")
+        status, error = self._process([self._options.python, str(result)], self._folder)
+        self.fails_alone = bool(_kinds(error) & _kinds(self.error))
+        self.error = error if self.fails_alone else self.error
+        if status < 0:
+            self.fails_alone, self.error = True, f"signal {-status}"
 
-    def _launcher(self) -> Path | None:
-        return next(iter(sorted(self._folder.rglob("minifier_launcher.py"), reverse=True)), None)
+    def _outcome(self) -> MinifiedBody | None:
+        file = self._folder / OUTCOME
+        return msgspec.json.decode(file.read_bytes(), type=MinifiedBody) if file.exists() else None
 
     def result(self) -> Path | None:
         """Return the smallest program that there is; None for none."""
@@ -162,14 +174,17 @@ class _Minifying:
         self.nodes = first, int(found[3] or found[2])
         _say(f"{self.nodes[1]} of {first} nodes")
 
-    def _process(self, command: list[str], directory: Path) -> tuple[int, str]:
+    def _process(self, command: list[str], directory: Path, more: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Run a process to its end; return its status, and the last error that it printed."""
         variables = {
+            **(more or {}),
             "TORCHDYNAMO_REPRO_AFTER": self.stage,
             "TORCHDYNAMO_REPRO_LEVEL": _ACCURACY if self._options.accuracy else _FAILURE,
             "TORCH_COMPILE_DEBUG_DIR": str(self._folder),
             "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
             "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+            # A fork has no use of the pool of its parent.
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
         errors = [""]
 
@@ -178,12 +193,23 @@ class _Minifying:
             if _ERROR.match(line):
                 errors.append(line.rstrip()[:_MOST])
 
-        status = _watched(command, {**os.environ, **variables}, directory, note, self._end)
+        with self._input.for_a_run() as given:
+            status = _watched(command, {**os.environ, **variables}, directory, note, self._end, given)
         return status, errors[-1]
 
 
+def _kinds(error: str) -> set[str]:
+    """Return the classes of an error and of what caused it, as they are printed."""
+    return set(_KIND.findall(error))
+
+
 def _watched(
-    command: list[str], environment: Mapping[str, str], directory: Path, note: Callable[[str], None], end: float
+    command: list[str],
+    environment: Mapping[str, str],
+    directory: Path,
+    note: Callable[[str], None],
+    end: float,
+    given: int,
 ) -> int:
     """Run a command and return its status; each line that it prints is given to ``note`` as it comes.
 
@@ -195,7 +221,7 @@ def _watched(
         command,
         cwd=directory,
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -239,11 +265,15 @@ def _say(text: str) -> None:
 def _print(options: argparse.Namespace, result: Path, minifying: _Minifying) -> None:
     before, after = minifying.nodes
     if options.json:
-        told = JsonMinified(str(result), minifying.stage, after, before, minifying.error)
+        told = JsonMinified(str(result), minifying.stage, after, before, minifying.error, minifying.fails_alone)
         sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
         return
     sys.stdout.write(
         f"{result}: {after} of {before} nodes of {_STAGES[minifying.stage]}\n"
         f"  it fails with: {minifying.error or 'not run'}\n"
-        f"Debug it with: dynamo-dap debug {result}\n"
+        + (
+            f"Debug it with: {shlex.join(['dynamo-dap', 'debug', str(result)])}\n"
+            if minifying.fails_alone
+            else "  it fails in the program only: the file lacks what the program registers\n"
+        )
     )

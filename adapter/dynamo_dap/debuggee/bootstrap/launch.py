@@ -28,6 +28,7 @@ from dynamo_dap.debuggee.bootstrap.child_processes import offer_session
 from dynamo_dap.debuggee.bootstrap.connecting import connect_as_told
 from dynamo_dap.debuggee.bootstrap.eager import start_eager
 from dynamo_dap.debuggee.bootstrap.listening import process_information
+from dynamo_dap.debuggee.bootstrap.minifying import run_minifying
 from dynamo_dap.debuggee.bootstrap.process_agent import process_agent
 from dynamo_dap.debuggee.bootstrap.profiling import begin_profile
 from dynamo_dap.debuggee.bootstrap.program import Program, run
@@ -66,6 +67,9 @@ def launch() -> None:
         use_copies(description.copies)
     if description.bisection is not None:
         run_bisected(program, description.bisection)
+        return
+    if description.minifying is not None:
+        run_minifying(program, description.minifying)
         return
     if description.recording is not None:
         begin_recording_call(description.recording)
