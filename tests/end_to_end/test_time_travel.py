@@ -92,6 +92,23 @@ def _compare(number: int, expected: Mapping[str, object], found: Mapping[str, ob
         assert found[name] == value, f"{name} at stop {number}"
 
 
+@pytest.mark.parametrize("call", [1, 2])
+def test_forward_from_the_past_goes_on_over_the_present(session: Session, call: int) -> None:
+    """A step over a call ends behind it, and continue at the next breakpoint: neither where the thread was held."""
+    session.launch("basic", "call")
+    session.wait_for_stop("breakpoint", at="call")
+    if call == 2:
+        session.go_on(at="call")
+    session.step_in(at="in_helper")
+    session.resume("stepBack")
+    session.wait_for_stop("step", at="call")
+    session.next(at="after_call")
+    session.resume("stepBack")
+    session.wait_for_stop("step", at="call")
+    session.set_breakpoints("basic")
+    assert session.run_to_end() == 0
+
+
 ORIGINS = """
 import torch
 

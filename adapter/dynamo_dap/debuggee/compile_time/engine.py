@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEn
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
 from dynamo_dap.debuggee.agent.log import log_exception
-from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
 from dynamo_dap.debuggee.compile_time.backward_passes import BackwardPasses
@@ -37,6 +37,7 @@ from dynamo_dap.debuggee.compile_time.stepping import (
     ProgressOfTraces,
     TracePoint,
     TraceProgress,
+    ends_at,
     outcome,
     passes_within_line,
 )
@@ -357,7 +358,7 @@ class CompileTimeEngine:
         )
         with self._logs.travelling():
             if not self._hold(stop, top) and journey is not None and place is not None:
-                self._travel(journey, stop, place, top)
+                self._travel(journey, stop, point, place, top)
 
     def _hold(self, stop: Stop, top: types.FrameType, *, is_over: bool = False) -> bool:
         """Hold the thread; True when it was in a trace with changes meanwhile, and is to go on.
@@ -386,7 +387,7 @@ class CompileTimeEngine:
         finally:
             self._traces, self._attempt, self._progress = known
 
-    def _travel(self, journey: Journey, present: Stop, now: Place, top: types.FrameType) -> None:
+    def _travel(self, journey: Journey, present: Stop, point: TracePoint, now: Place, top: types.FrameType) -> None:
         """Hold the thread wherever the user goes in the past, until the trace is to go on from where it stands."""
         arrival = here = Arrival(now, present.reason)
         leg = journey.present
@@ -397,8 +398,14 @@ class CompileTimeEngine:
                     leg, arrival = journey.back(leg, arrival.place, step, self._stops_of)
                 elif arrival is here:
                     return
+                elif (found := journey.forward(leg, arrival, now, step, self._stops_of)) is not None:
+                    leg, arrival = found
+                elif self._is_nothing_here(journey.present.past, present.reason, now.at, point) and (
+                    step is None or (leg is journey.present and not ends_at(step, point))
+                ):
+                    return
                 else:
-                    leg, arrival = journey.forward(leg, arrival, now, step, self._stops_of) or (journey.present, here)
+                    leg, arrival = journey.present, here
                 if leg is journey.present and arrival.place == now:
                     again = self._come_to_again(present, arrival.remark)
                     arrival = here
@@ -415,6 +422,10 @@ class CompileTimeEngine:
                     return
         finally:
             journey.present.past.show(None)
+
+    def _is_nothing_here(self, past: Past, reason: str, at: int, point: TracePoint) -> bool:
+        """Whether nothing stops at the present any more, where the thread had stopped for ``reason``."""
+        return reason not in ("exception", "data breakpoint") and not self._stops_of(past).hits(at, point)
 
     def _come_to_again(self, stop: Stop, remark: str | None) -> Stop:
         """Return a stop as it is after the user was elsewhere, or wanted to be: see ``Arrival.remark``.
@@ -450,13 +461,18 @@ class CompileTimeEngine:
                 leg, arrival = journey.back(leg, arrival.place, step, self._stops_of)
             elif leg is not present or arrival.place < furthest.place:
                 before_it = journey.forward(leg, arrival, furthest.place, step, self._stops_of)
-                if before_it is None:
+                if before_it is not None:
+                    leg, arrival = before_it
+                elif self._passes_furthest(past, furthest, step, arrival if leg is present else None):
+                    found = self._further(past, furthest, step, arrival if leg is present else furthest)
+                    if found is None:
+                        return
+                    leg, arrival, furthest = present, found, found
+                else:
                     furthest = self._reached_again(furthest)
-                leg, arrival = before_it or (present, furthest)
+                    leg, arrival = present, furthest
             else:
-                reached = self.cached_calls.reached
-                stops = StopsOfCall(self._host, past, self._functions_begun, self._codes.address_of, reached)
-                found = past.forward(arrival, Place(past.end), step, stops)
+                found = self._further(past, arrival, step, arrival)
                 if found is None:
                     return
                 arrival = furthest = found
@@ -468,6 +484,21 @@ class CompileTimeEngine:
                     stop = self._stop_while_walking(journey, arrival, top)
                 if self._hold(stop, top, is_over=leg is not present):
                     return
+
+    def _further(self, past: Past, furthest: Arrival, step: Step | None, origin: Arrival) -> Arrival | None:
+        """Return where the walk through a kept trace stops next; ``origin`` is where ``step`` began."""
+        reached = self.cached_calls.reached
+        stops = StopsOfCall(self._host, past, self._functions_begun, self._codes.address_of, reached)
+        return past.forward(furthest, Place(past.end), step, stops, origin=origin)
+
+    def _passes_furthest(self, past: Past, furthest: Arrival, step: Step | None, origin: Arrival | None) -> bool:
+        """Whether nothing stops at ``furthest`` after the past; ``step`` began at ``origin``, if that is known."""
+        at = furthest.place.at
+        if not self._is_nothing_here(past, furthest.reason, at, past.point(at)):
+            return False
+        if step is None or origin is None:
+            return step is None
+        return not ends_at(replace(step, origin=past.origin(origin)), past.point(at))
 
     def _armed(self, path: str) -> Collection[int] | None:
         """Return the lines of a file that have breakpoints."""

@@ -184,6 +184,11 @@ def outcome(step: Step, point: TracePoint) -> Outcome:
     return Outcome.STOP if _ends(step, origin, point) else Outcome.GO_ON
 
 
+def ends_at(step: Step, point: TracePoint) -> bool:
+    """Whether ``step`` ends at ``point``."""
+    return outcome(step, point) is not Outcome.GO_ON
+
+
 def _outcome_of_foreign_step(step: Step, point: TracePoint) -> Outcome:
     """Decide on a step that began outside any trace.
 

@@ -328,13 +328,18 @@ class Past:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def forward(self, arrival: Arrival, end: Place, step: Step | None, stops: Stops) -> Arrival | None:
-        """Return where going forward stops before ``end``, if it does; without a step at breakpoints."""
+    def forward(
+        self, arrival: Arrival, end: Place, step: Step | None, stops: Stops, *, origin: Arrival | None = None
+    ) -> Arrival | None:
+        """Return where going forward stops before ``end``, if it does; without a step at breakpoints.
+
+        A step began at ``origin``, if that is not where going forward begins.
+        """
         place = arrival.place
         own: set[TracedFrame] | None = None
         if step is not None and place.at >= self.beginning:
-            step = replace(step, origin=self.origin(arrival))
-            own = set(self.chain(arrival.shown)) if step.kind is not StepKind.IN else None
+            step = replace(step, origin=self.origin(origin or arrival))
+            own = set(self.chain((origin or arrival).shown)) if step.kind is not StepKind.IN else None
         moments = range(max(place.at, self.beginning), min(end.at + 1, self.end))
         may_stop = self._may_stop(moments, stops.armed, own or (), every=step is not None and own is None)
         for later in moments if stops.may_meet else sorted(may_stop):
