@@ -555,3 +555,77 @@ def test_compare_at_the_prompt(environment: dict[str, str], tmp_path: Path) -> N
         "▶ 6",
         "differs",
     )
+
+
+READS = """
+import torch
+
+@torch.compile(backend="eager")
+def f(x, ts):
+    y = x + 1
+    z = y * 2
+    torch._dynamo.graph_break()
+    return z + ts["a"]
+
+f(torch.ones(3), {"a": torch.arange(3.0), "b": [torch.full((2,), 7.0)]})
+print("hello", input("name? "))
+"""
+
+
+def test_counts_ranges_containers_and_what_prints(environment: dict[str, str], tmp_path: Path) -> None:
+    path, given = tmp_path / "reads.py", tmp_path / "given.txt"
+    path.write_text(READS)
+    given.write_text("World\n")
+    lines = [
+        "listing instructions",
+        f"break {path}:7",
+        "continue",
+        "print ctx.print_locals()",
+        "print None",
+        "print ts",
+    ]
+    lines += ["list 2, 3", "stepi 3", "stack", "restart", "step 2", "break 9", "continue", "up", "continue"]
+    ran = run([str(path), f"--input={given}", *commands(*lines)], environment)
+    printed = ran.stdout.partition("print ctx")[2].partition("print None")[0]
+    assert "x = Tensor" in printed
+    assert "None" not in printed
+    assert "\n\n" not in printed
+    listed = ran.stdout.partition("list 2, 3")[2].partition("(dynamo)")[0]
+    assert re.findall(r"(\d+) │", listed) == ["2", "3"]
+    in_order(
+        ran.stdout,
+        "(dynamo) print None\nNone",
+        "(dynamo) print ts",
+        "['a'] = Tensor f32[3] cpu = [0.0, 1.0, 2.0]",
+        "['b'] = [Tensor f32[2] cpu]",
+        "0 = Tensor f32[2] cpu = [7.0, 7.0]",
+        "(dynamo) list 2, 3",
+        "2 │ import torch",
+        "(dynamo) stepi 3",
+        "value stack:",
+        "(dynamo) stack",
+        "(dynamo) restart",
+        "reads.py:7",
+        "(dynamo) step 2",
+        "(dynamo) up",
+        "CALL",  # the listing is one of instructions in the second run, too
+        "hello World",
+        "exit code 0",
+    )
+
+
+def test_a_program_reads_what_is_typed(environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "reads.py"
+    path.write_text(READS)
+    terminal = Terminal([str(path), *COMPILE_TIME, "--console=terminal", f"--break={path}:7"], environment)
+    terminal.wait_for("(dynamo)")
+    terminal.type("delete\r")
+    terminal.wait_for("(dynamo)")
+    terminal.type("continue\r")
+    terminal.wait_for("name?")
+    terminal.type("World\r")
+    terminal.wait_for("hello World")
+    terminal.wait_for("exit code 0")
+    terminal.wait_for("(dynamo)")
+    terminal.type("quit\r")
+    assert terminal.close() == 0

@@ -19,9 +19,11 @@ from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
 from dynamo_dap.terminal.commands import complete_line, execute
 from dynamo_dap.terminal.debugger import Debugger
 from dynamo_dap.terminal.input import PROMPT, GivenLines, LineSource, standard_lines
+from dynamo_dap.terminal.own_terminal import OwnTerminal
 from dynamo_dap.terminal.screen import Screen
 
 EXIT_USAGE = 2
+_INTERNAL, _TERMINAL = "internal", "terminal"
 
 
 def main(argv: list[str]) -> int:
@@ -109,6 +111,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--python", metavar="PATH", help="the interpreter to run the program with")
     parser.add_argument("--cwd", metavar="FOLDER", help="the folder to run the program in")
+    parser.add_argument(
+        "--console",
+        choices=(_INTERNAL, _TERMINAL),
+        default=_INTERNAL,
+        help="'terminal': the program runs in this terminal, and reads what you type while it runs",
+    )
+    parser.add_argument("--input", metavar="FILE", help="what the program reads as its standard input")
     parser.add_argument("--command", "-c", metavar="TEXT", action="append", default=[], help="run this command first")
     parser.add_argument(
         "--execute",
@@ -131,11 +140,26 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def _make_debugger(options: argparse.Namespace, program_arguments: list[str], screen: Screen) -> Debugger:
     request, configuration = _configuration(options, program_arguments)
-    debugger = Debugger(screen, request, configuration)
+    debugger = Debugger(screen, request, configuration, terminal=_terminal(options))
     for text in options.breakpoints:
         debugger.breakpoints.add(parse_place(text, debugger.current_path()))
     debugger.exception_filters = options.catch
     return debugger
+
+
+def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
+    """Return where the program runs that reads input."""
+    if options.input is not None:
+        if options.attach is not None:
+            raise UsageError("a program that is attached to has its input already")
+        if not Path(options.input).is_file():
+            raise UsageError(f"there is no file {options.input}")
+        return OwnTerminal(Path(options.input).resolve())
+    if options.console == _INTERNAL:
+        return None
+    if not sys.stdin.isatty():
+        raise UsageError("the standard input has commands for the debugger: give that of the program with --input FILE")
+    return OwnTerminal(None)
 
 
 def _configuration(options: argparse.Namespace, program_arguments: list[str]) -> tuple[str, dict[str, Any]]:
@@ -161,7 +185,9 @@ def _configuration(options: argparse.Namespace, program_arguments: list[str]) ->
     else:
         configuration["module"] = options.module
     configuration |= {"args": program_arguments, "cwd": options.cwd or str(Path.cwd())}
-    configuration |= {"console": "internalConsole", "python": [options.python or sys.executable]}
+    has_input = options.input is not None or options.console == _TERMINAL
+    configuration |= {"console": "integratedTerminal" if has_input else "internalConsole"}
+    configuration |= {"python": [options.python or sys.executable]}
     return "launch", configuration
 
 

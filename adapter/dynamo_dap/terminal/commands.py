@@ -107,6 +107,13 @@ def number(text: str) -> int:
     return int(text)
 
 
+def _count(text: str) -> int:
+    count = number(text or "1")
+    if not count:
+        raise UsageError("give how many steps, from 1 on")
+    return count
+
+
 # -- letting the program go on ---------------------------------------------------------------------------------
 
 
@@ -116,16 +123,16 @@ def go_on(debugger: Debugger, argument: str) -> None:
     debugger.resume("continue")
 
 
-@command("next n")
+@command("next n", "[COUNT]")
 def step_over(debugger: Debugger, argument: str) -> None:
     """Step to the next line of this function."""
-    debugger.resume("next")
+    debugger.resume("next", count=_count(argument))
 
 
-@command("step s")
+@command("step s", "[COUNT]")
 def step_in(debugger: Debugger, argument: str) -> None:
     """Step to the next line, into calls."""
-    debugger.resume("stepIn")
+    debugger.resume("stepIn", count=_count(argument))
 
 
 @command("out o finish")
@@ -134,22 +141,22 @@ def step_out(debugger: Debugger, argument: str) -> None:
     debugger.resume("stepOut")
 
 
-@command("nexti ni")
+@command("nexti ni", "[COUNT]")
 def step_over_instruction(debugger: Debugger, argument: str) -> None:
     """Step one bytecode instruction, over calls."""
-    debugger.resume("next", "instruction")
+    debugger.resume("next", "instruction", count=_count(argument))
 
 
-@command("stepi si")
+@command("stepi si", "[COUNT]")
 def step_in_instruction(debugger: Debugger, argument: str) -> None:
     """Step one bytecode instruction, into calls."""
-    debugger.resume("stepIn", "instruction")
+    debugger.resume("stepIn", "instruction", count=_count(argument))
 
 
-@command("back rnext rn")
+@command("back rnext rn", "[COUNT]")
 def step_back(debugger: Debugger, argument: str) -> None:
     """Step back to the line before, in a trace: over what it called."""
-    debugger.resume("stepBack")
+    debugger.resume("stepBack", count=_count(argument))
 
 
 @command("rcontinue rc")
@@ -368,16 +375,23 @@ def take_patches_back(debugger: Debugger, argument: str) -> None:
     debugger.take_patches_back()
 
 
-@command("list l", "[LINE]")
+@command("list l", "[LINE | FIRST, LAST]")
 def show_source(debugger: Debugger, argument: str) -> None:
-    """Show the source around the current line, or another."""
-    debugger.show_frame(with_name=False, around=number(argument) if argument else None)
+    """Show the source around the current line, around another, or from one line to another."""
+    first, comma, last = (part.strip() for part in argument.partition(","))
+    if comma:
+        debugger.show_frame(with_name=False, only=(number(first), number(last)))
+    else:
+        debugger.show_frame(with_name=False, around=number(first) if first else None)
 
 
 # -- values ----------------------------------------------------------------------------------------------------------
 
 _PAGE = 100
 """Children shown of one value."""
+_TENSORS = 20
+_TENSOR_LEVELS = 3
+"""Of a container that is printed."""
 
 
 def find_scope(debugger: Debugger, name: str) -> Scope:
@@ -463,9 +477,28 @@ def evaluate(debugger: Debugger, argument: str) -> None:
     """Evaluate in the selected frame; '! STATEMENT' runs a statement."""
     if not argument:
         raise UsageError("give an expression, for instance: print x.shape")
+    shown = debugger.screen.output_count
     result = debugger.change(lambda: debugger.client.evaluate(argument, debugger.frame_id(), "repl"))
-    if result.result:
+    # What prints, as ctx.print_locals() does, has said what there is to say.
+    has_printed = debugger.screen.output_count > shown
+    if result.result and not (has_printed and result.result == "None"):
         debugger.screen.say(f"{'▸ ' if result.variables_reference else ''}{result.result}")
+        if result.result.startswith(("[", "(", "{")) and "Tensor " in result.result:
+            _show_tensors(debugger, result.variables_reference)
+
+
+def _show_tensors(debugger: Debugger, reference: int, depth: int = 1) -> None:
+    """Print the tensors of a container with their data, which the container's own text leaves out."""
+    children = debugger.children(reference, at_most=_TENSORS + 1)
+    for child in children[:_TENSORS]:
+        is_virtual = child.presentation_hint is not None and child.presentation_hint.kind == "virtual"
+        if is_virtual or "Tensor " not in child.value:
+            continue
+        debugger.screen.variable(child, depth)
+        if child.value.startswith(("[", "(", "{")) and depth < _TENSOR_LEVELS:
+            _show_tensors(debugger, child.variables_reference, depth + 1)
+    if len(children) > _TENSORS:
+        debugger.screen.note(f"{'  ' * depth}... more: 'expand' shows them")
 
 
 @command("show", "[EXPRESSION]", complete_expression)

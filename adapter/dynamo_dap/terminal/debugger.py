@@ -14,6 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import (
     LISTING,
@@ -40,6 +42,7 @@ from dynamo_dap.protocol.types import (
 )
 from dynamo_dap.terminal.breakpoints import BreakpointList, UsageError
 from dynamo_dap.terminal.client import Client, PendingResponse, Server, ServerProcess, SourceText
+from dynamo_dap.terminal.own_terminal import OwnTerminal
 from dynamo_dap.terminal.screen import CONTEXT_LINES, Screen
 from dynamo_dap.terminal.tensors import Shown, show
 
@@ -92,8 +95,9 @@ class Debugger:
         configuration: Mapping[str, Any],
         *,
         start_server: Callable[[], Server] = ServerProcess,
+        terminal: OwnTerminal | None = None,
     ) -> None:
-        """``request`` is ``launch`` or ``attach``."""
+        """``request`` is ``launch`` or ``attach``; ``terminal`` is where the program runs, if it is to read input."""
         self.screen = screen
         self.breakpoints = BreakpointList()
         self.exception_filters: list[str] = []
@@ -119,6 +123,7 @@ class Debugger:
         self._shown_tensor: Shown | None = None
         self._client: Client | None = None
         self._start_server = start_server
+        self._terminal = terminal
         self._server: Server | None = None
         self._beginning: PendingResponse | None = None
 
@@ -149,9 +154,13 @@ class Debugger:
             self._server.stream,
             on_event=events.put,
             on_closed=lambda problem: events.put(_Closed(problem)),
+            reverse_requests={} if self._terminal is None else {"runInTerminal": self._terminal.run},
         )
         try:
-            self._client.initialize(_INTRODUCTION)
+            introduction = msgspec.structs.replace(
+                _INTRODUCTION, supports_run_in_terminal_request=self._terminal is not None
+            )
+            self._client.initialize(introduction)
             self._beginning = self._client.begin(self._request, self._configuration)
             self.state = State.CONFIGURING
             self.breakpoints.send_all(self._client)
@@ -181,12 +190,29 @@ class Debugger:
             client.close()
         if server is not None:
             server.end(_END_TIMEOUT)
+        if self._terminal is not None:
+            self._terminal.end(_END_TIMEOUT)
 
     # -- going on --------------------------------------------------------------------------------------------------
 
-    def resume(self, command: str, granularity: str | None = None) -> None:
-        """Let the current thread go on (or the program begin) and wait for the next stop, or the end."""
+    def resume(self, command: str, granularity: str | None = None, *, count: int = 1) -> None:
+        """Let the current thread go on (or the program begin) and wait for the next stop, or the end.
+
+        Repeat a step ``count`` times, unless something else stops the thread.
+        """
         self._steps_by_instruction = granularity == "instruction"
+        for _ in range(count - 1):
+            thread_id = self.stopped_thread()
+            self._go_on(command, granularity)
+            self._wait()
+            stop = self.stops.get(thread_id)
+            if stop is None or stop.reason != "step" or self.thread_id != thread_id:
+                self.show_stop()
+                return
+        self._go_on(command, granularity)
+        self.wait()
+
+    def _go_on(self, command: str, granularity: str | None) -> None:
         if self.state is State.CONFIGURING:
             if command != "continue":
                 raise UsageError(f"the program {self.state.value}")
@@ -195,7 +221,6 @@ class Debugger:
             thread_id = self.stopped_thread()
             everything = self.client.resume(command, thread_id, granularity)
             self._take_continued(None if everything else thread_id)
-        self.wait()
 
     def travel(self, command: str, arguments: object) -> None:
         """Have the current thread go to another moment of its trace, and wait for the stop there."""
@@ -219,11 +244,16 @@ class Debugger:
                 self.show_stop()
 
     def wait(self) -> None:
-        """Wait until a thread stops or the program ends, showing output on the way; Ctrl-C pauses the program.
+        """Wait until a thread stops or the program ends, and show where; Ctrl-C pauses the program.
 
         Raises:
             StillRunning: patience is over, or was given up.
         """
+        self._wait()
+        self.show_stop()
+
+    def _wait(self) -> None:
+        """Wait, showing output on the way."""
         is_over = False
         end = None if self.patience is None else time.monotonic() + self.patience
         while not is_over:
@@ -235,7 +265,6 @@ class Debugger:
             except KeyboardInterrupt:  # at any moment, also while what has come is being shown
                 if self.state is State.RUNNING:
                     self.pause()
-        self.show_stop()
 
     def _next_event(self, end: float | None) -> Event | _Closed | _GiveUp:
         try:
@@ -326,7 +355,12 @@ class Debugger:
 
     def show_listings_as(self, form: str) -> None:
         """Have frames of generated code show it as statements or as instructions, and show the selected frame."""
-        self.client.request(LISTING, ListingArguments(form=form))
+        # For a program that is restarted.
+        self._configuration["listing"] = form
+        if self._client is not None:
+            self._client.request(LISTING, ListingArguments(form=form))
+        if self.thread_id is None:
+            self.screen.note(f"generated code will be shown as {form}")
         self._show_frame_anew()
 
     def _show_frame_anew(self) -> None:
@@ -390,15 +424,22 @@ class Debugger:
             self._show_value_stack()
         self._remove_temporary(body)
 
-    def show_frame(self, *, with_name: bool = True, around: int | None = None, context: int = CONTEXT_LINES) -> None:
-        """Show the selected frame's source, ``context`` lines to either side."""
+    def show_frame(
+        self,
+        *,
+        with_name: bool = True,
+        around: int | None = None,
+        context: int = CONTEXT_LINES,
+        only: tuple[int, int] | None = None,
+    ) -> None:
+        """Show the selected frame's source: ``context`` lines to either side, or ``only`` some lines."""
         frame = self.frame()
         if with_name:
             self.screen.stack([frame], self.selected, first=self.selected)
         source = frame.source
         marks = self.breakpoints.lines_in(source.path) if source is not None and source.path else set()
         lines = self.sources.lines(self.client, source)
-        self.screen.excerpt(lines, frame, marks, around=around, context=context)
+        self.screen.excerpt(lines, frame, marks, around=around, context=context, only=only)
 
     def _context_of_stop(self, frame: StackFrame) -> int:
         """Few lines around a step within a function, whose surroundings were shown already."""

@@ -28,6 +28,10 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._is_mid_line = False
+        self._category = ""
+        """Of the output that was shown last."""
+        self.output_count = 0
+        """How many pieces of output were shown; one ``print`` makes several."""
 
     # -- words -----------------------------------------------------------------------------------------------------
 
@@ -58,8 +62,10 @@ class Screen:
         if category in ("telemetry",):
             return
         style = {"stderr": "red", "console": "cyan", "important": "bold yellow"}.get(category, "")
-        if self._is_mid_line and category in ("console", "important"):
+        if self._is_mid_line and category != self._category and category in ("console", "important"):
             self._begin_line()
+        self._category = category
+        self.output_count += 1
         if style and self.console.is_terminal:
             self.console.print(Text(text, style=style), end="", soft_wrap=True)
         else:
@@ -96,13 +102,17 @@ class Screen:
         *,
         around: int | None = None,
         context: int = CONTEXT_LINES,
+        only: tuple[int, int] | None = None,
     ) -> None:
-        """Print the lines around ``around`` (the frame's own line by default), with marks at the margin."""
+        """Print the lines around ``around`` (the frame's own by default), or ``only`` these, with marks beside them."""
         if not lines:
             self.note("(no source text)")
             return
         centre = min(max(around or frame.line, 1), len(lines))
-        first, last = max(centre - context, 1), min(centre + context, len(lines))
+        first, last = (centre - context, centre + context) if only is None else only
+        first, last = max(first, 1), min(last, len(lines))
+        if first > last:
+            self.note(f"(no such lines: there are {len(lines)})")
         marked = set(breakpoints)
         code = Syntax("", "python", theme=_THEME).highlight("\n".join(lines)).split("\n", allow_blank=True)
         width = len(str(last))

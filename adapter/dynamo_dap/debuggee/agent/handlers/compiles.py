@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 
+import msgspec
+
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import (
     CannotSaveCall,
@@ -228,7 +230,10 @@ def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
     if arguments.form not in LISTING_FORMS:
         text = f"'{arguments.form}' is no form of a listing: give one of {', '.join(LISTING_FORMS)}"
         raise RequestError(text, error_id=ErrorId.INVALID_ARGUMENTS)
-    if (engine := agent.instruction_engine) is not None:
+    if (engine := agent.instruction_engine) is None:
+        # Torch is not imported yet: the engine will begin so.
+        agent.options = msgspec.structs.replace(agent.options, listing=arguments.form)
+    else:
         engine.show_listings_as(arguments.form)
         agent.send_event("invalidated", InvalidatedEventBody(areas=["stacks"]))
 
