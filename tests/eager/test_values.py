@@ -216,7 +216,7 @@ def check_globals(session: Session, place: str) -> None:
     session.request("setExpression", {"expression": "written_at", "value": "'again'"})
     assert evaluate("written_at", "watch") == "'again'"
     opened = session.client.evaluate("[torch.ones(2), 7]", None, "watch")
-    assert opened.result == "[Tensor f32[2] cpu, 7]"
+    assert opened.result == "[Tensor f32[2] cpu = [1.0, 1.0], 7]"
     assert [one.value for one in session.client.variables(opened.variables_reference)] == [
         "Tensor f32[2] cpu = [1.0, 1.0]",
         "7",

@@ -110,3 +110,110 @@ def test_off(session: Session, program: Fixture) -> None:
     assert "turned off" in frame["Locals"]["hidden"]["value"]["value"].text
     assert "turned off" in frame.refusal("hidden.isnan().any().item()")
     assert session.run_to_end() == 0
+
+
+TRANSFORMS = """
+import torch
+
+def cubes(v):
+    return (v ** 3).sum()
+
+def function(x):
+    rows = torch.func.jacrev(cubes)(x)
+    slopes = torch.func.grad(cubes)(x)
+    norm = slopes.norm()
+    doubled = torch.vmap(lambda each: each * 2)(x)
+    total = rows + slopes
+    return total + norm + doubled  # @last
+
+compiled = torch.compile(function, backend="eager")
+for _ in range(3):
+    compiled(torch.tensor([1.0, 2.0]))
+"""
+
+
+def test_what_transforms_return_has_its_values(session: Session, tmp_path: Path) -> None:
+    """They differentiate where the values are computed, too, and their results are ordinary tensors."""
+    path = tmp_path / "transforms.py"
+    path.write_text(TRANSFORMS, encoding="utf-8")
+    session.launch(Fixture(path), "last")
+    for call in (1, 2, 3):
+        stop = session.wait_for_stop("breakpoint", at="last") if call == 1 else session.go_on(at="last")
+        found = {text: stop.frame.evaluate(text).text for text in ("rows.tolist()", "slopes.sum()", "doubled.sum()")}
+        assert found["rows.tolist()"] == "[3.0, 12.0]"
+        assert found["slopes.sum()"].endswith("= 15.0")
+        assert found["doubled.sum()"].endswith("= 6.0")
+        assert stop.frame.evaluate("norm.item()").text == str(torch.tensor([3.0, 12.0]).norm().item())
+        assert stop.frame.evaluate("total.isnan().any()").text.endswith("= False")
+    assert session.finish() == 0
+
+
+JAGGED = """
+import torch
+
+def function(nested):
+    doubled = nested * 2
+    return doubled + 1  # @last
+
+compiled = torch.compile(function, backend="eager")
+for _ in range(4):
+    rows = [torch.ones(2, 3), torch.ones(4, 3)]
+    results = {"result": torch.tensor(14.0)}  # @caller
+    compiled(torch.nested.nested_tensor(rows, layout=torch.jagged))
+    print(results)  # @after
+"""
+
+
+def test_calls_with_jagged_tensors_stop_each_time(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "jagged.py"
+    path.write_text(JAGGED, encoding="utf-8")
+    session.launch(Fixture(path), "last")
+    session.wait_for_stop("breakpoint", at="last")
+    for _ in range(3):
+        stop = session.go_on(at="last")
+    caller = stop.frame_called("<module>")
+    # Small tensors show their data in containers as well.
+    assert caller.evaluate("results").text == "{'result': Tensor f32[] cpu = 14.0}"
+    assert session.finish() == 0
+
+
+SHARED = """
+import torch
+
+class Scaled(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        return result * 4 if function is torch.mul else result
+
+def overlapping(x, y):
+    x.mul_(2)
+    z = y + 1  # @overlap
+    return z
+
+def overridden(x):
+    y = torch.mul(x, 2)
+    return y + 1  # @override
+
+shared = torch.compile(overlapping, backend="eager")
+overrides = torch.compile(overridden, backend="eager")
+for _ in range(3):
+    memory = torch.arange(4.0)
+    print(shared(memory[:3], memory[1:]).tolist())
+    print(overrides(torch.ones(2).as_subclass(Scaled)).tolist())
+"""
+
+
+def test_overlapping_arguments_and_overrides(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "shared.py"
+    path.write_text(SHARED, encoding="utf-8")
+    program = Fixture(path)
+    session.launch(program, "overlap", "override")
+    for call in (1, 2, 3):
+        stop = session.wait_for_stop("breakpoint", at="overlap") if call == 1 else session.go_on(at="overlap")
+        assert stop.frame.evaluate("y.tolist()").text == "[2.0, 4.0, 3.0]"
+        assert "[1.0" not in stop.frame["Locals"]["y"].text
+        # What the override does is in the graph: it does not run once more for the value.
+        assert session.go_on(at="override").frame.evaluate("y.tolist()").text == "[8.0, 8.0]"
+    assert session.finish() == 0
+    assert session.output("stdout") == untouched(program)

@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.compile_time.stand_ins import stand_in
 from dynamo_dap.debuggee.compile_time.traced_view import TracedView
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.symbols import hint_of
+from dynamo_dap.debuggee.torch_internals.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm, NumberForm, TensorForm
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Tracker, mutation_state
 from dynamo_dap.debuggee.values.model import EvaluationError
@@ -134,12 +135,20 @@ class Converter:
         """Return a real object, or a copy with the changes when something it holds was changed."""
         if type(value) in _COPIED:
             return self._copied(value)
+        if is_tensor(value):
+            return self._as_written(value)
         if not self._changed or not _can_hold(value) or not self._leads_to_change(value):
             return value
         try:
             return self._copy(self._frame.instance_form(value), None)
         except CannotBeCopied:
             return self.stand_in(InstanceForm(value, type(value)), type(value))
+
+    def _as_written(self, tensor: Any) -> Any:
+        try:
+            return self._frame.as_written(tensor)
+        except NoRealValue as problem:
+            raise EvaluationError(str(problem)) from None
 
     def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
         """Return the object of a form: itself, or a copy when the traced code made or changed it."""

@@ -49,6 +49,7 @@ from dynamo_dap.debuggee.torch_internals.traced_frame import MISSING, TracedFram
 from dynamo_dap.debuggee.torch_internals.trackers.forms import NumberForm
 from dynamo_dap.debuggee.values.model import EvaluationError, Followed, Value
 from dynamo_dap.debuggee.values.python_values import present
+from dynamo_dap.debuggee.values.tensors import little_data
 
 _NOTHING = object()
 _NATIVE_FRAMES = "\nException raised from "
@@ -186,7 +187,19 @@ class _Evaluation:
         def tensor() -> Any:
             return evaluate_to_tensor(self._frame, text, self._console, self._scratch)
 
-        return replace(shown, children=Followed(shown.children, tuple, tensor))
+        return replace(
+            shown, text=self._with_number(shown.text, result, tensor), children=Followed(shown.children, tuple, tensor)
+        )
+
+    def _with_number(self, text: str, result: Any, tensor: Callable[[], Any]) -> str:
+        """Return the text of a computed tensor with its number, if it has a single one: who asked wants to know it."""
+        if result.dim():
+            return text
+        try:
+            data = little_data(tensor())
+        except Exception:  # noqa: BLE001  (opening the value says why it has none)
+            data = None
+        return text if data is None else f"{text} = {data}"
 
     def compute(self, parsed: Parsed, finish: Callable[[Any], Any] = lambda value: value) -> Any:
         """Run the code and return its value, ``_NOTHING`` when it has none; ``finish`` runs protected as well."""

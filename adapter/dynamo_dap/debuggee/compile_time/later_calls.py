@@ -279,9 +279,9 @@ class _Resolver(ast.NodeTransformer):
             return computed
         source = self._frame.source_of(found)
         if source is not None and isinstance(form, Unrealized) and is_tensor(form.value):
-            return self._untouched(compile(source, "<source>", "eval"))
+            return self._untouched(_compiled(source))
         if source is not None:
-            return _FromSource(compile(source, "<source>", "eval"))
+            return _FromSource(_compiled(source))
         if is_tracker(found) and isinstance(form, Known) and type(form.value) in _PLAIN:
             return lambda call: form.value
         return self._stored(node)
@@ -326,7 +326,7 @@ class _Resolver(ast.NodeTransformer):
         name, value, namespace = node.id, self._frame.lookup(node.id), self._frame.globals
         source = self._frame.source_of(value)
         if source is not None:
-            return _FromSource(compile(source, "<source>", "eval"), tuple(attributes))
+            return _FromSource(_compiled(source), tuple(attributes))
         if name in namespace and value is namespace[name]:
             return lambda call: _plain(namespace.get(name, MISSING), attributes)
         raise NotForetold
@@ -342,6 +342,13 @@ class _FromSource:
 
     def __call__(self, call: Call) -> object:
         return _plain(_at(self.source, call), self.attributes)
+
+
+def _compiled(source: str) -> CodeType:
+    try:
+        return compile(source, "<source>", "eval")
+    except SyntaxError:  # a tensor that Dynamo found inside another, of a nested tensor for instance
+        raise NotForetold from None
 
 
 def _at(source: CodeType, call: Call) -> Any:

@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake_tensor, is_tensor, kind_of
 from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, Known, NumberForm, TensorForm
+from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, Known, NumberForm, TensorForm, Unrealized
 from dynamo_dap.debuggee.torch_internals.variable_trackers import (
     Place,
     Tracker,
@@ -54,7 +54,7 @@ class TracedView(View):
         tracker = self.frame.tracker_of(value)
         if tracker is None:
             return super().shown(value, expression)
-        form = self.frame.form_of(tracker)
+        form = self._form_of(tracker)
         shown = form_family(form).present(form, expression, self)
         if isinstance(form, Known) and type(form.value) in _SCALARS and source_of(tracker) is None:
             return shown
@@ -71,12 +71,20 @@ class TracedView(View):
             return value
         tracker = self.frame.tracker_of(value)
         if tracker is not None:
-            return self.frame.form_of(tracker)
+            return self._form_of(tracker)
         if is_symbolic(value):
             return NumberForm(value, None)
         if is_stand_in(value):
             return form_behind(value)
-        return TensorForm(value, None, kind_of(value)) if is_fake_tensor(value) else value
+        if is_fake_tensor(value) or (is_tensor(value) and self.frame.shares_written_memory(value)):
+            return TensorForm(value, None, kind_of(value))  # no data is there, or what was there before the graph wrote
+        return value
+
+    def _form_of(self, tracker: Tracker) -> Form:
+        form = self.frame.form_of(tracker)
+        if isinstance(form, Unrealized) and is_tensor(form.value) and self.frame.shares_written_memory(form.value):
+            return TensorForm(form.value, None, kind_of(form.value))
+        return form
 
     def _facts(self, tracker: Tracker, form: Form) -> list[Variable]:
         """Return what is known, on its own level for tensors and symbols, else in one group called ``Dynamo``."""

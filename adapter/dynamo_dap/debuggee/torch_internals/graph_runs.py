@@ -37,11 +37,12 @@ _DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
 _TRACING = "torch._guards:tracing"
 _TRANSFORMS = "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack"
 _DEPTH = "torch._C._functorch:get_dynamic_layer_stack_depth"
+_IS_WRAPPED = "torch._C._functorch:is_functorch_wrapped_tensor"
 _UNDO = "torch._C._functorch:pop_dynamic_layer_stack_and_undo_to_depth"
 _MAP = "torch.fx.node:map_arg"
 
 REAL_VALUES = Feature(
-    "real values of a paused trace", _MODES, _DISPATCH_MODE, _TRACING, _TRANSFORMS, _DEPTH, _UNDO, _MAP
+    "real values of a paused trace", _MODES, _DISPATCH_MODE, _TRACING, _TRANSFORMS, _DEPTH, _IS_WRAPPED, _UNDO, _MAP
 )
 
 
@@ -317,6 +318,8 @@ class GraphRun:
         self._entered: list[Any] = []
         self._transformed: set[Any] = set()
         self._ends_open = False
+        self._records = True
+        """Whether transforms differentiate, by what the graph has set."""
 
     def close(self) -> None:
         """Let go of every value: exceptions that it met may lead to it for a while."""
@@ -343,7 +346,6 @@ class GraphRun:
         left = [each for each in nodes if each not in self._results]
         if not left:
             return
-        depth = REAL_VALUES.resolve(_DEPTH)
         self._keep = wanted()
         for each in () if self._keep is None else self._results.keys() - self._keep - self._transformed:
             if all(user in self._results for user in each.users):
@@ -360,7 +362,7 @@ class GraphRun:
                     self._watched[each] = _is_ordinary(each)
                 if self._ran_observer is not None:
                     self._ran_observer(each, self._results)
-                if depth() > 0:
+                if self._stands_for_many(result):
                     self._transformed.add(each)
                 else:
                     self._hold(each)
@@ -375,11 +377,16 @@ class GraphRun:
             raise _LetGo
         return self._results[node]
 
+    def as_written(self, value: Any) -> Any:
+        """Return a tensor of the program with what the nodes have written to memory that it shares."""
+        return as_it_was(value, self._copies)
+
     @contextlib.contextmanager
     def _where_the_graph_left_off(self) -> Iterator[None]:
         torch: Any = sys.modules["torch"]
         depth = REAL_VALUES.resolve(_DEPTH)
-        with apart_from_the_program():
+        # What an override of ``__torch_function__`` does is in the graph already.
+        with apart_from_the_program(), torch._C.DisableTorchFunctionSubclass():
             for put_back in self._random:
                 put_back()
             try:
@@ -391,7 +398,26 @@ class GraphRun:
                 for entered in reversed(self._entered):
                     torch.amp.autocast_mode._exit_autocast(entered)
 
+    def _stands_for_many(self, result: Any) -> bool:
+        """Whether a result belongs to a transform that is open, or was: others are ordinary there as well."""
+        torch: Any = sys.modules["torch"]
+        is_wrapped = REAL_VALUES.resolve(_IS_WRAPPED)
+        return any(isinstance(each, torch.Tensor) and is_wrapped(each) for each in flattened(result))
+
+    @contextlib.contextmanager
+    def _differentiating(self) -> Iterator[None]:
+        """Record gradients as the graph does: a transform differentiates what is computed inside it."""
+        torch: Any = sys.modules["torch"]
+        with torch.set_grad_enabled(self._records):
+            yield
+
     def _result(self, node: Any) -> Any:
+        if REAL_VALUES.resolve(_DEPTH)() > 0 or "_increment_nesting" in str(getattr(node.target, "__name__", "")):
+            with self._differentiating():
+                return self._result_without_gradients(node)
+        return self._result_without_gradients(node)
+
+    def _result_without_gradients(self, node: Any) -> Any:
         try:
             if node.op == "placeholder":
                 return self._input(node)
@@ -434,6 +460,8 @@ class GraphRun:
             raise NoRealValue(
                 f"{name} is a collective: it is not run again, since other processes would have to as well"
             )
+        if name.endswith("_set_grad_enabled"):
+            self._records = bool(node.args[0])
         if any(part in name for part in _LEFT_OUT):
             return None
         if node.op == "get_attr":

@@ -6,11 +6,14 @@ the program is held.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_internals.features import Feature
+from dynamo_dap.debuggee.torch_internals.graph import written_by
 from dynamo_dap.debuggee.torch_internals.graph_runs import (
     REAL_VALUES,
     GraphRun,
@@ -18,7 +21,9 @@ from dynamo_dap.debuggee.torch_internals.graph_runs import (
     Limits,
     NoRealValue,
     Wanted,
+    apart_from_the_program,
     as_it_was,
+    has_own_memory,
 )
 from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
 from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
@@ -117,6 +122,18 @@ class RealValues:
         finally:
             self.reachable = outer  # it leads to the trace, which would keep itself alive
 
+    def as_written(self, value: Any, reachable: Wanted) -> Any:
+        """Return a tensor of the program with what the graph so far has written to memory that it shares.
+
+        Raises:
+            NoRealValue: it is not known; the text says why.
+        """
+        output: Any = self._trace()
+        runner = self._runner_of(output, output.root_tracer)
+        run = runner.run_of(list(output.root_tracer.graph.nodes), self.limits, reachable)
+        with apart_from_the_program():
+            return run.as_written(value)
+
     def close(self) -> None:
         """Let go of every value."""
         for runner in list(self._runners.values()):
@@ -164,6 +181,20 @@ class _TracedGraph:
 
     def attribute(self, target: str) -> Any:
         return attribute_of_graph(self._trace(), target)
+
+
+def shares_written_memory(output: Any, value: Any) -> bool:
+    """Whether a tensor of the program shares memory with an input of a graph that writes to something."""
+    nodes = output.root_tracer.graph.nodes
+    if not has_own_memory(value) or not any(written_by(each) for each in nodes):
+        return False
+    storage = storage_of(value)
+    for each in nodes:
+        with contextlib.suppress(NoRealValue):
+            given = input_of_traced_call(each) if each.op == "placeholder" else None
+            if has_own_memory(given) and storage_of(given) == storage:
+                return True
+    return False
 
 
 def input_of_traced_call(placeholder: Any) -> Any:

@@ -7,6 +7,7 @@ thread.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 import types
@@ -181,7 +182,9 @@ class NumbersOfTrace:
         for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
             names = [name for name in map(source_name, sources) if name]
             if symbol in values and names:
-                self._sources[symbol] = compile(names[0], "<source>", "eval")
+                # A size of a nested tensor, for one, has a source that is not an expression.
+                with contextlib.suppress(SyntaxError):
+                    self._sources[symbol] = compile(names[0], "<source>", "eval")
         self.is_complete = self._sources.keys() >= values.keys()
         """Whether the numbers of all symbols can be found again."""
         if values and self.is_complete:

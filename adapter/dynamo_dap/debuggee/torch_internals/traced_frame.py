@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
-from dynamo_dap.debuggee.torch_internals.real_values import reachable_nodes, real_values_of
+from dynamo_dap.debuggee.torch_internals.real_values import reachable_nodes, real_values_of, shares_written_memory
 from dynamo_dap.debuggee.torch_internals.retracing import TraceIsOver, retraced_call
 from dynamo_dap.debuggee.torch_internals.trace_state import TraceState, Undo
 from dynamo_dap.debuggee.torch_internals.trackers.forms import Form, InstanceForm, Unrealized
@@ -421,6 +421,16 @@ class TracedFrame:
             FeatureMissing: this version of torch lacks what it takes.
         """
         return real_values_of(self.translator.output).value_of(node, lambda: reachable_nodes(self.translator))
+
+    def shares_written_memory(self, value: Any) -> bool:
+        """Whether the graph so far may have written to the memory of a tensor of the program."""
+        return shares_written_memory(self.translator.output, value)
+
+    def as_written(self, value: Any) -> Any:
+        """Return such a tensor with what the graph has written to it; raises as ``real_value``."""
+        if not self.shares_written_memory(value):
+            return value
+        return real_values_of(self.translator.output).as_written(value, lambda: reachable_nodes(self.translator))
 
     def gradient(self, node: Any) -> object:
         """Return the gradient of a node in the backward pass in which the call is looked at; None when it gets none.

@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata_reading
 from dynamo_dap.debuggee.torch_internals.symbols import expression_of, hint_of
 from dynamo_dap.debuggee.torch_internals.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
-from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for
+from dynamo_dap.debuggee.values.families import Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
 from dynamo_dap.debuggee.values.objects import attributes_of, stored_attributes
 from dynamo_dap.debuggee.values.paging import unique_names
@@ -54,7 +54,7 @@ class Tensors(Family):
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return dtype, shape, device, whether it requires a gradient, and the data if that is little and at hand."""
-        data = little_data(value) if depth == DEPTH_OF_PREVIEW else None
+        data = little_data(value)
         return tensor_text(value) if data is None else f"{tensor_text(value)} = {data}"
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
