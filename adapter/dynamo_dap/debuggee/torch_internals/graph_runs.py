@@ -404,18 +404,11 @@ class GraphRun:
         is_wrapped = REAL_VALUES.resolve(_IS_WRAPPED)
         return any(isinstance(each, torch.Tensor) and is_wrapped(each) for each in flattened(result))
 
-    @contextlib.contextmanager
-    def _differentiating(self) -> Iterator[None]:
-        """Record gradients as the graph does: a transform differentiates what is computed inside it."""
-        torch: Any = sys.modules["torch"]
-        with torch.set_grad_enabled(self._records):
-            yield
-
     def _result(self, node: Any) -> Any:
-        if REAL_VALUES.resolve(_DEPTH)() > 0 or "_increment_nesting" in str(getattr(node.target, "__name__", "")):
-            with self._differentiating():
-                return self._result_without_gradients(node)
-        return self._result_without_gradients(node)
+        if not (in_transform() or "_increment_nesting" in target_name(node)):
+            return self._result_without_gradients(node)
+        with sys.modules["torch"].set_grad_enabled(self._records):  # it differentiates what is computed inside it
+            return self._result_without_gradients(node)
 
     def _result_without_gradients(self, node: Any) -> Any:
         try:
