@@ -66,6 +66,8 @@ def test_an_entry_tells_its_guards_code_graphs_and_resume_functions(session: Ses
     assert resume["line"] == FIXTURE.line("between")
     assert resume["text"].startswith('print("between")')
     assert resume["entries"] == len(resumed["entries"]) == 1
+    assert resume["generatedName"] in resumed["generatedNames"]
+    assert resume["generatedName"] in first["code"]
     assert first["memory"]["code"] > 100
     assert session.run_to_end() == 0
 

@@ -71,7 +71,9 @@ def program(recorded: Path) -> Path:
     return recorded
 
 
-def _fix(program: Path, *arguments: str, python: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+def _fix(
+    program: Path, *arguments: str, python: list[str] | None = None, given: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Try fixes; programs run as others under test do, but for an own option ``python``."""
     # As the command runs them: with the same seed each time.
     python = python_option(program, PYTHONHASHSEED="0") if python is None else python
@@ -79,6 +81,7 @@ def _fix(program: Path, *arguments: str, python: list[str] | None = None) -> sub
         [sys.executable, "-m", "dynamo_dap", "fix", *python, *arguments],
         env={**os.environ, RECORDS_VARIABLE: str(program.parent / "records"), "PYTHONUNBUFFERED": "1"},
         cwd=program.parent,
+        input=given,
         capture_output=True,
         text=True,
         timeout=DEADLINE,
@@ -144,6 +147,17 @@ def test_an_argument_is_marked_only_in_calls_where_it_is_a_tensor(tmp_path: Path
     assert "maybe_mark_dynamic(weight, 0)" in program.read_text(encoding="utf-8")
     ran = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert ran.stdout.splitlines() == ["3.0", "5.0", "1.0", "0.5"], ran.stderr
+
+
+def test_each_run_reads_the_input_and_is_announced(program: Path) -> None:
+    program.write_text(PROGRAM + "print(input())\n", encoding="utf-8")
+    place = f"model.py:{Fixture(program.with_name('model.py')).line('broken')}"
+    tried = _fix(program, place, given="a line\n")
+    assert tried.returncode == 0, tried.stderr + tried.stdout
+    assert [line.split()[-3:] for line in tried.stderr.splitlines() if line.startswith("running")] == [
+        ["without", "the", "edit"],
+        ["with", "the", "edit"],
+    ]
 
 
 def test_what_is_edited_keeps_its_encoding_and_line_ends(program: Path) -> None:

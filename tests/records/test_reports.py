@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.protocol.options import LaunchArguments
@@ -22,7 +24,8 @@ from dynamo_dap.records.events import BreakFound, CompileBegan, CompileEnded, Gr
 from dynamo_dap.records.file import RecordWriter, UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.html_report import html_report
-from dynamo_dap.records.model import Graph, GraphBreak, Node, Place, StackLine, counts_of
+from dynamo_dap.records.model import Graph, GraphBreak, Node, Place, SkippedFrame, StackLine, counts_of
+from dynamo_dap.records.text_report import print_report
 from dynamo_dap.records.texts import digest_of_line
 from dynamo_dap.server.launching.program import prepare
 from tests.client import Session
@@ -443,3 +446,14 @@ def test_a_run_in_which_nothing_was_finished_is_passed_over(tmp_path: Path) -> N
     report = command("report", folder=tmp_path)
     assert good.name in report.stdout
     assert "this is the run before" in report.stderr
+
+
+def test_the_reason_of_a_skipped_function_is_one_line() -> None:
+    reason = "Unsupported: Call to `graph_break()`\n  Explanation: User-inserted.\n\nfrom user code:\n   File 'x.py'"
+    record = Record()
+    record.skipped.append(SkippedFrame("h", reason, Place("/x.py", 8)))
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_report(record, console)
+    text = console.export_text()
+    assert "Skipped h at /x.py:8: Unsupported: Call to `graph_break()`" in text
+    assert "from user code" not in text

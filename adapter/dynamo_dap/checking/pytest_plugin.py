@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import difflib
+import logging
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -100,7 +102,7 @@ def compiles() -> Iterator[Recording]:
         yield made
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Record a test that is marked, and fail it if it compiles otherwise."""
     marker = item.get_closest_marker("compiles")
@@ -112,7 +114,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     wanted = {} if marker is None else _wanted(item, marker)
     if marker is not None:
         _forget_compiled()
-    with record() as made:
+    with record() as made, _without_traces_in_logs():
         try:
             result = yield
         finally:
@@ -126,9 +128,27 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 def _wanted(item: pytest.Item, marker: pytest.Mark) -> dict[str, int]:
     unknown = sorted(set(marker.kwargs) - set(_COUNTS))
-    if marker.args or unknown or not all(isinstance(count, int) for count in marker.kwargs.values()):
-        raise pytest.UsageError(f"{item.nodeid}: the marker is {_MARKER.partition(':')[0]}, with numbers")
+    if marker.args or unknown or not all(type(count) is int for count in marker.kwargs.values()):
+        given = ", ".join([*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())])
+        near = difflib.get_close_matches(unknown[0], _COUNTS, 1) if unknown else []
+        meant = f" Is {near[0]} meant?" if near else ""
+        known = f"{_MARKER.partition(':')[0]}, with numbers"
+        pytest.fail(f"wrong marker of {item.nodeid}: compiles({given}). It is {known}.{meant}", pytrace=False)
     return dict(marker.kwargs)
+
+
+@contextlib.contextmanager
+def _without_traces_in_logs() -> Iterator[None]:
+    """Keep torch's trace, a log of hundreds of empty messages, out of the logs that pytest captures."""
+    trace = logging.getLogger("torch.__trace")
+    captures = [handler for handler in trace.handlers if type(handler).__module__.startswith("_pytest.")]
+    for handler in captures:
+        trace.removeHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in captures:
+            trace.addHandler(handler)
 
 
 def _forget_compiled() -> None:

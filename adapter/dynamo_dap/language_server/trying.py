@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import difflib
 import json
 import math
@@ -39,6 +40,7 @@ from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import Counts, Place, counts_of
 from dynamo_dap.records.program import launching
+from dynamo_dap.records.repeated_input import RepeatedInput
 from dynamo_dap.records.report import chosen_record
 from dynamo_dap.records.texts import without_controls
 
@@ -197,6 +199,8 @@ class Runner:
     """Is told what is run, as it begins."""
     is_cancelled: Callable[[], bool] = lambda: False
     """Is asked all the time while the program runs; any thread."""
+    given: RepeatedInput | None = None
+    """What the program reads; None for nothing."""
 
     @property
     def command(self) -> str:
@@ -236,12 +240,18 @@ class Runner:
         return Outcome(counts, status, output, errors, computed, seconds)
 
     def _output_of(self, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
+        if self.given is None:
+            return self._output_with(command, environment, subprocess.DEVNULL)
+        with self.given.for_a_run() as given:
+            return self._output_with(command, environment, given)
+
+    def _output_with(self, command: Sequence[str], environment: Mapping[str, str], given: int) -> tuple[int, str, str]:
         try:
             process = subprocess.Popen(
                 command,
                 env=environment,
                 cwd=self.folder,
-                stdin=subprocess.DEVNULL,
+                stdin=given,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -368,6 +378,9 @@ def _try(options: argparse.Namespace) -> int:
     if not fixes:
         raise CannotTry(f"no fix is known for {path}:{line}; see: dynamo-dap report")
     runner = runner_of(record.started, options.program, options.python, options.timeout)
+    runner = dataclasses.replace(
+        runner, given=RepeatedInput(), tell=lambda which: _tell(f"running {runner.command} {which}", sys.stderr)
+    )
     trials = try_fixes(fixes, runner, {})
     for trial in trials:
         _tell(trial.text())

@@ -58,6 +58,8 @@ class EntryResume(Struct, rename="camel", omit_defaults=True):
     """That line."""
     entries: int
     """How many cache entries it has."""
+    generated_name: str = ""
+    """As the code of the entry calls it: the two of a branch may resume at one line."""
 
 
 class EntryMemory(Struct, rename="camel", omit_defaults=True):
@@ -102,6 +104,8 @@ class CachedFunction(Struct, rename="camel", omit_defaults=True):
     entries: list[CacheEntry]
     """In the order in which they are tried."""
     is_resume_function: bool = False
+    generated_names: list[str] = []
+    """As the code of entries calls a resume function, each by a name of its own."""
 
 
 class EntriesBody(Struct, rename="camel", omit_defaults=True):

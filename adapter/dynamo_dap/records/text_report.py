@@ -48,7 +48,13 @@ def print_report(record: Record, console: Console, only: CompiledFunction | None
     _print_files(record, functions, console, is_program=only is None)
     for skipped in record.skipped if only is None else ():
         where = "" if skipped.place is None else f" at {skipped.place.path}:{skipped.place.line}"
-        console.print(f"[yellow]Skipped[/yellow] {escape(f'{skipped.name}{where}: {skipped.reason}')}")
+        console.print(f"[yellow]Skipped[/yellow] {escape(f'{skipped.name}{where}: {_first_line(skipped.reason)}')}")
+
+
+def _first_line(reason: str) -> str:
+    """Return what torch says first: it goes on with hints, links and a traceback, which the report has by itself."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    return lines[0] if lines else reason
 
 
 def _print_head(record: Record, console: Console, counts: Counts) -> None:
@@ -149,7 +155,9 @@ def _print_compile(function: CompiledFunction, compiled: Compile, console: Conso
         where = f" at {size.place.path}:{size.place.line}" if size.place is not None else ""
         console.print(f"    [magenta]Specialized[/magenta] {escape(f'{size.expression}{where}')}")
     if compiled.state in ("skipped", "failed"):
-        console.print(f"    [red]{compiled.state.capitalize()}[/red] {escape(compiled.problem or '')}".rstrip())
+        console.print(
+            f"    [red]{compiled.state.capitalize()}[/red] {escape(_first_line(compiled.problem or ''))}".rstrip()
+        )
 
 
 def _print_buckets(graph: Graph, console: Console) -> None:

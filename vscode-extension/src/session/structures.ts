@@ -460,6 +460,8 @@ export interface CachedFunction {
     /** In the order in which they are tried. */
     entries: CacheEntry[];
     isResumeFunction?: boolean;
+    /** As the code of entries calls a resume function, each by a name of its own. */
+    generatedNames?: string[];
 }
 
 /** What of a call could not be saved. */
@@ -679,6 +681,8 @@ export interface EntryResume {
     text: string;
     /** How many cache entries it has. */
     entries: number;
+    /** As the code of the entry calls it: the two of a branch may resume at one line. */
+    generatedName?: string;
 }
 
 /** What an entry keeps alive, in bytes. */

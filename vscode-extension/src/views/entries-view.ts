@@ -98,7 +98,7 @@ function entryNode(cached: CachedFunction, entry: CacheEntry): TreeNode {
                 : textNode(`${id} graph ${index}`, `Graph ${graph.name}`, "type-hierarchy", document(graph.name), graph.code),
         ),
         ...entry.resumes.map((resume, index) => {
-            const node = makeNode(`${id} resume ${index}`, `Resumes at line ${resume.line}`, "debug-continue", { description: resume.text });
+            const node = makeNode(`${id} resume ${index}`, `Resumes at line ${resume.line}`, "debug-continue", { description: `${resume.text}  ${resume.generatedName ?? ""}`.trim() });
             linkTo(node.item, resume);
             return node;
         }),

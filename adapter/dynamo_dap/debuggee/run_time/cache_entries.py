@@ -83,7 +83,12 @@ class CacheEntries:
         return self._body_of(family_of(code))
 
     def _body_of(self, codes: list[CodeType]) -> EntriesBody:
-        functions = [self._function(code) for code in codes]
+        generated_names: dict[int, list[str]] = {}
+        for code in codes:
+            for entry in live_entries(code):
+                for name, resumed in references_of(entry).resumes:
+                    generated_names.setdefault(id(resumed), []).append(name)
+        functions = [self._function(code, generated_names.get(id(code), [])) for code in codes]
         return EntriesBody([one for one in functions if one.entries], text_of(functions))
 
     def forget(self, function_id: int, compile_id: str | None) -> int:
@@ -113,7 +118,7 @@ class CacheEntries:
             self._ids[key] = (self._count, weakref.ref(code, lambda _: self._ids.pop(key, None)))
         return self._ids[key][0]
 
-    def _function(self, code: CodeType) -> CachedFunction:
+    def _function(self, code: CodeType, generated_names: list[str]) -> CachedFunction:
         path, line = _place_of(code)
         return CachedFunction(
             id=self._id_of(code),
@@ -122,6 +127,7 @@ class CacheEntries:
             line=line,
             entries=[self._entry(code, entry) for entry in live_entries(code)],
             is_resume_function=user_function_of(code) is not code,
+            generated_names=generated_names,
         )
 
     def _name_of(self, code: CodeType) -> str:
@@ -145,7 +151,7 @@ class CacheEntries:
             guards=list(self._guards(entry)),
             code=generated.statements.text(),
             graphs=self._graphs(original, compile_id, references),
-            resumes=[_resume(code) for code in references.resumes],
+            resumes=[_resume(name, code) for name, code in references.resumes],
             memory=EntryMemory(held.code, held.tensors, held.tensor_count, held.backend_code, held.is_whole),
             calls=self._calls(generated),
             last_miss=self._known.last_miss(original, compile_id),
@@ -180,10 +186,10 @@ def _place_of(code: CodeType) -> tuple[str, int]:
     return code.co_filename, code.co_firstlineno if resumed is None else resumed.line
 
 
-def _resume(code: CodeType) -> EntryResume:
+def _resume(generated_name: str, code: CodeType) -> EntryResume:
     path, line = _place_of(code)
     text = linecache.getline(path, line).strip()
-    return EntryResume(user_function_name(code), path, line, text, len(live_entries(code)))
+    return EntryResume(user_function_name(code), path, line, text, len(live_entries(code)), generated_name)
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------
@@ -202,7 +208,8 @@ def _function_lines(function: CachedFunction) -> Iterator[str]:
     count = len(function.entries)
     order = ", in the order in which they are tried" if count > 1 else ""
     entries = _counted(count, "cache entry", "cache entries")
-    yield f"{function.name}  {function.path}:{function.line}  ({entries}{order})"
+    name = ", ".join([function.name, *dict.fromkeys(function.generated_names)])
+    yield f"{name}  {function.path}:{function.line}  ({entries}{order})"
     for entry in function.entries:
         yield ""
         yield from (f"  {line}" for line in _entry_lines(entry, function.path))
@@ -226,7 +233,7 @@ def _entry_lines(entry: CacheEntry, path: str) -> Iterator[str]:
         yield from textwrap.indent(code.rstrip(), "    ").splitlines()
     for resume in entry.resumes:
         entries = _counted(resume.entries, "cache entry", "cache entries")
-        yield f"  resumes at line {resume.line}: {resume.text}  ({resume.name}, {entries})"
+        yield f"  resumes at line {resume.line}: {resume.text}  ({resume.generated_name}, {entries})"
     yield f"  keeps alive {_memory(entry.memory)}"
 
 

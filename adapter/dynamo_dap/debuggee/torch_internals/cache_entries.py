@@ -110,8 +110,8 @@ class References:
 
     graphs: tuple[tuple[str, Any], ...]
     """Global name and compiled graph."""
-    resumes: tuple[CodeType, ...]
-    """The resume functions."""
+    resumes: tuple[tuple[str, CodeType], ...]
+    """Global name and resume function."""
 
 
 def references_of(entry: Any) -> References:
@@ -119,10 +119,11 @@ def references_of(entry: Any) -> References:
     names = [name for code in _with_inner(entry.code) for name in code.co_names]
     wanted = list(dict.fromkeys(name for name in names if name.startswith((_GRAPH_NAME, _RESUME_NAME))))
     namespace = _globals_with(wanted, entry.code)
-    resumes = [getattr(namespace.get(name), "__code__", None) for name in wanted if name.startswith(_RESUME_NAME)]
+    resumes = [
+        (name, getattr(namespace.get(name), "__code__", None)) for name in wanted if name.startswith(_RESUME_NAME)
+    ]
     graphs = [(name, namespace.get(name)) for name in wanted if name.startswith(_GRAPH_NAME)]
-    codes = {id(code): code for code in resumes if isinstance(code, CodeType)}
-    return References(tuple(graphs), tuple(codes.values()))
+    return References(tuple(graphs), tuple((name, code) for name, code in resumes if isinstance(code, CodeType)))
 
 
 def _globals_with(names: Sequence[str], code: CodeType) -> dict[str, Any]:
