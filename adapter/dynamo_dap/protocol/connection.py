@@ -40,6 +40,7 @@ from dynamo_dap.protocol.messages import (
 )
 from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.protocol.texts import shortened
 
 OnResponse = Callable[[Response], None]
 
@@ -170,6 +171,8 @@ class Connection:
         ``text`` is for a person; ``message`` is DAP's short machine-readable form (``cancelled``, ``notStopped``),
         the text itself when there is none; ``error_id`` is stable per kind of error.
         """
+        # A reason quotes what it refuses, which may be of any length. Some exceptions have no text.
+        text = shortened(text) if text.strip() else f"'{request.command}' failed, for a reason that has no text"
         error = ErrorMessage(id=error_id, format="{text}", variables={"text": text}, show_user=show_user)
         body = encode_body(ErrorBody(error=error))
         self._respond(request, success=False, body=body, message=message or text)

@@ -29,3 +29,12 @@ def roots_of(names: Iterable[str]) -> list[str]:
 
 
 _ROOT = re.compile(r"\W.*", re.DOTALL)
+
+
+_LONGEST = 2000
+
+
+def shortened(text: str) -> str:
+    """Return ``text``, its middle left out if it is longer than a person reads."""
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]} ... {text[-half:]}"

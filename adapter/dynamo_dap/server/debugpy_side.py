@@ -10,16 +10,19 @@ the loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import ENTRY, TENSOR, ErrorId, Invitation
-from dynamo_dap.protocol.messages import Event, Response, decode, encode_body
+from dynamo_dap.protocol.messages import ErrorBody, ErrorMessage, Event, ProtocolError, Response, decode, encode_body
 from dynamo_dap.protocol.options import LaunchArguments, SessionOptions
+from dynamo_dap.protocol.texts import shortened
 from dynamo_dap.protocol.types import InitializeRequestArguments
 from dynamo_dap.server.backend import DEBUGPY, Backend
 from dynamo_dap.server.backend_events import BackendEvents
@@ -76,6 +79,35 @@ class DebugpyBackend(Backend):
         await until_any(timeout, initialized.wait())
         if not initialized.is_set():
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, f"debugpy in the program was not ready within {timeout:g} s")
+
+    def forward(self, command: str, arguments: msgspec.Raw, on_response: Callable[[Response], None]) -> int:
+        """As there; a failure gets the reason that debugpy gives in the message alone, or does not give."""
+
+        def answered(response: Response) -> None:
+            on_response(response if response.success else _with_reason(response))
+
+        return super().forward(command, arguments, answered)
+
+
+_TRACEBACK = "Traceback (most recent call last)"
+_UNKNOWN_ID = "Wrong ID sent from the client"
+
+
+def _with_reason(response: Response) -> Response:
+    with contextlib.suppress(ProtocolError):
+        error = decode(response.body, ErrorBody, "body of a failure").error
+        if error is not None and error.text.strip():
+            return response
+    told = (response.message or "").strip()
+    if told.startswith(_UNKNOWN_ID):
+        error_id, text = ErrorId.UNKNOWN_REFERENCE, "there is no such frame or variable: it may be of an earlier stop"
+    elif _TRACEBACK in told:
+        error_id, text = ErrorId.EVALUATION_FAILED, told.splitlines()[-1]
+    else:
+        error_id, text = ErrorId.EVALUATION_FAILED, told or f"debugpy cannot serve '{response.command}' here"
+    text = shortened(text)
+    body = ErrorBody(ErrorMessage(error_id, "{text}", variables={"text": text}))
+    return msgspec.structs.replace(response, message=text, body=encode_body(body))
 
 
 def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[str, Any]:

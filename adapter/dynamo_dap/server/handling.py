@@ -104,6 +104,7 @@ def serve(session: Session, request: Request) -> None:
         session.require_program()
         # Nobody behind us is asked something malformed: debugpy, for one, does not survive all of it.
         given: object = decode(request.arguments, expected, f"{request.command} arguments")
+        _refuse_unknown_granularity(given)
         if isinstance(given, EvaluateArguments) and _names_option(given):
             _set_option(session, request, given)
         else:
@@ -122,6 +123,17 @@ def _forward(session: Session, request: Request, given: object) -> None:
     session.router.forward(request)
     if rank is not None and does_it:
         rank.goes(request.command, getattr(given, "granularity", None))
+
+
+_GRANULARITIES = ("statement", "line", "instruction")
+
+
+def _refuse_unknown_granularity(given: object) -> None:
+    """DAP has a text there, which debugpy takes for a defect of its own."""
+    granularity = getattr(given, "granularity", None)
+    if granularity is not None and granularity not in _GRANULARITIES:
+        text = f"unknown stepping granularity '{granularity}'; known are {', '.join(_GRANULARITIES)}"
+        raise RequestRefused(ErrorId.UNKNOWN_GRANULARITY, text)
 
 
 def _names_option(given: EvaluateArguments) -> bool:

@@ -212,6 +212,9 @@ class Router:
         if answers and not successes:
             self._client.forward_response(request, answers[0][1])
             return
+        for backend, response in answers:
+            if not response.success:
+                _log.error("%s refused its part of '%s': %s", backend.name, request.command, response.message)
         try:
             body = merge(successes)
         except Exception:  # noqa: BLE001 - turned into the response

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dynamo_dap.protocol.texts import shortened
+
 
 class InvalidCondition(Exception):
     """A hit condition or a log message that cannot be understood; the text says what would be."""
@@ -24,7 +26,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-_HIT_CONDITION = re.compile(r"\s*(==|>=|<=|=|>|<|%|)\s*(\d+)\s*")
+_HIT_CONDITION = re.compile(r"\s*(==|>=|<=|=|>|<|%|)\s*(\d{1,18})\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,9 @@ def parse_hit_condition(text: str) -> HitCondition:
     """
     match = _HIT_CONDITION.fullmatch(text)
     if match is None or (match[1] == "%" and int(match[2]) == 0):
-        raise InvalidCondition(f"hit condition {text!r} is not understood; use 5, >= 3, > 3, <= 3, < 3, == 3 or % 2")
+        raise InvalidCondition(
+            f"hit condition {shortened(text)!r} is not understood; use 5, >= 3, > 3, <= 3, < 3, == 3 or % 2"
+        )
     return HitCondition(match[1], int(match[2]))
 
 
@@ -137,6 +141,8 @@ class Conditions:
                 conditions.log_message = parse_log_message(log_message)
         except SyntaxError as error:
             conditions.problem = f"the condition is not a Python expression: {error.msg}"
+        except (RecursionError, MemoryError):  # what Python's parser says of it
+            conditions.problem = "the condition is nested too deep for Python"
         except (InvalidCondition, ValueError) as error:
             conditions.problem = str(error)
         return conditions

@@ -27,7 +27,8 @@ from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
 from dynamo_dap.debuggee.code_analysis.line_table import line_table, looking_once
-from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages
+from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages, pydevd_requests
+from dynamo_dap.debuggee.eager.pydevd_requests import Raised, refuse
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised
 
 _STATE_RUN, _STATE_SUSPEND = 1, 2
@@ -54,9 +55,9 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
         _guard_reader,
         pydevd_ending.install,
         pydevd_messages.install,
+        functools.partial(pydevd_requests.install, _seconds),
         _guard_evaluations,
         _guard_conditions,
-        _guard_requests,
         _guard_exceptions,
     )
     for wrap in (*wraps, _guard_pauses, _read_files_once, _trace_all_callers, _verify, pydevd_memory.install):
@@ -145,22 +146,6 @@ def _guard_pauses() -> None:
     debugger.do_wait_suspend = do_wait_suspend
 
 
-_CANCELLED = "cancelled"
-"""DAP's word for it."""
-
-
-def _refuse(py_db: Any, request_seq: int, command: str, text: str) -> None:
-    """Answer a request with a failure."""
-    body = {"error": {"id": 1, "format": "{text}", "variables": {"text": text}}}
-    _answer(py_db, request_seq, command, {"success": False, "message": text, "body": body})
-
-
-def _answer(py_db: Any, request_seq: int, command: str, answered: dict[str, Any]) -> None:
-    answer = {"type": "response", "request_seq": request_seq, "command": command, **answered}
-    comm = _module("pydevd_comm")
-    py_db.writer.add_command(comm.NetCommand(comm.CMD_RETURN, 0, answer, is_json=True))
-
-
 def _read_files_once() -> None:
     """Have it ask our line tables which lines of a file have code, and see to all breakpoints of a file at once."""
     api, processor = _module("pydevd_api"), _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
@@ -231,13 +216,14 @@ def _guard_reader() -> None:
         try:
             text = _refusal(request)
             if text is None and request["command"] == "cancel":
-                _cancel(py_db, request)
+                pydevd_requests.cancel(py_db, request)
             elif text is None:
-                original(self, py_db, json_contents, send_response)
+                with pydevd_requests.reading(request):
+                    original(self, py_db, json_contents, send_response)
         except Exception as error:  # noqa: BLE001  (whatever it is, the session goes on)
             text = f"debugpy cannot serve it: {text_of_raised(error)}"
         if text is not None:
-            _refuse(py_db, request["seq"], request["command"], text)
+            refuse(py_db, request["seq"], request["command"], text)
 
     processor.process_net_command_json = process_net_command_json
     py_db = sys.modules["pydevd"].get_global_debugger()
@@ -257,10 +243,6 @@ def _refusal(request: Any) -> str | None:
 
 
 # -- expressions -----------------------------------------------------------------------------------------------------
-
-
-class _Raised(Exception):
-    """An expression raised something that pydevd has no eye for; the text says what."""
 
 
 def _as_exception(error: BaseException) -> Exception:
@@ -307,8 +289,12 @@ def _guard_evaluations() -> None:
             except Interrupted:
                 raise
             except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
-                raise _Raised(text_of_raised(error)) from None
+                raise Raised(text_of_raised(error)) from None
             is_global = attr.startswith("Globals") or getattr(scope, "scope", None) == "globals"
+            name = attr.removeprefix("Globals.") if is_global else attr.partition(".")[0]
+            if name not in (frame.f_globals if is_global else frame.f_locals):
+                # It would write a traceback to the program's stderr, or make a variable that nobody reads.
+                raise Raised(f"there is no variable '{name}' here")
             if sys.version_info >= (3, 13) and not is_global and "." not in attr:
                 # pydevd would run an assignment, and with it the expression once more. Frames take values there.
                 frame.f_locals[attr] = value
@@ -363,7 +349,7 @@ def _guard_exceptions() -> None:
         if frames is not None and frames.exc_type is not None:
             return tell_exception(self, py_db, request)
         # It would make one up, and write of its failure to the program's stderr.
-        return _refuse(py_db, request.seq, "exceptionInfo", "this thread did not stop at an exception")
+        return refuse(py_db, request.seq, "exceptionInfo", "this thread did not stop at an exception")
 
     processor.on_exceptioninfo_request = on_exceptioninfo_request
 
@@ -418,128 +404,3 @@ def _guard_conditions() -> None:
 
     debugger.handle_breakpoint_condition = handle_breakpoint_condition
     debugger.handle_breakpoint_expression = handle_breakpoint_expression
-
-
-# -- requests that a stopped thread serves ---------------------------------------------------------------------------
-
-_lock = threading.Lock()
-_stuck: dict[str, str] = {}
-"""pydevd's ids of threads that are stuck in a request, and what to say of it."""
-_waiting: dict[str, dict[int, Any]] = {}
-"""Requests by their seq that threads have yet to serve: a thread takes all that it finds, and serves one by one."""
-_served: dict[int, _Served] = {}
-"""Requests by their seq that threads serve."""
-_ANY_THREAD = "*"
-
-
-def _guard_requests() -> None:
-    command, debugger = _module("pydevd_comm").InternalThreadCommand, sys.modules["pydevd"].PyDB
-    do, post = command.do_it, debugger.post_internal_command
-
-    @functools.wraps(do)
-    def do_it(self: Any, dbg: Any) -> None:
-        request = _request_of(self)
-        if request is None:
-            do(self, dbg)
-            return
-        served = _Served(dbg, self.thread_id, request)
-        with _lock:
-            is_answered = _waiting.get(self.thread_id, {}).pop(request.seq, None) is None
-            if not is_answered:
-                _served[request.seq] = served
-        if not is_answered:
-            served.run(lambda: do(self, dbg))
-
-    @functools.wraps(post)
-    def post_internal_command(self: Any, int_cmd: Any, thread_id: str) -> None:
-        request = _request_of(int_cmd)
-        with _lock:
-            busy = _stuck.get(thread_id) if request is not None else None
-            if request is not None and busy is None:
-                _waiting.setdefault(thread_id, {})[request.seq] = request
-        if busy is None:
-            post(self, int_cmd, thread_id)
-        else:
-            _refuse(self, request.seq, request.command, busy)
-
-    command.do_it = do_it
-    debugger.post_internal_command = post_internal_command
-
-
-def _request_of(command: Any) -> Any:
-    """Return the DAP request that an internal command serves; None when it serves none."""
-    return next((one for one in getattr(command, "args", None) or () if getattr(one, "type", None) == "request"), None)
-
-
-def _cancel(py_db: Any, cancel: dict[str, Any]) -> None:
-    """Give up the request that is to be cancelled, if it has not been answered. pydevd's reader thread."""
-    seq = cancel["arguments"].get("requestId")
-    with _lock:
-        served = _served.get(seq)
-        waiting = next((requests.pop(seq) for requests in _waiting.values() if seq in requests), None)
-    if served is not None:
-        served.cancel()
-    if waiting is not None:
-        _refuse(py_db, seq, waiting.command, _CANCELLED)
-    _answer(py_db, cancel["seq"], "cancel", {"success": True})
-
-
-class _Served:
-    """One request while a stopped thread serves it."""
-
-    def __init__(self, py_db: Any, thread_id: str, request: Any) -> None:
-        self._py_db = py_db
-        self._thread_id = thread_id
-        self._request = request
-        self._work = Interruptible(_seconds(), self._get_stuck)
-        self._is_over = False
-        self._was_stuck = False
-
-    def cancel(self) -> None:
-        """Interrupt it. Any thread."""
-        self._work.interrupt()
-
-    def run(self, serve: Callable[[], None]) -> None:
-        """Serve it; an answer is given in time, whatever happens. A second one would find nobody who waits."""
-        try:
-            with self._work.running():
-                serve()
-        except Interrupted:
-            text = f"'{self._request.command}' took longer than {_seconds():g} s and was interrupted"
-            self._refuse(text if self._work.timed_out else _CANCELLED)
-        except _Raised as error:
-            self._refuse(str(error))
-        except BaseException as error:  # noqa: BLE001  (the program's own code was run)
-            self._refuse(text_of_raised(error))
-        finally:
-            with _lock:
-                self._is_over = True
-                _stuck.pop(self._thread_id, None)
-                _served.pop(self._request.seq, None)
-        if self._was_stuck:
-            text = f"dynamo-dap: {self._name} has ended; its thread can be inspected again\n"
-            comm = _module("pydevd_comm")
-            event = {"type": "event", "event": "output", "body": {"category": "important", "output": text}}
-            self._py_db.writer.add_command(comm.NetCommand(comm.CMD_WRITE_TO_CONSOLE, 0, event, is_json=True))
-
-    @property
-    def _name(self) -> str:
-        return f"'{getattr(self._request.arguments, 'expression', None) or self._request.command}'"
-
-    def _refuse(self, text: str) -> None:
-        _refuse(self._py_db, self._request.seq, self._request.command, text)
-
-    def _get_stuck(self) -> None:
-        """The time is up, and it goes on. The watchdog's thread."""
-        text = f"{self._name} goes on in this thread, in a call that cannot be interrupted; look again when it is over"
-        with _lock:
-            if self._is_over:
-                return
-            self._was_stuck = True
-            waiting: dict[int, Any] = {}
-            if self._thread_id != _ANY_THREAD:  # there is another
-                _stuck[self._thread_id] = text
-                waiting = _waiting.pop(self._thread_id, {})
-        self._refuse(f"no answer within {_seconds():g} s: {text}")
-        for request in waiting.values():
-            _refuse(self._py_db, request.seq, request.command, text)

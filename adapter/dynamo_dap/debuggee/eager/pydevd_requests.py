@@ -1,0 +1,298 @@
+"""Has each request that a stopped thread is to serve answered: in time, or when the thread has gone on meanwhile.
+
+pydevd queues such a request for the thread. What is left in the queue when the thread goes on would wait for its next
+stop. Some requests about frames that are gone it does not answer at all. Its functions are wrapped once per process.
+Requests come on pydevd's reader thread; the threads that it has stopped serve them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from dynamo_dap.debuggee.agent.conditions import Conditions
+from dynamo_dap.debuggee.agent.interruption import Interruptible
+from dynamo_dap.debuggee.values.model import Interrupted, text_of_raised
+
+
+class Raised(Exception):
+    """An expression raised something that pydevd has no eye for; the text says what."""
+
+
+_CANCELLED = "cancelled"
+"""DAP's word for it."""
+
+
+def refuse(py_db: Any, request_seq: int, command: str, text: str, message: str = "") -> None:
+    """Answer a request with a failure; ``message`` is DAP's word for it, if it has one."""
+    body = {"error": {"id": 1, "format": "{text}", "variables": {"text": text}}}
+    _answer(py_db, request_seq, command, {"success": False, "message": message or text, "body": body})
+
+
+def _answer(py_db: Any, request_seq: int, command: str, answered: dict[str, Any]) -> None:
+    answer = {"type": "response", "request_seq": request_seq, "command": command, **answered}
+    comm = importlib.import_module("_pydevd_bundle.pydevd_comm")
+    py_db.writer.add_command(comm.NetCommand(comm.CMD_RETURN, 0, answer, is_json=True))
+
+
+_lock = threading.Lock()
+_stops: dict[str, int] = {}
+"""How many stops each stopped thread is in, by pydevd's ids."""
+_stuck: dict[str, str] = {}
+"""Stopped threads that are stuck in a request, and what to say of it."""
+_waiting: dict[str, dict[int, Any]] = {}
+"""Requests by their seq that threads have yet to serve: a thread takes all that it finds, and serves one by one."""
+_served: dict[int, _Served] = {}
+"""Requests by their seq that threads serve."""
+_reader = threading.local()
+"""The request that the reader thread is handling."""
+_ANY_THREAD = "*"
+_GONE_ON = "the thread has gone on meanwhile"
+_NOT_STOPPED = "notStopped"
+_seconds: Callable[[], float]
+
+
+def install(seconds: Callable[[], float]) -> None:
+    """Wrap pydevd's functions. ``seconds`` says how long a request may take."""
+    global _seconds
+    _seconds = seconds
+    comm, debugger = importlib.import_module("_pydevd_bundle.pydevd_comm"), sys.modules["pydevd"].PyDB
+    do, post = comm.InternalThreadCommand.do_it, debugger.post_internal_command
+
+    @functools.wraps(do)
+    def do_it(self: Any, dbg: Any) -> None:
+        request = _request_of(self)
+        if request is None:
+            do(self, dbg)
+            return
+        served = _Served(dbg, self.thread_id, request)
+        with _lock:
+            is_answered = _waiting.get(self.thread_id, {}).pop(request.seq, None) is None
+            if not is_answered:
+                _served[request.seq] = served
+        if not is_answered:
+            served.run(lambda: do(self, dbg))
+
+    @functools.wraps(post)
+    def post_internal_command(self: Any, int_cmd: Any, thread_id: str) -> None:
+        request = _request_of(int_cmd)
+        busy, has_gone_on = None, False
+        if request is not None:
+            with _lock:
+                busy, has_gone_on = _stuck.get(thread_id), thread_id not in _stops and thread_id != _ANY_THREAD
+                if busy is None and not has_gone_on:
+                    _waiting.setdefault(thread_id, {})[request.seq] = request
+        if has_gone_on:
+            refuse(self, request.seq, request.command, _GONE_ON, _NOT_STOPPED)
+        elif busy is not None:
+            refuse(self, request.seq, request.command, busy)
+        else:
+            post(self, int_cmd, thread_id)
+
+    comm.InternalThreadCommand.do_it = do_it
+    debugger.post_internal_command = post_internal_command
+    _note_answers(comm.WriterThread)
+    _serve_to_the_end(debugger)
+    _refuse_bad_conditions()
+
+
+def _note_answers(writer: Any) -> None:
+    add = writer.add_command
+
+    @functools.wraps(add)
+    def add_command(self: Any, command: Any) -> None:
+        message = command.as_dict
+        if message is not None and message.get("type") == "response":
+            served = _served.get(message.get("request_seq"))
+            if served is not None:
+                served.is_answered = True
+        add(self, command)
+
+    writer.add_command = add_command
+
+
+def _serve_to_the_end(debugger: Any) -> None:
+    """Have a thread that goes on serve what waits for it, and refuse what comes too late."""
+    wait, wait_once = debugger.do_wait_suspend, debugger._do_wait_suspend
+    id_of = importlib.import_module("_pydevd_bundle.pydevd_constants").get_current_thread_id
+
+    @functools.wraps(wait_once)
+    def _do_wait_suspend(self: Any, thread: Any, *rest: Any) -> Any:
+        try:
+            return wait_once(self, thread, *rest)
+        finally:
+            # Its frames are known until the caller has returned.
+            queue, _event = self.get_internal_queue_and_event(id_of(thread))
+            for _ in range(queue.qsize()):
+                command = queue.get()
+                if _request_of(command) is not None:
+                    command.do_it(self)
+                else:
+                    queue.put(command)
+
+    @functools.wraps(wait)
+    def do_wait_suspend(self: Any, thread: Any, *rest: Any, **options: Any) -> Any:
+        thread_id = id_of(thread)
+        with _lock:
+            _stops[thread_id] = _stops.get(thread_id, 0) + 1
+        try:
+            return wait(self, thread, *rest, **options)
+        finally:
+            late: dict[int, Any] = {}
+            with _lock:
+                _stops[thread_id] -= 1
+                if not _stops[thread_id]:
+                    del _stops[thread_id]
+                    late = _waiting.pop(thread_id, {})
+            for request in late.values():
+                refuse(self, request.seq, request.command, _GONE_ON, _NOT_STOPPED)
+
+    debugger._do_wait_suspend, debugger.do_wait_suspend = _do_wait_suspend, do_wait_suspend
+
+
+@contextlib.contextmanager
+def reading(request: dict[str, Any]) -> Iterator[None]:
+    """Note ``request`` as the one that the calling thread hands to pydevd."""
+    _reader.request = SimpleNamespace(seq=request["seq"], command=request["command"], arguments=None)
+    try:
+        yield
+    finally:
+        del _reader.request
+
+
+def _request_of(command: Any) -> Any:
+    """Return the DAP request that an internal command serves; None when it serves none."""
+    arguments = getattr(command, "args", None) or ()
+    found = next((one for one in arguments if getattr(one, "type", None) == "request"), None)
+    if found is not None or getattr(command, "method", None) is not _completing():
+        return found
+    # It is given parts of the request.
+    if not hasattr(command, "request_of_client"):
+        command.request_of_client = getattr(_reader, "request", None)
+    return command.request_of_client
+
+
+@functools.cache
+def _completing() -> Any:
+    return getattr(importlib.import_module("_pydevd_bundle.pydevd_comm"), "internal_get_completions", object())
+
+
+def cancel(py_db: Any, asked: dict[str, Any]) -> None:
+    """Give up the request that is to be cancelled, if it has not been answered. pydevd's reader thread."""
+    seq = asked["arguments"].get("requestId")
+    with _lock:
+        served = _served.get(seq)
+        waiting = next((requests.pop(seq) for requests in _waiting.values() if seq in requests), None)
+    if served is not None:
+        served.cancel()
+    if waiting is not None:
+        refuse(py_db, seq, waiting.command, _CANCELLED)
+    _answer(py_db, asked["seq"], "cancel", {"success": True})
+
+
+class _Served:
+    """One request while a stopped thread serves it."""
+
+    def __init__(self, py_db: Any, thread_id: str, request: Any) -> None:
+        self._py_db = py_db
+        self._thread_id = thread_id
+        self._request = request
+        self._work = Interruptible(_seconds(), self._get_stuck)
+        self.is_answered = False
+        self._is_over = False
+        self._was_stuck = False
+
+    def cancel(self) -> None:
+        """Interrupt it. Any thread."""
+        self._work.interrupt()
+
+    def run(self, serve: Callable[[], None]) -> None:
+        """Serve it; an answer is given in time, whatever happens. A second one would find nobody who waits."""
+        try:
+            with self._work.running():
+                serve()
+            if not self.is_answered:
+                self._refuse(f"debugpy cannot answer '{self._request.command}' here")
+        except Interrupted:
+            text = f"'{self._request.command}' took longer than {_seconds():g} s and was interrupted"
+            self._refuse(text if self._work.timed_out else _CANCELLED)
+        except Raised as error:
+            self._refuse(str(error))
+        except BaseException as error:  # noqa: BLE001  (the program's own code was run)
+            self._refuse(text_of_raised(error))
+        finally:
+            with _lock:
+                self._is_over = True
+                _stuck.pop(self._thread_id, None)
+                _served.pop(self._request.seq, None)
+        if self._was_stuck:
+            text = f"dynamo-dap: {self._name} has ended; its thread can be inspected again\n"
+            comm = importlib.import_module("_pydevd_bundle.pydevd_comm")
+            event = {"type": "event", "event": "output", "body": {"category": "important", "output": text}}
+            self._py_db.writer.add_command(comm.NetCommand(comm.CMD_WRITE_TO_CONSOLE, 0, event, is_json=True))
+
+    @property
+    def _name(self) -> str:
+        return f"'{getattr(self._request.arguments, 'expression', None) or self._request.command}'"
+
+    def _refuse(self, text: str) -> None:
+        refuse(self._py_db, self._request.seq, self._request.command, text)
+
+    def _get_stuck(self) -> None:
+        """The time is up, and it goes on. The watchdog's thread."""
+        text = f"{self._name} goes on in this thread, in a call that cannot be interrupted; look again when it is over"
+        with _lock:
+            if self._is_over:
+                return
+            self._was_stuck = True
+            waiting: dict[int, Any] = {}
+            if self._thread_id != _ANY_THREAD:  # there is another
+                _stuck[self._thread_id] = text
+                waiting = _waiting.pop(self._thread_id, {})
+        self._refuse(f"no answer within {_seconds():g} s: {text}")
+        for request in waiting.values():
+            refuse(self._py_db, request.seq, request.command, text)
+
+
+# -- breakpoints that cannot work ------------------------------------------------------------------------------------
+
+
+def _refuse_bad_conditions() -> None:
+    """Have breakpoints whose conditions are no Python refused when they are set; pydevd finds out at each hit."""
+    processor = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json").PyDevJsonCommandProcessor
+    for name in ("on_setbreakpoints_request", "on_setfunctionbreakpoints_request"):
+        setattr(processor, name, _without_bad_ones(getattr(processor, name)))
+
+
+def _without_bad_ones(handle: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(handle)
+    def on_request(self: Any, py_db: Any, request: Any) -> Any:
+        asked = request.arguments.breakpoints or []
+        problems = [_problem_of(one, self._get_hit_condition_expression) for one in asked]
+        if not any(problems):
+            return handle(self, py_db, request)
+        request.arguments.breakpoints = [one for one, problem in zip(asked, problems, strict=True) if problem is None]
+        made = handle(self, py_db, request)
+        answer = made.as_dict
+        for index, problem in enumerate(problems):
+            if problem is not None and answer["success"]:
+                refused = {"verified": False, "message": problem, "line": asked[index].get("line")}
+                answer["body"]["breakpoints"].insert(index, refused)
+        return type(made)(made.id, 0, answer, is_json=True)
+
+    return on_request
+
+
+def _problem_of(asked: dict[str, Any], hits: Callable[[str | None], str | None]) -> str | None:
+    problem = Conditions.parse(asked.get("condition"), None, asked.get("logMessage")).problem
+    if problem is None and (text := asked.get("hitCondition")):
+        # It takes any expression there.
+        problem = Conditions.parse((hits(text) or "").replace("@HIT@", "1"), None, None).problem
+        problem = problem and f"hit condition: {problem}"
+    return problem
