@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import itertools
 import pkgutil
+import sysconfig
 
+import pytest
 import torch._dynamo  # noqa: F401  (what is probed)
 
 from dynamo_dap.debuggee import torch_internals
+from dynamo_dap.debuggee.bootstrap.process_agent import unsupported_build
 from dynamo_dap.debuggee.torch_internals import features
 from dynamo_dap.debuggee.torch_internals.isolation import copy_of_counter
 
@@ -24,3 +27,9 @@ def test_a_counter_is_copied_without_drawing_from_it() -> None:
     counter = itertools.count(7, 2)
     assert next(copy_of_counter(counter)) == 7
     assert next(counter) == 7
+
+
+def test_a_free_threaded_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unsupported_build() is None
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: int(name == "Py_GIL_DISABLED"))
+    assert "free-threaded" in (unsupported_build() or "")

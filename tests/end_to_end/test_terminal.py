@@ -629,3 +629,23 @@ def test_a_program_reads_what_is_typed(environment: dict[str, str], tmp_path: Pa
     terminal.wait_for("(dynamo)")
     terminal.type("quit\r")
     assert terminal.close() == 0
+
+
+def test_the_session_in_the_readme_is_what_the_terminal_prints(environment: dict[str, str], tmp_path: Path) -> None:
+    root = FIXTURES.parent
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    begins = readme.index("$ dynamo-dap debug ")
+    command, _, expected = readme[begins : readme.index("```", begins)].partition("\n")
+    commands = tmp_path / "commands"
+    commands.write_text("".join(f"{typed}\n" for typed in re.findall(r"^\(dynamo\) (.+)$", expected, re.MULTILINE)))
+    run = subprocess.run(
+        [*DEBUG, *command.split()[3:], "-x", commands],
+        cwd=root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert [line.rstrip() for line in run.stdout.strip().splitlines()] == expected.strip().splitlines()

@@ -221,6 +221,41 @@ def test_graphs_are_compared(session: Session, program: Fixture, printed: str, c
     assert session.output("stdout") == printed
 
 
+AFTER_RESET = """
+import torch
+
+@torch.compile(backend="eager")
+def first(x):
+    return x.tan().tan()
+
+@torch.compile(backend="eager")
+def second(x):
+    y = x + 1
+    return y.cos()  # @end
+
+first(torch.ones(2))
+torch._dynamo.reset()
+for _ in range(2):
+    second(torch.ones(2))
+"""
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_graphs_are_compared_after_a_reset(session: Session, tmp_path: Path, call: int) -> None:
+    """Torch gives the id 0/0 again: the graph of the other function that had it is not meant."""
+    path = tmp_path / "program.py"
+    path.write_text(AFTER_RESET)
+    program = Fixture(path)
+    stop = _come_to(session, program, "end", call)
+    _set(session, stop, "y", "x * 7")
+    session.wait_for_stop("changed", at="end")
+    session.set_breakpoints(program)
+    session.resume()
+    session.wait_for_output("that was changed", "important")
+    assert session.wait_for_exit() == 0
+    assert "tan" not in session.output("important")
+
+
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_kept_for_one_call(session: Session, program: Fixture, printed: str, call: int) -> None:
     """The call runs what the user made of it, compiled now or served by the cache; the others what the program says."""

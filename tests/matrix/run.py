@@ -26,6 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".matrix"
 TESTS = [f"tests/{room}" for room in ("code_analysis", "compile_time", "run_time", "eager", "records", "end_to_end")]
 
+_TRIED = "tests/end_to_end/test_what_if.py::test_another_constant_takes_another_branch[2]"
+"""Stops in the replay of a cached call, and traces it with a change: names that are there say nothing of that."""
+
 _CUDA_PACKAGES = ("nvidia-", "cuda-", "triton")
 
 
@@ -43,10 +46,13 @@ COMBINATIONS = (
     Combination("3.12", "torch==2.13.0"),
     Combination("3.12", "torch==2.14.1"),
     Combination("3.13", "torch"),
+    Combination("3.14", "torch"),
+    Combination("3.15", "torch"),
 )
 """The reference torch on the Pythons around the reference, the oldest, the last but one, and the newest torch on the
-newest Python that is had."""
-NEWEST_PYTHON = COMBINATIONS[-1].python
+newest Pythons."""
+NEWEST_PYTHON = "3.13"
+"""For a torch that is new: each has wheels for it."""
 
 _PROBE = """
 import importlib, json, pkgutil, platform
@@ -77,7 +83,8 @@ class Environment:
             return
         print(f"making {self.folder.relative_to(ROOT)}", flush=True)
         if not self.python.exists():
-            subprocess.run([interpreter, "-m", "venv", "--clear", self.folder], check=True)
+            # Some distributions package pip apart from Python: that of this process installs into the environment.
+            subprocess.run([interpreter, "-m", "venv", "--clear", "--without-pip", self.folder], check=True)
         if with_cuda:
             self._pip(self.combination.torch)
         else:
@@ -89,17 +96,20 @@ class Environment:
     def test(self, arguments: list[str]) -> int:
         """Run the tests; return pytest's exit code."""
         command = [self.python, "-m", "pytest", *(arguments or ["-n", "2", *TESTS])]
-        return subprocess.run(command, cwd=ROOT, check=False).returncode
+        return subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr).returncode
 
     def version_row(self) -> str:
         """A row of the table of versions."""
         answer = subprocess.run([self.python, "-c", _PROBE], cwd=ROOT, check=True, capture_output=True, text=True)
         python, torch, features, names, problems = json.loads(answer.stdout.splitlines()[-1])
         off = "<br>".join(problems) or "nothing"
-        return f"| {python} | {torch.partition('+')[0]} | {features - len(problems)} of {features} | {names} | {off} |"
+        tried = "works" if self.test(["-n", "0", "-q", _TRIED]) == 0 else "FAILED"
+        count = f"{features - len(problems)} of {features}"
+        return f"| {python} | {torch.partition('+')[0]} | {tried} | {count} | {names} | {off} |"
 
     def _pip(self, *arguments: str) -> None:
-        subprocess.run([self.python, "-m", "pip", "install", "--quiet", *arguments], check=True)
+        command = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", *arguments]
+        subprocess.run(command, check=True)
 
     def _install_torch_without_cuda(self) -> None:
         self._pip("--no-deps", self.combination.torch)
@@ -181,7 +191,8 @@ def main() -> int:
             outcomes[name] = "passed" if environment.test(options.pytest) == 0 else "FAILED"
     if rows:
         print(
-            "| Python | torch | features that work | names looked up | what is off |\n| --- | --- | --- | --- | --- |"
+            "| Python | torch | stop, replay and what-if | features that work | names looked up | what is off |\n"
+            "| --- | --- | --- | --- | --- | --- |"
         )
         print(*rows, sep="\n")
     for name, outcome in outcomes.items():

@@ -88,7 +88,7 @@ class Graph(Struct, rename="camel", omit_defaults=True):
     name: str
     node_count: int
     operation_count: int
-    """Nodes that call a function: what ``torch._dynamo.explain`` counts as ops."""
+    """Nodes that compute something; ``torch._dynamo.explain`` does not count methods among its ops."""
     nodes: list[Node] = []
     """The nodes, cut off at a bound: then fewer than ``node_count``."""
     buckets: list[Bucket] = []

@@ -501,7 +501,7 @@ export interface GraphSummary {
     index: number;
     name: string;
     nodeCount: number;
-    /** Nodes that call a function: what `torch._dynamo.explain` counts as ops. */
+    /** Nodes that compute something; `torch._dynamo.explain` does not count methods among its ops. */
     operationCount: number;
     /** What DistributedDataParallel had it cut into, each compiled by itself. */
     buckets?: Bucket[];

@@ -165,7 +165,7 @@ class CompileReader(Hooks, Protocol):
     def guards_so_far(self, compile_id: str) -> object:
         """Return what ``guards`` does, of the trace that is held on this thread; None when it is another one's."""
 
-    def code_of_graph(self, compile_id: str) -> str | None:
+    def code_of_graph(self, compile_id: str, function: str) -> str | None:
         """Return the readable code of what a compile gave to its backend, empty for nothing; None before that."""
 
     def readable_code(self, name: str, graph: Any) -> str:

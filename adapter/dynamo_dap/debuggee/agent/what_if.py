@@ -13,7 +13,7 @@ _MOST_LINES = 40
 
 def what_if_body(what_if: WhatIf, compiles: CompileReader | None) -> WhatIfBody:
     """Return the body of ``dynamoWhatIf``."""
-    programs = None if compiles is None else compiles.code_of_graph(what_if.compile_id)
+    programs = None if compiles is None else compiles.code_of_graph(what_if.compile_id, what_if.function)
     return WhatIfBody(
         function=what_if.function,
         compile_id=what_if.compile_id,

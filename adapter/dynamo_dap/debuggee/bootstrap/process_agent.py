@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import sysconfig
 import threading
 
 from dynamo_dap.debuggee.agent.agent import Agent
@@ -122,7 +124,20 @@ class _ThisProcess:
             self._agent.print(text, "important")
 
 
+def unsupported_build() -> str | None:
+    """Return what is not supported on this build of Python, for a person; None if it is an ordinary one."""
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    version = "{}.{}t".format(*sys.version_info[:2])
+    return (
+        f"Python {version} is a free-threaded build, on which stops in compiled functions, real values and what-if are "
+        "not supported. Use the ordinary build."
+    )
+
+
 def _add_engines(agent: Agent, crash_folder: str | None) -> None:
+    if (problem := unsupported_build()) is not None:
+        agent.print(f"dynamo-dap: warning: {problem}\n", "important")
     # Imported only now: a program without Dynamo pays nothing for the engines.
     try:
         from dynamo_dap.debuggee.bootstrap.entries import CountedEntries, known_of

@@ -161,11 +161,15 @@ def graph_body(record: Record, compile_id: str, index: int) -> tuple[GraphBody, 
     return graph_answer(graph, compiled, compile_id, is_final=True)
 
 
-def code_of_graph(record: Record, compile_id: str) -> str | None:
-    """Return the readable code of what a compile gave to its backend, empty for nothing; None before that."""
+def code_of_graph(record: Record, compile_id: str, function: str) -> str | None:
+    """Return the readable code of what a compile gave to its backend, empty for nothing; None before that.
+
+    Torch gives an id again after ``torch.compiler.reset()``: the last compile of ``function`` that has it is meant.
+    """
 
     def read(record: Record) -> str | None:
-        compiled = record.find(compile_id)
+        named = [one for _, one in record.compiles() if one.name == function]
+        compiled = next((one for one in reversed(named) if one.id.partition("#")[0] == compile_id), None)
         if compiled is None or compiled.is_shortened or (compiled.state == TRACING and not compiled.graphs):
             return None
         return readable_graph(compiled.graphs[-1], compiled.name) if compiled.graphs else ""

@@ -127,7 +127,7 @@ def place_of_problem(problem: BaseException) -> Place | None:
 def graph(index: int, name: str, fx_graph: Any) -> Graph:
     """Return a graph."""
     nodes = nodes_of(fx_graph)
-    operations = sum(node.op == "call_function" for node in nodes)
+    operations = sum(node.op.startswith("call_") for node in nodes)
     texts = GraphTexts(fx_graph)
     shown = [_node(node, texts) for node in nodes[:MAXIMUM_NODES]]
     return Graph(index, name, len(nodes), operations, shown)

@@ -199,9 +199,9 @@ class Recorder(CompileObserver):
         """Return the body of ``dynamoGuards``."""
         return guards_body(self.record, compile_id)
 
-    def code_of_graph(self, compile_id: str) -> str | None:
+    def code_of_graph(self, compile_id: str, function: str) -> str | None:
         """See ``CompileReader``."""
-        return code_of_graph(self.record, compile_id)
+        return code_of_graph(self.record, compile_id, function)
 
     def thread_of(self, compile_id: str) -> int | None:
         """See ``CompileReader``."""
