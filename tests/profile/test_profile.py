@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pstats
 import re
 import subprocess
 import sys
@@ -249,6 +250,12 @@ def test_the_files_hold_the_same_times(tmp_path: Path) -> None:
     assert function == (program.as_uri(), 9)
     assert {frame["line"] for frame in speedscope["shared"]["frames"] if frame["name"] == "train_step"} == {10}
     assert totals(track)[0] == track.ended - track.began
+    stats = pstats.Stats(str(tmp_path / "made.prof"))
+    whole = sum(node.own for each in profile.tracks for node in each.nodes) / 1e9
+    assert stats.total_tt == pytest.approx(whole)  # type: ignore[attr-defined]
+    calls = stats.get_stats_profile().func_profiles["train_step"]
+    assert (calls.file_name, calls.line_number) == (str(program), 10)
+    assert 0 < calls.tottime <= calls.cumtime <= whole
     assert FUNCTION in {frame.kind for frame in profile.frames}
 
 

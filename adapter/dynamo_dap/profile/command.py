@@ -24,6 +24,7 @@ from dynamo_dap.profile.files import (
     CPU_PROFILE,
     HTML,
     OWN,
+    PSTATS,
     SPEEDSCOPE,
     check_profile,
     read_profile,
@@ -161,6 +162,7 @@ def _opened_by(path: Path) -> str:
     openers = {
         CPU_PROFILE: "for VS Code and Chrome: ",
         SPEEDSCOPE: "for speedscope:         ",
+        PSTATS: "for snakeviz and pstats:",
         HTML: "a flame chart:          ",
     }
     return next(text for suffix, text in openers.items() if path.name.endswith(suffix))
@@ -170,8 +172,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap profile",
         description="Run a program and tell where the time of its compiles goes: by stage, function and line, pass. "
-        "PROGRAM.cpuprofile is for VS Code and Chrome, PROGRAM.speedscope.json for speedscope; PROGRAM.profile.json "
-        "has everything. The exit status is the program's.",
+        "PROGRAM.cpuprofile is for VS Code and Chrome, PROGRAM.speedscope.json for speedscope, PROGRAM.prof for "
+        "snakeviz and pstats; PROGRAM.profile.json has everything. The exit status is the program's.",
     )
     parser.add_argument("--output", type=Path, metavar="STEM", help="write STEM.cpuprofile and the others")
     parser.add_argument("--html", action="store_true", help="write STEM.profile.html, a page with a flame chart, too")

@@ -1,4 +1,4 @@
-"""The files of a profile: for VS Code and Chrome (``.cpuprofile``), for speedscope, and our own. Any thread.
+"""The files of a profile: for VS Code and Chrome (``.cpuprofile``), speedscope, pstats, and our own. Any thread.
 
 The first two have their formats from the V8 engine and from speedscope's published schema. Both hold every thread: a
 ``.cpuprofile`` has one time line, so that the threads besides the main one are left out of it.
@@ -13,10 +13,12 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.profile.model import VERSION, Frame, Profile, Track, walk
+from dynamo_dap.profile.pstats_file import pstats_file
 from dynamo_dap.protocol.output_files import GENERATOR, check_output, write_output
 
 CPU_PROFILE = ".cpuprofile"
 SPEEDSCOPE = ".speedscope.json"
+PSTATS = ".prof"
 OWN = ".profile.json"
 HTML = ".profile.html"
 BEGUN = ".profile.begun"
@@ -30,11 +32,16 @@ class UnreadableProfile(Exception):
 
 def write_profile(profile: Profile, stem: Path) -> list[Path]:
     """Write the files, named after ``stem``, and return their paths."""
-    contents = {CPU_PROFILE: cpu_profile(profile), SPEEDSCOPE: speedscope(profile), OWN: profile}
+    contents = {
+        CPU_PROFILE: msgspec.json.encode(cpu_profile(profile)),
+        SPEEDSCOPE: msgspec.json.encode(speedscope(profile)),
+        PSTATS: pstats_file(profile),
+        OWN: msgspec.json.encode(profile),
+    }
     paths = []
     for suffix, content in contents.items():
         path = stem.with_name(stem.name + suffix)
-        write_output(path, msgspec.json.encode(content))
+        write_output(path, content)
         paths.append(path)
     return paths
 
@@ -45,7 +52,7 @@ def check_profile(stem: Path, *, html: bool) -> None:
     Raises:
         OSError: there is such a file.
     """
-    for suffix in (CPU_PROFILE, SPEEDSCOPE, OWN, *([HTML] if html else [])):
+    for suffix in (CPU_PROFILE, SPEEDSCOPE, PSTATS, OWN, *([HTML] if html else [])):
         check_output(stem.with_name(stem.name + suffix))
 
 
