@@ -217,3 +217,24 @@ def test_at_its_end_the_program_does_not_wait_for_debugpy(session: Session, tmp_
     assert session.wait_for_exit() == 0
     assert "MainThread" in session.output("stdout")
     assert "pydevd.Reader" not in session.output("stdout")
+
+
+COUNTS = """import pydevd
+debugger = pydevd.get_global_debugger()
+made, clear = [], debugger._clear_caches
+debugger._clear_caches = lambda: (made.append(1), clear())
+value = 0  #@here
+"""
+
+
+def test_many_breakpoints_in_one_file_are_put_in_its_table_at_once(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "counts.py"
+    path.write_text(COUNTS + "value += 1\n" * 400 + "print(value)  #@last\n", encoding="utf-8")
+    program = Fixture(path)
+    session.launch(program, "here")
+    stop = session.wait_for_stop("breakpoint", at="here")
+    first = program.line("here") + 1
+    set_ = session.set_breakpoints(program, *range(first, first + 400), "last")
+    assert [one.line for one in set_] == [*range(first, first + 401)]
+    assert int(stop.frame.evaluate("len(made)").text) < 20
+    assert session.go_on().frame.line == first

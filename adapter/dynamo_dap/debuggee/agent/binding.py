@@ -7,6 +7,7 @@ module level, in a coroutine, or in a function that was disabled can never stop 
 from __future__ import annotations
 
 import ast
+import bisect
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -165,12 +166,13 @@ def why_not_executed(path: str) -> str | None:
     return None if problem is None or _is_loaded(path) else problem
 
 
-def not_above_code(path: str, line: int) -> int:
-    """Return ``line``, or the first that has code in the file if it is above that."""
+def line_with_code(path: str, line: int) -> int:
+    """Return the last line up to ``line`` that has code in the file, else the first one."""
     try:
-        return max([line, *line_table(path).sorted_lines[:1]])
+        lines = line_table(path).sorted_lines
     except LineTableError:
         return line
+    return lines[max(0, bisect.bisect_right(lines, line) - 1)] if lines else line
 
 
 def _is_named_python(path: str) -> bool:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dynamo_dap.debuggee.agent.binding import not_above_code, why_not_executed
+from dynamo_dap.debuggee.agent.binding import line_with_code, why_not_executed
 from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.log import log_exception
@@ -165,11 +165,20 @@ def _read_files_once() -> None:
 def _changing_once(py_db: Any) -> Iterator[None]:
     """Have it look at all threads anew after the last change inside, and not at each."""
     changes: list[bool] = []
+    files: dict[tuple[str, int], tuple[Any, ...]] = {}
+
+    def consolidate(path: str, by_id: Any, by_file: Any) -> None:
+        # It makes the file's table anew for each breakpoint in it.
+        files[path, id(by_file)] = path, by_id, by_file
+
     py_db.on_breakpoints_changed = lambda removed=False: changes.append(removed)
+    py_db.consolidate_breakpoints = consolidate
     try:
         yield
     finally:
-        del py_db.on_breakpoints_changed
+        del py_db.on_breakpoints_changed, py_db.consolidate_breakpoints
+        for tables in files.values():
+            py_db.consolidate_breakpoints(*tables)
         if changes:
             py_db.on_breakpoints_changed(removed=all(changes))
 
@@ -196,8 +205,9 @@ def _verify() -> None:
     def add_breakpoint(
         self: Any, py_db: Any, path: str, kind: str, breakpoint_id: Any, line: int, *rest: Any, **options: Any
     ) -> Any:
-        # It looks for code above the line only.
-        line = not_above_code(path, line) if kind == "python-line" else line
+        if kind == "python-line":
+            # It looks for code above the line only, and goes through all lines for each breakpoint.
+            line, options = line_with_code(path, line), {**options, "adjust_line": False}
         return add(self, py_db, path, kind, breakpoint_id, line, *rest, **options)
 
     api.add_breakpoint = add_breakpoint
