@@ -184,3 +184,40 @@ def test_a_line_without_a_gradient_says_why(session: Session, tmp_path: Path) ->
     is_beside = said.format(program.line("side"), "what was differentiated does not depend on it")
     assert sorted(session.output("important").splitlines(True)) == sorted([needs_none, is_beside])
     assert session.output("stdout") == untouched(program)
+
+
+@pytest.mark.timeout(300)
+def test_a_whole_train_step_that_is_compiled(session: Session) -> None:
+    """The backward pass runs while Dynamo is active: the debugger's hooks in it are not compiled."""
+    program = Fixture("train_step")
+    with session.launching(program):
+        wanted = SourceBreakpoint(line=program.line("squash"), mode="backward")
+        session.set_breakpoints(program, wanted)
+    for number in range(3):
+        stop = session.wait_for_stop("breakpoint", at="squash")
+        assert [frame.marker for frame in stop.user_frames][:2] == ["squash", "loss"], number
+        assert stop.frame.evaluate("__grad__.tolist()", "clipboard").text == str([[1.0] * 4] * 2)
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert_same_output_and_frames(session, program)
+
+
+@pytest.mark.timeout(300)
+def test_the_filter_nan_leaves_a_compiled_train_step_as_it_is(session: Session) -> None:
+    """Dynamo takes no function of the debugger for one of the program."""
+    program = Fixture("train_step")
+    with session.launching(program):
+        session.request("setExceptionBreakpoints", {"filters": ["nan"]})
+    assert session.wait_for_exit() == 0
+    assert_same_output_and_frames(session, program)
+
+
+def assert_same_output_and_frames(session: Session, program: Fixture) -> None:
+    """Compare what the program prints, at last how many frames Dynamo has seen.
+
+    Among these are a few of the standard library's, which torch calls once only: under a debugger they may be over.
+    """
+    *lines, frames = session.output("stdout").splitlines()
+    *expected, expected_frames = untouched(program).splitlines()
+    assert lines == expected
+    assert 0 < int(frames) <= int(expected_frames)

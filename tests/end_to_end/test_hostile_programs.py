@@ -166,6 +166,20 @@ print(traced(torch.ones(3)).tolist())
 print(all(getattr(owner, name) is original for owner, name, original, _ in patches), calls["_compile"])
 """
 
+LAZY_MODULES = """
+import sys, types
+from compiled import torch, traced
+class Lazy(types.ModuleType):
+    def __getattr__(self, name):
+        raise ImportError(f"{name} needs a package that is not installed")
+class Closed(types.ModuleType):
+    def __getattribute__(self, name):
+        raise ImportError(f"{name} needs a package that is not installed")
+sys.modules["lazy"], sys.modules["closed"], sys.modules["odd"] = Lazy("lazy"), Closed("closed"), object()
+print(traced(torch.ones(2)).tolist())  #@call
+print(traced(torch.ones(2)).tolist())
+"""
+
 PROGRAMS = {
     "settrace": (OWN_TRACER, ("before", "trace", "after")),
     "settings": (SETTINGS, ("call", "trace", "trace")),
@@ -173,6 +187,7 @@ PROGRAMS = {
     "forks": (FORKS, ("call", "trace")),
     "asyncio": (ASYNCHRONOUS, ("trace", "trace", "resumed", "resumed", "trace")),
     "data loader": (LOADS_DATA, ("batch", "trace") * 4),
+    "lazy modules": (LAZY_MODULES, ("call", "trace", "trace")),
     "patches": (PATCHES_DYNAMO, ("call", "trace", "trace")),
 }
 

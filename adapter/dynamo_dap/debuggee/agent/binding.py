@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 import bisect
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_user_file
 from dynamo_dap.debuggee.code_analysis.line_table import FunctionLines, LineTable, LineTableError, is_cell, line_table
+from dynamo_dap.debuggee.code_analysis.loaded_modules import loaded_files
 from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME, EAGER, LOWERING, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, GENERATED, REPLAY, AgentOptions
 
@@ -180,15 +180,14 @@ def _is_named_python(path: str) -> bool:
 
 
 def _is_loaded(path: str) -> bool:
-    return any(getattr(module, "__dict__", {}).get("__file__") == path for module in list(sys.modules.values()))
+    return any(loaded == path for _, loaded, _ in loaded_files())
 
 
 def _user_files() -> Iterator[tuple[str, str]]:
     yield from ((path, "__main__") for path in _program_files)
     seen = 0
-    for module_name, module in list(sys.modules.items()):
-        path = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(path, str) and path.endswith(".py") and is_user_file(path):
+    for module_name, path, _ in loaded_files():
+        if path.endswith(".py") and is_user_file(path):
             seen += 1
             if seen > _MAXIMUM_FILES_SEARCHED:
                 return

@@ -145,7 +145,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         from dynamo_dap.debuggee.bootstrap.recording_calls import HeldCalls
         from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
         from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
-        from dynamo_dap.debuggee.torch_internals.skipping import never_compile_below
+        from dynamo_dap.debuggee.torch_internals.skipping import never_compile_below, never_compile_own_functions
 
         # They are called in the midst of what is compiled: at breakpoint(), at a pause, when a process is started.
         own = os.path.dirname(__file__)
@@ -167,6 +167,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         agent.add_engine(run_time)
         agent.cache_entries = CountedEntries(run_time.codes, known_of(recorder.record), run_time)
         agent.call_saver = HeldCalls()
+        never_compile_own_functions()
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("hooking into Dynamo")
         agent.print(f"dynamo-dap: cannot debug this torch: {type(error).__name__}: {error}\n", "important")

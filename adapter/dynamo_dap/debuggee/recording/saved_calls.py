@@ -44,6 +44,7 @@ from dynamo_dap.calls.folder import (
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.code_analysis import source_code
 from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
+from dynamo_dap.debuggee.code_analysis.loaded_modules import file_of
 from dynamo_dap.debuggee.recording.saved_values import (
     attributes_of,
     captured_values,
@@ -431,7 +432,7 @@ class CallWriter:
         self._take(space, names, source_code.read_names(code))
         for name in source_code.imported_names(code):
             imported = sys.modules.get(name)
-            if imported is not None and is_user_file(str(getattr(imported, "__file__", None) or "<built in>")):
+            if imported is not None and is_user_file(file_of(imported) or "<built in>"):
                 self._number(imported, name)
 
     def _take(self, space: Space, names: Mapping[str, object], wanted: Iterable[str]) -> None:

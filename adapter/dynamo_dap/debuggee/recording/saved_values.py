@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dynamo_dap.calls.folder import Named
+from dynamo_dap.debuggee.code_analysis.loaded_modules import file_of
 
 
 def text_of_scalar(value: object) -> str:
@@ -46,9 +47,9 @@ def member_path(path: str, name: str) -> str:
 def file_of_class(kind: Any) -> str:
     """Return the file that a class is from; ``<built in>`` for none."""
     module = sys.modules.get(str(getattr(kind, "__module__", "")))
-    file = getattr(module, "__file__", None)
+    file = file_of(module)
     own = [each.__code__.co_filename for each in map(plain_method, vars(kind).values()) if each is not None]
-    return str(file) if file else next((each for each in own if each != "<string>"), "<built in>")
+    return file if file else next((each for each in own if each != "<string>"), "<built in>")
 
 
 def plain_method(value: Any) -> types.FunctionType | None:

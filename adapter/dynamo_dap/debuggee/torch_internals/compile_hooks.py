@@ -24,6 +24,7 @@ from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_breaks import was_logged
 from dynamo_dap.debuggee.torch_internals.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
 from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
+from dynamo_dap.debuggee.torch_internals.skipping import never_compile_own_functions
 from dynamo_dap.debuggee.torch_internals.symbols import (
     SpecializationFacts,
     SymbolFacts,
@@ -196,6 +197,7 @@ class CompileHooks:
             return
         owner, attribute = _owner_of(hook.need)
         if wanted:
+            never_compile_own_functions()
             original = owner.__dict__[attribute]
             wrapper = hook.make(self, original)
             wrapper.__name__, wrapper.__qualname__ = original.__name__, original.__qualname__

@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph import target_name
 from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue, apart_from_the_program
 from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph
+from dynamo_dap.debuggee.torch_internals.skipping import never_compile
 
 _EDGE = "torch.autograd.graph:get_gradient_edge"
 _TASK = "torch._C:_current_graph_task_id"
@@ -66,6 +67,8 @@ class ArrivingGradients:
 
         It lives as long as the program's autograd graph, of which it must not hold any node itself.
         """
+        never_compile(ArrivingGradients._on_gradients)
+        never_compile(ArrivingGradients._finish)
         self._report = report
         ends = [node for each in inputs if (node := getattr(each, "grad_fn", None)) is not None]
         found = _Places(outputs, ends)

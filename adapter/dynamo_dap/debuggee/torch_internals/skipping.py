@@ -8,11 +8,11 @@ calls. Runs on any thread.
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType, ModuleType
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType
 from typing import Any
 
+from dynamo_dap.debuggee.code_analysis.loaded_modules import loaded_files
 from dynamo_dap.debuggee.torch_internals.features import Feature
 
 _SET_STRATEGY = "torch._C._dynamo.eval_frame:set_code_exec_strategy"
@@ -20,6 +20,12 @@ _STRATEGY = "torch._C._dynamo.eval_frame:_FrameExecStrategy"
 _ACTION = "torch._C._dynamo.eval_frame:_FrameAction"
 
 SKIPPING = Feature("running the debugger's own functions without compiling them", _SET_STRATEGY, _STRATEGY, _ACTION)
+
+_PACKAGE = __name__.partition(".")[0]
+_skipped: set[str] = set()
+"""Names of this package's modules whose functions are skipped."""
+_marked: dict[int, CodeType] = {}
+"""Code whose calls are skipped as well, by ``id``. Code can be unhashable."""
 
 
 def never_compile(function: Callable[..., Any] | CodeType) -> None:
@@ -33,25 +39,36 @@ def never_compile(function: Callable[..., Any] | CodeType) -> None:
 def never_compile_below(*folders: str) -> None:
     """Let Dynamo trace no function of the modules in ``folders``, as far as they are imported, nor what they call."""
     inside = tuple(os.path.join(folder, "") for folder in folders)
-    modules = [
-        module for module in list(sys.modules.values()) if (getattr(module, "__file__", None) or "").startswith(inside)
-    ]
-    _skip(code for module in modules for code in _codes_of(module))
+    found = [(name, namespace) for name, path, namespace in loaded_files() if path.startswith(inside)]
+    _skip(code for name, namespace in found for code in _codes_of(name, namespace))
 
 
-def _skip(codes: Iterator[CodeType] | list[CodeType]) -> None:
+def never_compile_own_functions() -> None:
+    """Let Dynamo trace no function of this package that is imported by now.
+
+    Functions of the program that they call are compiled as ever: a wrapper of ours may stand between two of them.
+    """
+    new = [each for each in loaded_files() if each[0].partition(".")[0] == _PACKAGE and each[0] not in _skipped]
+    _skipped.update(name for name, _, _ in new)
+    codes = (code for name, _, names in new for code in _codes_of(name, names))
+    _skip((code for code in codes if id(code) not in _marked), with_calls=False)
+
+
+def _skip(codes: Iterable[CodeType], *, with_calls: bool = True) -> None:
     if SKIPPING.problem is not None:
         return
-    set_strategy, skip = SKIPPING.resolve(_SET_STRATEGY), SKIPPING.resolve(_ACTION).SKIP
-    strategy = SKIPPING.resolve(_STRATEGY)(skip, skip)
+    set_strategy, actions = SKIPPING.resolve(_SET_STRATEGY), SKIPPING.resolve(_ACTION)
+    strategy = SKIPPING.resolve(_STRATEGY)(actions.SKIP, actions.SKIP if with_calls else actions.DEFAULT)
     for code in codes:
         set_strategy(code, strategy)
+        if with_calls:
+            _marked[id(code)] = code
 
 
-def _codes_of(module: ModuleType) -> Iterator[CodeType]:
-    """Every function that the text of ``module`` makes, but for what nobody can reach any more."""
-    for value in list(vars(module).values()):
-        if getattr(value, "__module__", None) == module.__name__:
+def _codes_of(module: str, namespace: dict[str, Any]) -> Iterator[CodeType]:
+    """Yield the code of each function that the text of a module makes and that can still be reached."""
+    for value in list(namespace.values()):
+        if isinstance(value, (type, FunctionType)) and value.__module__ == module:
             members = list(vars(value).values()) if isinstance(value, type) else [value]
             for member in members:
                 yield from _codes_of_member(member)

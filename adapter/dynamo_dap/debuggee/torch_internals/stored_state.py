@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.code_analysis.loaded_modules import loaded_files
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_internals.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading
@@ -56,7 +57,7 @@ def roots_of(call: CachedCall, codes: Sequence[types.CodeType]) -> Roots:
     captured = dict(zip(call.code.co_freevars, call.closure, strict=False))
     roots: dict[str, Callable[[], object]] = {name: functools.partial(_itself, value) for name, value in _given(call)}
     roots |= {name: functools.partial(_content, cell) for name, cell in captured.items()}
-    modules = {str(getattr(each, "__file__", None)): vars(each) for each in list(sys.modules.values())}
+    modules = {path: namespace for _, path, namespace in loaded_files()}
     modules[call.code.co_filename] = call.frame.f_globals
     for code in codes:
         namespace = modules.get(code.co_filename)
