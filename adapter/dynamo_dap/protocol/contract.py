@@ -347,7 +347,7 @@ class Deviation(Struct, rename="camel", omit_defaults=True):
     """How one stage's results differ from those of the stage before."""
 
     same: bool
-    """Whether they are within the tolerances of torch's own accuracy check."""
+    """Whether they are within the tolerances of ``differences``."""
     largest: float | None = None
     """The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape."""
     rmse: float | None = None
@@ -389,6 +389,12 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     lines: list[ComparedLine] = []
     problem: str | None = None
     """Why something is missing."""
+    compared: bool = True
+    """Whether the call was compared; ``verdict`` says why not."""
+    evidence: list[str] = []
+    """The runs that the verdict is based on."""
+    not_compared: list[str] = []
+    """What a caller can observe and was not compared."""
 
 
 class TimelineArguments(Struct, rename="camel", omit_defaults=True):

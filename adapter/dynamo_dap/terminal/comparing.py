@@ -1,7 +1,7 @@
 """``dynamo-dap compare``: runs a program, and prints line by line how its compiled graphs differ from Dynamo's.
 
-The first call of each compiled graph is compared, or each N-th, in the program's own process, without any stop. The
-table is that of the debugger's command ``compare`` as well. Main thread of the command.
+Calls 1, 2, 4, 8, ... of each compiled graph are compared, or each N-th, in the program's own process, without any stop.
+The table is that of the debugger's command ``compare`` as well. Main thread of the command.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _TEXT = 44
 """Characters of a line's text that are shown."""
 DIFFERS = 1
 """Exit status of a program that ended well, and in which something differs."""
+NOT_COMPARED = 3
+"""Exit status of a program that ended well, in which nothing differs and some call could not be compared."""
 
 
 def main(arguments: list[str]) -> int:
@@ -41,17 +43,28 @@ def main(arguments: list[str]) -> int:
         lines = file.read_bytes().splitlines() if file.exists() else []
     found = [msgspec.json.decode(line, type=ComparisonBody) for line in lines]
     _print(found, as_json=options.json)
-    return status or (DIFFERS if any(not each.same for each in found) else 0)
+    return status or _status(found)
+
+
+def _status(found: Sequence[ComparisonBody]) -> int:
+    if any(each.compared and not each.same for each in found):
+        return DIFFERS
+    return 0 if found and all(each.compared for each in found) else NOT_COMPARED
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap compare",
         description="Run a program and compare, line by line, what its compiled graphs give with what Dynamo's give. "
-        "The exit status is the program's; 1 if that is 0 and something differs.",
+        "The exit status is the program's. If that is 0: 1 if something differs, 3 if a call or all could not be "
+        "compared.",
     )
     parser.add_argument(
-        "--every", type=_count, default=0, metavar="N", help="compare each N-th call; default: the first of each graph"
+        "--every",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="compare each N-th call; default: calls 1, 2, 4, 8, ... of each graph",
     )
     parser.add_argument("--json", action="store_true", help="print one object for each call that was compared")
     add_program(parser)
@@ -82,7 +95,9 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
     """Print one call: what was found, and each of its lines."""
     head = f"call {body.call} of {body.function} [{body.compile_id}], backend {body.backend}"
     console.print(f"[bold]{escape(head)}[/bold]")
-    if body.same:
+    if not body.compared:
+        console.print(f"[yellow]Not compared[/yellow]: {escape(body.verdict)}")
+    elif body.same:
         console.print(f"[green]The same[/green]: {_numbers(body.outputs)}")
     else:
         console.print(f"[red]Differs[/red]: {_numbers(body.outputs)}. Whose: {escape(body.verdict)}")
@@ -102,6 +117,8 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
         console.print(
             "[dim]graph: largest difference of Dynamo's graph from ordinary Python; compiled: from that graph[/dim]"
         )
+    if body.not_compared:
+        console.print(f"[dim]not compared: {escape(', '.join(body.not_compared))}[/dim]")
     if body.problem is not None:
         console.print(f"[dim]{escape(body.problem)}[/dim]")
     console.print()

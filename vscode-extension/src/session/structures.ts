@@ -225,6 +225,12 @@ export interface ComparisonBody {
     lines?: ComparedLine[];
     /** Why something is missing. */
     problem?: string;
+    /** Whether the call was compared; `verdict` says why not. */
+    compared?: boolean;
+    /** The runs that the verdict is based on. */
+    evidence?: string[];
+    /** What a caller can observe and was not compared. */
+    notCompared?: string[];
 }
 
 /** Body of the response to `TIMELINE`. */
@@ -413,7 +419,7 @@ export interface TensorPicture {
 
 /** How one stage's results differ from those of the stage before. */
 export interface Deviation {
-    /** Whether they are within the tolerances of torch's own accuracy check. */
+    /** Whether they are within the tolerances of `differences`. */
     same: boolean;
     /** The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape. */
     largest?: number;

@@ -23,18 +23,20 @@ from dynamo_dap.debuggee.torch_internals.comparisons import (
     DECOMPOSITION,
     DYNAMO,
     Comparison,
-    Difference,
     Fault,
     draws_its_own_numbers,
     name_of,
 )
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_internals.compile_records import NOTED_PATHS
+from dynamo_dap.debuggee.torch_internals.differences import Difference
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.eager_runs import NotRun, run_in_fork, state_after, visits_that_store
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.graph import target_name
 from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS, GRAPHS, CallObserver, GraphCall
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, place_of, places_of
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
@@ -46,6 +48,7 @@ from dynamo_dap.debuggee.torch_internals.stored_state import (
     differences,
     roots_of,
 )
+from dynamo_dap.debuggee.torch_internals.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 from dynamo_dap.protocol.contract import ComparedLine, ComparisonBody, Deviation
@@ -122,9 +125,18 @@ def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison)
         comparison.by_line = run.by_line
     except (NotRun, FeatureMissing) as problem:
         missing = f"{function} is not run as ordinary Python: {problem}"
+    if run is not None:
+        comparison.runs.append("the function as ordinary Python, in a fork")
     found = comparison.fault_of_dynamo(is_torch_file) or (comparison.fault() if comparison.differs else None)
+    if found is None:
+        try:
+            found = comparison.fault_in_memory(call.inputs)
+        except Exception as problem:  # noqa: BLE001  (whatever an operation of the program raises)
+            missing = missing or f"what {function} writes to its inputs is not compared: {problem}"
     if found is not None or run is None:
         return found, missing
+    if comparison.uninitialized is not None and comparison.uninitialized.is_returned:
+        return None, f"what {function} stores is not compared: it returns memory that no operation has set"
     try:
         compiled = state_after(cached_call, before)
         left = list(islice(differences(run.state, compiled, before, comparison.is_stored_right), _MAXIMUM_STORED))
@@ -170,6 +182,32 @@ def body_of(
         line=None if place is None else place[1],
         lines=_lines(comparison, fault),
         problem=problem,
+        evidence=list(dict.fromkeys(comparison.runs)),
+        not_compared=[*comparison.not_compared, *_gradients_of(comparison)],
+    )
+
+
+def _gradients_of(comparison: Comparison) -> list[str]:
+    needs = any(getattr(each, "requires_grad", False) for each in comparison.outputs)
+    return ["gradients"] if needs else []
+
+
+def body_without_graph(
+    call: GraphCall, cached_call: CachedCall, verdict: str, *, stage: str | None = None, line: Place | None = None
+) -> ComparisonBody:
+    """Return what is said of a call whose graphs were not compared; ``stage``: the one that is at fault, if known."""
+    return ComparisonBody(
+        function=user_function_name(cached_call.code),
+        compile_id=cached_call.compile_id,
+        backend=name_of(cached_call.backend),
+        call=call.graph.calls,
+        verdict=verdict,
+        same=False,
+        compared=stage is not None,
+        outputs=Deviation(stage is None),
+        stage=stage,
+        path=None if line is None else line.path,
+        line=None if line is None else line.line,
     )
 
 
@@ -192,6 +230,10 @@ def whose_fault(fault: Fault, backend: str) -> str:
     """Return whose fault a difference is, and what tells."""
     if fault.operator is not None:
         return f"{target_name(fault.node)}, its {fault.stage}'s. {fault.operator}"
+    if fault.written is not None:
+        stage = f"the backend's ({backend})" if fault.stage is None else f"{fault.stage}'s"
+        writes = "" if fault.node is not None else " Dynamo's graph does not write to it."
+        return f"{stage}. It leaves {fault.written} with other contents: {fault.difference.text}.{writes}"
     if fault.stored is not None:
         what = fault.stored
         return (
@@ -281,6 +323,7 @@ class ComparingRun(CallObserver, CompileObserver):
                 self._tell(f"dynamo-dap: {feature.problem}\n")
                 return
         HOOKS.want(self, (CompileObserver.compile_ended,))
+        NOTED_PATHS.want(self, wanted=True)
         GRAPH_CALLS.want(self, limits_of_real_values().bytes)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
@@ -290,22 +333,38 @@ class ComparingRun(CallObserver, CompileObserver):
 
     def returned(self, call: GraphCall) -> None:
         """Compare, and write down what was found."""
-        wanted = call.graph.calls == 1 if self._every == 0 else (call.graph.calls - 1) % self._every == 0
-        cached_call = call.as_cached_call() if wanted else None
+        if not self._is_wanted(call.graph.calls):
+            return
+        cached_call = call.as_cached_call()
         if cached_call is None:
             return
         try:
             with as_it_began(call):
-                comparison = compared(call, cached_call)
-                comparison.look_at_nodes()
-                body = body_of(call, cached_call, comparison, *find_fault(call, cached_call, comparison))
+                self._write(_body_of_call(call, cached_call))
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
-            self._cannot(cached_call, problem)
+            self._cannot(call, cached_call, problem)
+
+    def raised(self, call: GraphCall) -> None:
+        """Say whether Dynamo's graph raises as well."""
+        cached_call = call.as_cached_call()
+        if cached_call is None:
             return
+        try:
+            with as_it_began(call):
+                self._write(_body_of_failure(call, cached_call))
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+            self._cannot(call, cached_call, problem)
+
+    def _is_wanted(self, number: int) -> bool:
+        if self._every:
+            return (number - 1) % self._every == 0
+        return number & (number - 1) == 0  # the first, the first cached one, and fewer and fewer of the later ones
+
+    def _write(self, body: ComparisonBody) -> None:
         with self._lock, self._path.open("ab") as file:
             file.write(msgspec.json.encode(body) + b"\n")
 
-    def _cannot(self, cached_call: CachedCall, problem: Exception) -> None:
+    def _cannot(self, call: GraphCall, cached_call: CachedCall, problem: Exception) -> None:
         name = user_function_name(cached_call.code)
         reason = (str(problem).strip().splitlines() or [""])[0]
         if not isinstance(problem, CallsDifferByChance):
@@ -314,3 +373,39 @@ class ComparingRun(CallObserver, CompileObserver):
         if text not in self._told:
             self._told.add(text)
             self._tell(text)
+            self._write(body_without_graph(call, cached_call, reason))
+
+
+def _body_of_call(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
+    try:
+        comparison = compared(call, cached_call)
+    except NoRealValue:
+        # The replay of such a call gives another graph, which cannot be compared.
+        invalid = PATHS.why_not_valid(cached_call)
+        if invalid is None:
+            raise
+        return _body_of_invalid(call, cached_call, invalid)
+    invalid = PATHS.why_not_valid(cached_call, comparison.graph.module.graph)
+    if invalid is not None:
+        return _body_of_invalid(call, cached_call, invalid)
+    comparison.look_at_nodes()
+    return body_of(call, cached_call, comparison, *find_fault(call, cached_call, comparison))
+
+
+def _body_of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> ComparisonBody:
+    place = next((each.place for each in (invalid.replayed, invalid.compiled) if each is not None), None)
+    return body_without_graph(call, cached_call, f"Dynamo's: {invalid.text}.", stage=DYNAMO, line=place)
+
+
+def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
+    """Return what is said of a call in which the compiled graph raised."""
+    problem = f"{type(call.problem).__name__}: {(str(call.problem).strip().splitlines() or [''])[0]}"
+    comparison = compared(call, cached_call)
+    fault = comparison.fault_of_operator()
+    if fault is not None:
+        return body_of(call, cached_call, comparison, fault, None)
+    backend = name_of(cached_call.backend)
+    body = body_of(call, cached_call, comparison, None, None)
+    body.verdict = f"the backend's ({backend}). Its graph raises {problem}. Dynamo's graph raises nothing."
+    body.same, body.stage = False, backend
+    return body

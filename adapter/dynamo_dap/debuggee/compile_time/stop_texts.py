@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
-from dynamo_dap.debuggee.torch_internals.comparisons import DYNAMO, Difference, Fault
+from dynamo_dap.debuggee.torch_internals.comparisons import DYNAMO, Fault
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_internals.differences import Difference
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.errors import BackendFailure, UserError
 from dynamo_dap.debuggee.torch_internals.graph import target_name

@@ -1,13 +1,11 @@
 """Compares what stages of compiling compute of one call: Dynamo's graph run as it is, AOTAutograd, the backend.
 
-Tolerances are those of torch's own accuracy check (``torch._dynamo.utils.same``): close, or else about as near to a run
-in float64 as the graph itself is. Graphs are compiled for this apart from the program. Thread of the program that makes
+``differences`` has the tolerances. Graphs are compiled for this apart from the program. Runs on the thread that makes
 the call.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,8 @@ from dynamo_dap.debuggee.torch_internals.custom_operators import (
     OperatorFault,
     changes_its_mind,
 )
+from dynamo_dap.debuggee.torch_internals.differences import Difference, difference
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_runs import (
     NoRealValue,
@@ -27,85 +27,23 @@ from dynamo_dap.debuggee.torch_internals.graph_runs import (
     is_custom_operator,
 )
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading
+from dynamo_dap.debuggee.torch_internals.memory_runs import Uninitialized, WrittenInputs, of_uninitialized_memory
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, places_of
 from dynamo_dap.debuggee.torch_internals.retracing import compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_internals.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
 
-_SAME = "torch._dynamo.utils:same"
+_COMPILED = "torch.fx:GraphModule"
 _AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
 _DECOMPOSED = "torch._dynamo.backends.debugging:aot_eager_decomp_partition"
 
-COMPARING = Feature("comparing what compiled graphs return", _SAME)
+COMPARING = Feature("comparing what compiled graphs return", _COMPILED)
 STAGES = Feature("telling AOTAutograd's faults from the backend's", _AOT_EAGER, _DECOMPOSED)
 
 AOT_AUTOGRAD = "AOTAutograd"
 DECOMPOSITION = "decomposition"
 DYNAMO = "Dynamo"
 """Stages before the backend itself. Inductor asks AOTAutograd for decompositions of its own."""
-
-_TOLERANCE = 1e-3
-"""As ``torch._dynamo.config.repro_tolerance`` has it."""
-_TOLERANCE_WITHOUT_REFERENCE = 4e-2
-"""Of 16-bit numbers, where the graph cannot be run in float64."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Of two values."""
-
-    largest: float
-    rmse: float
-    is_same: bool
-
-    @property
-    def text(self) -> str:
-        """``largest difference 0.5, RMSE 0.1``."""
-        return f"largest difference {self.largest:.3g}, RMSE {self.rmse:.3g}"
-
-
-def difference(reference: Any, other: Any, exact: Callable[[], Any] = lambda: None) -> Difference:
-    """Compare two results; ``exact`` gives that of a run in float64, or None, and is asked for only if it matters."""
-    if not has_own_memory(reference) or not has_own_memory(other):
-        return Difference(0.0, 0.0, True)  # numbers are compared by the guards, and what else there is cannot be
-    if reference.shape != other.shape or reference.dtype != other.dtype:
-        return Difference(math.inf, math.inf, False)
-    largest, rmse = _measured(reference, other)
-    return Difference(largest, rmse, largest == 0.0 or _is_same(reference, other, exact))
-
-
-def _is_same(reference: Any, other: Any, exact: Callable[[], Any]) -> bool:
-    same = COMPARING.resolve(_SAME)
-    with data_reading():
-        if same(reference, other, tol=_TOLERANCE, equal_nan=True, log_error=_log_nothing):
-            return True
-        if not reference.is_floating_point():
-            return False
-        more_exact = exact()
-        if has_own_memory(more_exact) and more_exact.shape == reference.shape and more_exact.itemsize == 8:
-            return bool(same(reference, other, more_exact, tol=_TOLERANCE, equal_nan=True, log_error=_log_nothing))
-        coarse = reference.itemsize < 4
-        return coarse and bool(
-            same(reference, other, tol=_TOLERANCE_WITHOUT_REFERENCE, equal_nan=True, log_error=_log_nothing)
-        )
-
-
-def _log_nothing(*arguments: object) -> None:
-    """Verdicts are told elsewhere."""
-
-
-def _measured(reference: Any, other: Any) -> tuple[float, float]:
-    """Return the largest difference and the root of the mean squared one; equal Infs and NaNs do not differ."""
-    torch: Any = sys.modules["torch"]
-    if not reference.numel():
-        return 0.0, 0.0
-    with data_reading():
-        wide = torch.complex128 if reference.is_complex() else torch.float64
-        one, two = reference.detach().to(wide), other.detach().to(wide)
-        apart = (one - two).abs()
-        apart = torch.where((one == two) | (one.isnan() & two.isnan()), torch.zeros_like(apart), apart)
-        apart = apart.nan_to_num(nan=math.inf, posinf=math.inf)
-        return float(apart.max()), float(apart.pow(2).mean().sqrt())
 
 
 class Reference:
@@ -122,6 +60,9 @@ class Reference:
         """Of the operations that give a tensor which no later one writes to."""
         self._seen: dict[Any, tuple[object, int, Any]] = {}
         self._exact: dict[str, Any] | None = None
+        self.several: dict[Any, list[Any]] = {}
+        """The tensors that an operation with several results gives, without those that later ones write to."""
+        self._several: dict[Any, list[tuple[Any, int, Any]]] = {}
         self._calls = CheckedCalls(graph.promised)
         try:
             self.outputs = graph.run(self._note, self._calls)
@@ -132,7 +73,12 @@ class Reference:
         self.values = {
             node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version
         }
+        self.several = {
+            node: [kept for value, version, kept in results if version_of(value) == version]
+            for node, results in self._several.items()
+        }
         self._seen.clear()
+        self._several.clear()
 
     @property
     def operator_faults(self) -> Mapping[Any, OperatorFault]:
@@ -142,9 +88,15 @@ class Reference:
     def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
         if node.prev.op == "root":
             self._seen.clear()
+            self._several.clear()
         value = results[node]
         if in_transform():  # a tensor stands for many there
             return
+        if isinstance(value, list | tuple) and any(has_own_memory(each) for each in value):
+            with data_reading():
+                self._several[node] = [
+                    (each, version_of(each), each.detach().clone()) for each in value if has_own_memory(each)
+                ]
         if node.op in ("call_function", "call_method", "call_module") and has_own_memory(value):
             with data_reading():
                 self._seen[node] = (value, version_of(value), value.detach().clone())
@@ -174,22 +126,37 @@ def _exact_values(graph: ReplayedGraph) -> dict[str, Any]:
         if made.op == "call_method" and made.target in ("float", "half", "bfloat16"):
             made.target = "double"
     module = torch.fx.GraphModule(graph.module, copy)
-    exact = graph.with_inputs(module, {copies[node]: _widened(value) for node, value in graph.inputs.items()})
-    values: dict[str, Any] = {}
+    wide_memory: dict[object, Any] = {}
+    exact = graph.with_inputs(
+        module, {copies[node]: _widened(value, wide_memory) for node, value in graph.inputs.items()}
+    )
+    seen: dict[str, tuple[Any, int, Any]] = {}
 
     def note(node: Any, results: Mapping[Any, Any]) -> None:
-        if has_own_memory(results[node]):
-            values[node.name] = results[node].detach().clone()
+        value = results[node]
+        if has_own_memory(value):
+            seen[node.name] = value, version_of(value), value.detach().clone()
 
-    exact.run(note)
+    outputs = exact.run(note)
+    # As in the graph itself, a value that a later operation writes to counts only as an output, with what is left.
+    values = {name: kept for name, (value, version, kept) in seen.items() if version_of(value) == version}
+    for node, value in zip(exact.output_nodes, outputs, strict=True):
+        if has_own_memory(value):
+            values[getattr(node, "name", "")] = value.detach().clone()
     return values
 
 
-def _widened(value: Any) -> Any:
-    if has_own_memory(value) and value.is_floating_point():
-        with data_reading():
-            return value.detach().double()
-    return value
+def _widened(value: Any, memory: dict[object, Any]) -> Any:
+    """Return a tensor in float64; tensors that share memory share it again."""
+    torch: Any = sys.modules["torch"]
+    if not has_own_memory(value) or not value.is_floating_point():
+        return value
+    with data_reading():
+        plain = value.detach()
+        if (key := (storage_of(value), value.dtype)) not in memory:
+            count = plain.untyped_storage().nbytes() // plain.itemsize
+            memory[key] = torch.as_strided(plain, (count,), (1,), 0).double()
+        return torch.as_strided(memory[key], plain.shape, plain.stride(), plain.storage_offset())
 
 
 def prefix(graph: ReplayedGraph, nodes: Sequence[Any]) -> Any:
@@ -253,6 +220,14 @@ def draws_its_own_numbers(backend: Any) -> bool:
     return is_inductor(backend) and not getattr(config, "fallback_random", False)
 
 
+def _without(value: Any, mask: Any) -> Any:
+    """Return a tensor with zeros where nobody has set it."""
+    if mask is None or not has_own_memory(value) or value.shape != mask.shape:
+        return value
+    with data_reading():
+        return value.detach().masked_fill(mask, 0)
+
+
 @dataclass(frozen=True)
 class Fault:
     """Where the compiled graph begins to differ, and in which stage."""
@@ -272,6 +247,8 @@ class Fault:
     """What the call leaves otherwise, if that is at fault and no value."""
     visit: int = 1
     """Which time the line is come to, if something is stored there."""
+    written: str | None = None
+    """The input that the compiled graph leaves with other contents, if that is at fault."""
 
 
 class Comparison:
@@ -295,10 +272,27 @@ class Comparison:
         """How Dynamo's graph differs from ordinary Python, by file and line, where that was looked at."""
         self.by_node: dict[Any, Difference] = {}
         """How each operation's result differs in the compiled graph, once that was looked at."""
+        self.not_compared: list[str] = []
+        self.runs = ["Dynamo's graph, operation by operation"]
+        """What was run to come to the verdict."""
+        self.uninitialized = of_uninitialized_memory(graph)
+        if self.uninitialized is not None:
+            outputs = self._leave_out_uninitialized(outputs, self.uninitialized)
         self.of_outputs = [
             self._difference(node, reference, other)
             for node, reference, other in zip(graph.output_nodes, self.reference.outputs, outputs, strict=False)
         ]
+
+    def _leave_out_uninitialized(self, outputs: Sequence[Any], of: Uninitialized) -> list[Any]:
+        if of.is_returned:
+            self.not_compared.append("elements of memory that no operation has set (torch.empty)")
+        reference = self.reference
+        for known in (reference.values, reference.several):
+            for node in [each for each in known if each.name in of.nodes]:
+                del known[node]
+        if len(reference.outputs) == len(of.outputs):
+            reference.outputs = list(map(_without, reference.outputs, of.outputs))
+        return list(map(_without, outputs, of.outputs))
 
     def is_stored_right(self, expected: Any, stored: Any) -> bool:
         """Whether a tensor that the compiled call has stored is ``expected``, or an output in the place of that."""
@@ -350,6 +344,7 @@ class Comparison:
         """
         nodes = list(self.reference.values)
         found = self.of_nodes(self._backend, nodes)
+        self.runs.append("the backend, with the result of each operation returned")
         self._values = [value for _, value in found]
         self.by_node = {node: each for node, (each, _) in zip(nodes, found, strict=True)}
 
@@ -399,6 +394,32 @@ class Comparison:
             return Fault(node, how, OPERATOR, value, operator=told)
         return Fault(node, how, self._stage(node), value)
 
+    def fault_in_memory(self, after: Sequence[Any]) -> Fault | None:
+        """Return the first input that the compiled graph alone leaves with other contents, and whose fault that is.
+
+        ``after``: the inputs as the compiled call has left them.
+
+        Raises:
+            Exception: whatever an operation of the graph raises.
+        """
+        inputs = WrittenInputs(self.graph, self._random)
+        self.runs.append("Dynamo's graph on copies of the inputs")
+        found = inputs.first_difference(after)
+        if found is None:
+            return None
+        stage = None
+        for name, backend in stages_before(self._backend):
+            try:
+                left = inputs.left_by(backend)
+            except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+                continue
+            self.runs.append(name)
+            if inputs.first_difference(left) is not None:
+                stage = name
+                break
+        name = self.graph.names.get(found.placeholder) or str(found.placeholder.name)
+        return Fault(found.writer, found.difference, stage, found.value, written=name)
+
     def _changes_its_mind(self, node: Any) -> str | None:
         """Return what is wrong with a custom operator that gives another result for equal operands."""
         torch: Any = sys.modules["torch"]
@@ -432,6 +453,7 @@ class Comparison:
 
     def _stage(self, node: Any) -> str | None:
         for name, backend in stages_before(self._backend):
+            self.runs.append(name)
             if self._first_by(backend, node) is not None:
                 return name
         return None
