@@ -225,10 +225,6 @@ export interface ComparisonBody {
     lines?: ComparedLine[];
     /** Why something is missing. */
     problem?: string;
-    /** Whether the call was compared; `verdict` says why not. */
-    compared?: boolean;
-    /** The runs that the verdict is based on. */
-    evidence?: string[];
     /** What a caller can observe and was not compared. */
     notCompared?: string[];
 }
@@ -419,11 +415,15 @@ export interface TensorPicture {
 
 /** How one stage's results differ from those of the stage before. */
 export interface Deviation {
-    /** Whether they are within the tolerances of `differences`. */
+    /** Whether they differ by no more than rounding. */
     same: boolean;
     /** The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape. */
     largest?: number;
     rmse?: number;
+    /** How far the compiled result is off a run in float64, at most; missing where there is no such run. */
+    error?: number;
+    /** The same of the eager result. */
+    errorOfEager?: number;
 }
 
 /** A line of the user's in one call. */

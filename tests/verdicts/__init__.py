@@ -1,0 +1,1 @@
+"""Programs with a known verdict: how often ``compare`` finds it."""
