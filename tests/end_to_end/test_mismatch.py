@@ -273,9 +273,9 @@ def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
     assert printed.stdout.startswith(untouched(program))
     assert "call 1 of Net.forward [0/0], backend wrong" in printed.stdout
     assert "call 1 of double [1/0], backend forgets_the_last" in printed.stdout
-    (marked,) = [line for line in printed.stdout.splitlines() if line.startswith("▶")]
-    assert marked.split()[1] == str(program.line("silu"))
-    assert marked.split()[-1] == "differs"
+    marked = [line.split() for line in printed.stdout.splitlines() if line.startswith("▶")]
+    assert {(words[1], words[-1]) for words in marked} == {(str(program.line("silu")), "differs")}
+    assert "call 2 of double [1/0]" in printed.stdout, "the first cached call is compared as well"
     table = subprocess.run(
         [*command, "--json", "--every", "2", program.path], capture_output=True, text=True, timeout=240, check=False
     )

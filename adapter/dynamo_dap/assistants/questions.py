@@ -347,8 +347,13 @@ def _comparison_answer(ended: Ended) -> CallToolResult:
     screen, text = console()
     for each in sorted(found, key=lambda one: one.same):
         print_comparison(each, screen)
-    wrong = [f"{one.path}:{one.line} in {one.function}: {one.verdict}" for one in found if not one.same]
-    head = "\n".join([f"Different: {each}" for each in wrong] or [f"The same in {len(found)} compared calls."])
+    wrong = [
+        f"{one.path}:{one.line} in {one.function}: {one.verdict}" for one in found if one.compared and not one.same
+    ]
+    count = sum(each.compared for each in found)
+    same = f"The same in {count} compared calls." if count else "No call was compared."
+    left_out = [f"Not compared: {one.function}: {one.verdict}" for one in found if not one.compared]
+    head = "\n".join([*([f"Different: {each}" for each in wrong] or [same]), *left_out])
     return answer(f"{head}\n\n{text.getvalue()}", {"comparisons": found})
 
 

@@ -347,14 +347,10 @@ class Deviation(Struct, rename="camel", omit_defaults=True):
     """How one stage's results differ from those of the stage before."""
 
     same: bool
-    """Whether they differ by no more than rounding."""
+    """Whether they are within the tolerances of ``differences``."""
     largest: float | None = None
     """The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape."""
     rmse: float | None = None
-    error: float | None = None
-    """How far the compiled result is off a run in float64, at most; missing where there is no such run."""
-    error_of_eager: float | None = None
-    """The same of the eager result."""
 
 
 class ComparedLine(Struct, rename="camel", omit_defaults=True):
@@ -393,6 +389,10 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     lines: list[ComparedLine] = []
     problem: str | None = None
     """Why something is missing."""
+    compared: bool = True
+    """Whether the call was compared; ``verdict`` says why not."""
+    evidence: list[str] = []
+    """The runs that the verdict is based on."""
     not_compared: list[str] = []
     """What a caller can observe and was not compared."""
 

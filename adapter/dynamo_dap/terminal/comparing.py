@@ -1,7 +1,7 @@
 """``dynamo-dap compare``: runs a program, and prints line by line how its compiled graphs differ from Dynamo's.
 
-The first call of each compiled graph is compared, or each N-th, in the program's own process, without any stop. The
-table is that of the debugger's command ``compare`` as well. Main thread of the command.
+Calls 1, 2, 4, 8, ... of each compiled graph are compared, or each N-th, in the program's own process, without any stop.
+The table is that of the debugger's command ``compare`` as well. Main thread of the command.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _TEXT = 44
 DIFFERS = 1
 """Exit status of a program that ended well, and in which something differs."""
 NOT_COMPARED = 3
-"""Exit status of a program that ended well, and of which no call could be compared."""
+"""Exit status of a program that ended well, in which nothing differs and some call could not be compared."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run a program and print the comparison; return its exit status, or ``DIFFERS`` or ``NOT_COMPARED``."""
+    """Run a program and print the comparison; return its exit status, 1 where something differs."""
     parser = _parser()
     options = parser.parse_args(arguments)
     program = given_program(parser, options)
@@ -43,19 +43,28 @@ def main(arguments: list[str]) -> int:
         lines = file.read_bytes().splitlines() if file.exists() else []
     found = [msgspec.json.decode(line, type=ComparisonBody) for line in lines]
     _print(found, as_json=options.json)
-    if status or not found:
-        return status or NOT_COMPARED
-    return DIFFERS if any(not each.same for each in found) else 0
+    return status or _status(found)
+
+
+def _status(found: Sequence[ComparisonBody]) -> int:
+    if any(each.compared and not each.same for each in found):
+        return DIFFERS
+    return 0 if found and all(each.compared for each in found) else NOT_COMPARED
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap compare",
         description="Run a program and compare, line by line, what its compiled graphs give with what Dynamo's give. "
-        "The exit status is the program's; if that is 0: 1 where something differs, 3 where no call was compared.",
+        "The exit status is the program's. If that is 0: 1 if something differs, 3 if a call or all could not be "
+        "compared.",
     )
     parser.add_argument(
-        "--every", type=_count, default=0, metavar="N", help="compare each N-th call; default: the first of each graph"
+        "--every",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="compare each N-th call; default: calls 1, 2, 4, 8, ... of each graph",
     )
     parser.add_argument("--json", action="store_true", help="print one object for each call that was compared")
     add_program(parser)
@@ -86,7 +95,9 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
     """Print one call: what was found, and each of its lines."""
     head = f"call {body.call} of {body.function} [{body.compile_id}], backend {body.backend}"
     console.print(f"[bold]{escape(head)}[/bold]")
-    if body.same:
+    if not body.compared:
+        console.print(f"[yellow]Not compared[/yellow]: {escape(body.verdict)}")
+    elif body.same:
         console.print(f"[green]The same[/green]: {_numbers(body.outputs)}")
     else:
         console.print(f"[red]Differs[/red]: {_numbers(body.outputs)}. Whose: {escape(body.verdict)}")
@@ -106,10 +117,10 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
         console.print(
             "[dim]graph: largest difference of Dynamo's graph from ordinary Python; compiled: from that graph[/dim]"
         )
+    if body.not_compared:
+        console.print(f"[dim]not compared: {escape(', '.join(body.not_compared))}[/dim]")
     if body.problem is not None:
         console.print(f"[dim]{escape(body.problem)}[/dim]")
-    if body.not_compared:
-        console.print(f"[dim]not compared: {', '.join(body.not_compared)}[/dim]")
     console.print()
 
 
@@ -128,10 +139,7 @@ def _row(line: ComparedLine, *, is_first: bool) -> list[str]:
 
 
 def _numbers(of: Deviation) -> str:
-    text = f"largest difference {_number(of.largest)}, RMSE {_number(of.rmse)}"
-    if of.error is None or of.error_of_eager is None:
-        return text
-    return f"{text}; off float64 by {_number(of.error)}, eager by {_number(of.error_of_eager)}"
+    return f"largest difference {_number(of.largest)}, RMSE {_number(of.rmse)}"
 
 
 def _number(value: float | None) -> str:

@@ -225,6 +225,10 @@ export interface ComparisonBody {
     lines?: ComparedLine[];
     /** Why something is missing. */
     problem?: string;
+    /** Whether the call was compared; `verdict` says why not. */
+    compared?: boolean;
+    /** The runs that the verdict is based on. */
+    evidence?: string[];
     /** What a caller can observe and was not compared. */
     notCompared?: string[];
 }
@@ -415,15 +419,11 @@ export interface TensorPicture {
 
 /** How one stage's results differ from those of the stage before. */
 export interface Deviation {
-    /** Whether they differ by no more than rounding. */
+    /** Whether they are within the tolerances of `differences`. */
     same: boolean;
     /** The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape. */
     largest?: number;
     rmse?: number;
-    /** How far the compiled result is off a run in float64, at most; missing where there is no such run. */
-    error?: number;
-    /** The same of the eager result. */
-    errorOfEager?: number;
 }
 
 /** A line of the user's in one call. */

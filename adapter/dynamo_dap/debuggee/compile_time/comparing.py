@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import linecache
 import math
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -20,6 +19,7 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.torch_internals.comparisons import (
+    COMPARING,
     DECOMPOSITION,
     DYNAMO,
     Comparison,
@@ -28,15 +28,17 @@ from dynamo_dap.debuggee.torch_internals.comparisons import (
     name_of,
 )
 from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_internals.compile_records import NOTED_PATHS
+from dynamo_dap.debuggee.torch_internals.differences import Difference
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.eager_runs import NotRun, run_in_fork, state_after, visits_that_store
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import preserved_global_state
 from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
 from dynamo_dap.debuggee.torch_internals.graph import target_name
 from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS, GRAPHS, CallObserver, GraphCall
+from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_internals.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, graph_of, place_of, places_of
-from dynamo_dap.debuggee.torch_internals.result_differences import Difference
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
 from dynamo_dap.debuggee.torch_internals.stored_state import (
     RETURNED,
@@ -46,11 +48,12 @@ from dynamo_dap.debuggee.torch_internals.stored_state import (
     differences,
     roots_of,
 )
+from dynamo_dap.debuggee.torch_internals.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_internals.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_internals.variable_trackers import Place
 from dynamo_dap.protocol.contract import ComparedLine, ComparisonBody, Deviation
 
-NEEDED = (GRAPHS, NODES)
+NEEDED = (GRAPHS, NODES, COMPARING)
 _MAXIMUM_STORED = 8
 """Of what is stored otherwise, the lines are looked for."""
 _SAME = "nobody's: nothing differs."
@@ -100,7 +103,7 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
             "its configuration"
         )
     graph = graph_of_call(call, cached_call)
-    return Comparison(graph, outputs_of(call), cached_call.backend, call.kept.random, given=call.inputs)
+    return Comparison(graph, outputs_of(call), cached_call.backend, call.kept.random)
 
 
 def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> tuple[Fault | None, str | None]:
@@ -111,8 +114,6 @@ def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison)
     """
     if (of_operator := comparison.fault_of_operator()) is not None:
         return of_operator, None
-    if comparison.clobbered:  # what the call was given is lost: nothing else can be compared
-        return comparison.fault_in_inputs(), None
     function = user_function_name(cached_call.code)
     run, missing = None, None
     roots = roots_of(cached_call, comparison.graph.codes)
@@ -124,13 +125,18 @@ def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison)
         comparison.by_line = run.by_line
     except (NotRun, FeatureMissing) as problem:
         missing = f"{function} is not run as ordinary Python: {problem}"
-    found = (
-        comparison.fault_of_dynamo(is_torch_file)
-        or (comparison.fault() if comparison.differs else None)
-        or comparison.fault_in_inputs()
-    )
+    if run is not None:
+        comparison.runs.append("the function as ordinary Python, in a fork")
+    found = comparison.fault_of_dynamo(is_torch_file) or (comparison.fault() if comparison.differs else None)
+    if found is None:
+        try:
+            found = comparison.fault_in_memory(call.inputs)
+        except Exception as problem:  # noqa: BLE001  (whatever an operation of the program raises)
+            missing = missing or f"what {function} writes to its inputs is not compared: {problem}"
     if found is not None or run is None:
         return found, missing
+    if comparison.uninitialized is not None and comparison.uninitialized.is_returned:
+        return None, f"what {function} stores is not compared: it returns memory that no operation has set"
     try:
         compiled = state_after(cached_call, before)
         left = list(islice(differences(run.state, compiled, before, comparison.is_stored_right), _MAXIMUM_STORED))
@@ -176,22 +182,33 @@ def body_of(
         line=None if place is None else place[1],
         lines=_lines(comparison, fault),
         problem=problem,
-        not_compared=_not_compared(call),
+        evidence=list(dict.fromkeys(comparison.runs)),
+        not_compared=[*comparison.not_compared, *_gradients_of(comparison)],
     )
 
 
-def _not_compared(call: GraphCall) -> list[str]:
-    """Return what a caller can observe of a call and this comparison does not look at."""
-    torch: Any = sys.modules["torch"]
-    tensors = [each for each in (*outputs_of(call), *call.inputs) if isinstance(each, torch.Tensor)]
-    found = ["strides and aliasing of results"] if outputs_of(call) else []
-    if any(each.requires_grad for each in tensors):
-        found.append("gradients")
-    if call.graph.draws:
-        found.append("the numbers that random operations draw later")
-    if any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in tensors):
-        found.append("contents of tensor subclasses")
-    return found
+def _gradients_of(comparison: Comparison) -> list[str]:
+    needs = any(getattr(each, "requires_grad", False) for each in comparison.outputs)
+    return ["gradients"] if needs else []
+
+
+def body_without_graph(
+    call: GraphCall, cached_call: CachedCall, verdict: str, *, stage: str | None = None, line: Place | None = None
+) -> ComparisonBody:
+    """Return what is said of a call whose graphs were not compared; ``stage``: the one that is at fault, if known."""
+    return ComparisonBody(
+        function=user_function_name(cached_call.code),
+        compile_id=cached_call.compile_id,
+        backend=name_of(cached_call.backend),
+        call=call.graph.calls,
+        verdict=verdict,
+        same=False,
+        compared=stage is not None,
+        outputs=Deviation(stage is None),
+        stage=stage,
+        path=None if line is None else line.path,
+        line=None if line is None else line.line,
+    )
 
 
 def line_at_fault(fault: Fault) -> tuple[str, int] | None:
@@ -213,14 +230,16 @@ def whose_fault(fault: Fault, backend: str) -> str:
     """Return whose fault a difference is, and what tells."""
     if fault.operator is not None:
         return f"{target_name(fault.node)}, its {fault.stage}'s. {fault.operator}"
+    if fault.written is not None:
+        stage = f"the backend's ({backend})" if fault.stage is None else f"{fault.stage}'s"
+        writes = "" if fault.node is not None else " Dynamo's graph does not write to it."
+        return f"{stage}. It leaves {fault.written} with other contents: {fault.difference.text}.{writes}"
     if fault.stored is not None:
         what = fault.stored
         return (
             f"Dynamo's. It replays what the function stores: {what.expression} is {what.by_compiled} then, and "
             f"{what.by_python} where the function runs as ordinary Python."
         )
-    if fault.written is not None:
-        return _whose_write(fault, backend)
     if fault.node is None:
         return f"the backend's ({backend}), but not again: compiled once more, the graph gives what it should."
     if fault.stage == DYNAMO:
@@ -230,18 +249,6 @@ def whose_fault(fault: Fault, backend: str) -> str:
     if fault.stage == DECOMPOSITION:
         return "a decomposition's that Inductor asks for. Without it AOTAutograd gives what Dynamo's graph gives."
     return f"{fault.stage}'s. Compiled no further than that, the graph gives something else already."
-
-
-def _whose_write(fault: Fault, backend: str) -> str:
-    """Return who leaves an input otherwise than Dynamo's graph does."""
-    if fault.node is None:
-        return f"the backend's ({backend}). It writes to the input {fault.written}, and Dynamo's graph does not."
-    left = f"It leaves {fault.written} otherwise than Dynamo's graph does ({fault.difference.text})"
-    if fault.stage is None:
-        return f"the backend's ({backend}). {left}; AOTAutograd does not."
-    if fault.stage == DECOMPOSITION:
-        return f"a decomposition's that Inductor asks for. {left}."
-    return f"{fault.stage}'s. {left}."
 
 
 def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
@@ -291,13 +298,7 @@ def _weight(each: Deviation) -> tuple[bool, float]:
 
 
 def _deviation(difference: Difference) -> Deviation:
-    errors = difference.error, difference.error_of_eager
-    return Deviation(
-        difference.is_same,
-        _number(difference.largest),
-        _number(difference.rmse),
-        *(None if each is None else _number(each) for each in errors),
-    )
+    return Deviation(difference.is_same, _number(difference.largest), _number(difference.rmse))
 
 
 def _number(value: float) -> float | None:
@@ -322,6 +323,7 @@ class ComparingRun(CallObserver, CompileObserver):
                 self._tell(f"dynamo-dap: {feature.problem}\n")
                 return
         HOOKS.want(self, (CompileObserver.compile_ended,))
+        NOTED_PATHS.want(self, wanted=True)
         GRAPH_CALLS.want(self, limits_of_real_values().bytes)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
@@ -331,22 +333,38 @@ class ComparingRun(CallObserver, CompileObserver):
 
     def returned(self, call: GraphCall) -> None:
         """Compare, and write down what was found."""
-        wanted = call.graph.calls == 1 if self._every == 0 else (call.graph.calls - 1) % self._every == 0
-        cached_call = call.as_cached_call() if wanted else None
+        if not self._is_wanted(call.graph.calls):
+            return
+        cached_call = call.as_cached_call()
         if cached_call is None:
             return
         try:
             with as_it_began(call):
-                comparison = compared(call, cached_call)
-                comparison.look_at_nodes()
-                body = body_of(call, cached_call, comparison, *find_fault(call, cached_call, comparison))
+                self._write(_body_of_call(call, cached_call))
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
-            self._cannot(cached_call, problem)
+            self._cannot(call, cached_call, problem)
+
+    def raised(self, call: GraphCall) -> None:
+        """Say whether Dynamo's graph raises as well."""
+        cached_call = call.as_cached_call()
+        if cached_call is None:
             return
+        try:
+            with as_it_began(call):
+                self._write(_body_of_failure(call, cached_call))
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+            self._cannot(call, cached_call, problem)
+
+    def _is_wanted(self, number: int) -> bool:
+        if self._every:
+            return (number - 1) % self._every == 0
+        return number & (number - 1) == 0  # the first, the first cached one, and fewer and fewer of the later ones
+
+    def _write(self, body: ComparisonBody) -> None:
         with self._lock, self._path.open("ab") as file:
             file.write(msgspec.json.encode(body) + b"\n")
 
-    def _cannot(self, cached_call: CachedCall, problem: Exception) -> None:
+    def _cannot(self, call: GraphCall, cached_call: CachedCall, problem: Exception) -> None:
         name = user_function_name(cached_call.code)
         reason = (str(problem).strip().splitlines() or [""])[0]
         if not isinstance(problem, CallsDifferByChance):
@@ -355,3 +373,39 @@ class ComparingRun(CallObserver, CompileObserver):
         if text not in self._told:
             self._told.add(text)
             self._tell(text)
+            self._write(body_without_graph(call, cached_call, reason))
+
+
+def _body_of_call(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
+    try:
+        comparison = compared(call, cached_call)
+    except NoRealValue:
+        # The replay of such a call gives another graph, which cannot be compared.
+        invalid = PATHS.why_not_valid(cached_call)
+        if invalid is None:
+            raise
+        return _body_of_invalid(call, cached_call, invalid)
+    invalid = PATHS.why_not_valid(cached_call, comparison.graph.module.graph)
+    if invalid is not None:
+        return _body_of_invalid(call, cached_call, invalid)
+    comparison.look_at_nodes()
+    return body_of(call, cached_call, comparison, *find_fault(call, cached_call, comparison))
+
+
+def _body_of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> ComparisonBody:
+    place = next((each.place for each in (invalid.replayed, invalid.compiled) if each is not None), None)
+    return body_without_graph(call, cached_call, f"Dynamo's: {invalid.text}.", stage=DYNAMO, line=place)
+
+
+def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
+    """Return what is said of a call in which the compiled graph raised."""
+    problem = f"{type(call.problem).__name__}: {(str(call.problem).strip().splitlines() or [''])[0]}"
+    comparison = compared(call, cached_call)
+    fault = comparison.fault_of_operator()
+    if fault is not None:
+        return body_of(call, cached_call, comparison, fault, None)
+    backend = name_of(cached_call.backend)
+    body = body_of(call, cached_call, comparison, None, None)
+    body.verdict = f"the backend's ({backend}). Its graph raises {problem}. Dynamo's graph raises nothing."
+    body.same, body.stage = False, backend
+    return body

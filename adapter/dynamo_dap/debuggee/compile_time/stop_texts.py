@@ -11,6 +11,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.torch_internals.comparisons import DYNAMO, Fault
 from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_internals.differences import Difference
 from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_internals.errors import BackendFailure, UserError
 from dynamo_dap.debuggee.torch_internals.graph import target_name
@@ -18,7 +19,6 @@ from dynamo_dap.debuggee.torch_internals.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_internals.guards import RequestedGuard
 from dynamo_dap.debuggee.torch_internals.not_finite import INF, NAN, Kinds, Made
 from dynamo_dap.debuggee.torch_internals.recompiles import Failure
-from dynamo_dap.debuggee.torch_internals.result_differences import Difference
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall, retraced_call
 from dynamo_dap.debuggee.torch_internals.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts

@@ -1,7 +1,7 @@
 """Compares what stages of compiling compute of one call: Dynamo's graph run as it is, AOTAutograd, the backend.
 
-What two results may differ by is judged in ``result_differences``. Graphs are compiled for this apart from the program.
-Thread of the program that makes the call.
+``differences`` has the tolerances. Graphs are compiled for this apart from the program. Runs on the thread that makes
+the call.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dynamo_dap.debuggee.torch_internals.custom_operators import (
     OperatorFault,
     changes_its_mind,
 )
-from dynamo_dap.debuggee.torch_internals.exact_runs import ExactRun, ExactRuns, TakenResult
-from dynamo_dap.debuggee.torch_internals.fake_evaluation import random_state, storage_of
+from dynamo_dap.debuggee.torch_internals.differences import Difference, difference
+from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_runs import (
     NoRealValue,
@@ -27,38 +27,23 @@ from dynamo_dap.debuggee.torch_internals.graph_runs import (
     is_custom_operator,
 )
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading
+from dynamo_dap.debuggee.torch_internals.memory_runs import Uninitialized, WrittenInputs, of_uninitialized_memory
 from dynamo_dap.debuggee.torch_internals.replays import ReplayedGraph, places_of
-from dynamo_dap.debuggee.torch_internals.result_differences import OTHERWISE, Difference, NoReferee, Referee, difference
 from dynamo_dap.debuggee.torch_internals.retracing import compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_internals.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.torch_internals.tensor_facts import version_of
 
+_COMPILED = "torch.fx:GraphModule"
 _AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
 _DECOMPOSED = "torch._dynamo.backends.debugging:aot_eager_decomp_partition"
 
+COMPARING = Feature("comparing what compiled graphs return", _COMPILED)
 STAGES = Feature("telling AOTAutograd's faults from the backend's", _AOT_EAGER, _DECOMPOSED)
 
 AOT_AUTOGRAD = "AOTAutograd"
 DECOMPOSITION = "decomposition"
 DYNAMO = "Dynamo"
 """Stages before the backend itself. Inductor asks AOTAutograd for decompositions of its own."""
-
-_FILLS = (3, 5)
-"""What two runs find in memory that nobody has written to."""
-_LEAVE_UNDEFINED = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
-
-
-def _leaves_undefined(node: Any) -> bool:
-    name = str(getattr(node.target, "__name__", node.target))
-    return node.op.startswith("call_") and name.partition(".")[0] in _LEAVE_UNDEFINED
-
-
-def _equal(one: Any, two: Any) -> Any:
-    """Return which elements are equal in two runs; None where all are, or there are not two tensors."""
-    if not has_own_memory(one) or not has_own_memory(two) or one.shape != two.shape:
-        return None
-    equal = (one == two) | (one.isnan() & two.isnan())
-    return None if bool(equal.all()) else equal
 
 
 class Reference:
@@ -73,19 +58,11 @@ class Reference:
         self.graph = graph
         self.values: dict[Any, Any] = {}
         """Of the operations that give a tensor which no later one writes to."""
-        self.defined_values: dict[str, Any] = {}
-        """By node's name, which elements are defined, where not all are: the others come from ``torch.empty``."""
-        self.defined_outputs: dict[int, Any] = {}
         self._seen: dict[Any, tuple[object, int, Any]] = {}
-        self.left: dict[Any, Any] = {}
-        """By placeholder, what the graph leaves in an input that it writes to."""
-        self.writers: dict[Any, Any] = {}
-        """By placeholder, the last node that writes to it."""
-        self._versions: dict[Any, int] = {}
-        self._fill = _FILLS[0]
-        self.drawn: dict[str, TakenResult] = {}
-        """By node's name, results that another run does not give again."""
-        self._random: Any = None
+        self._exact: dict[str, Any] | None = None
+        self.several: dict[Any, list[Any]] = {}
+        """The tensors that an operation with several results gives, without those that later ones write to."""
+        self._several: dict[Any, list[tuple[Any, int, Any]]] = {}
         self._calls = CheckedCalls(graph.promised)
         try:
             self.outputs = graph.run(self._note, self._calls)
@@ -93,31 +70,15 @@ class Reference:
             if not self._calls.faults:
                 raise
             self.outputs = []  # what comes after an operator that lies may fail
-        self.values = self._unchanged()
-        dtypes = {node.name: value.dtype for node, value in self.values.items()}
-        self.runs = ExactRuns(graph, dtypes, self.drawn)
-        if any(_leaves_undefined(node) for node in graph.nodes):
-            self._find_undefined()
+        self.values = {
+            node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version
+        }
+        self.several = {
+            node: [kept for value, version, kept in results if version_of(value) == version]
+            for node, results in self._several.items()
+        }
         self._seen.clear()
-
-    def _unchanged(self) -> dict[Any, Any]:
-        return {node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version}
-
-    def _find_undefined(self) -> None:
-        """Run it again with other contents in the memory that nobody has written to."""
-        self._fill = _FILLS[1]
-        try:
-            outputs = self.graph.run(self._note, self._calls)
-        except NoRealValue:
-            return
-        values = self._unchanged()
-        with data_reading():
-            for node, value in self.values.items():
-                if (defined := _equal(value, values.get(node))) is not None:
-                    self.defined_values[node.name] = defined
-            for position, (one, two) in enumerate(zip(self.outputs, outputs, strict=True)):
-                if (defined := _equal(one, two)) is not None:
-                    self.defined_outputs[position] = defined
+        self._several.clear()
 
     @property
     def operator_faults(self) -> Mapping[Any, OperatorFault]:
@@ -127,100 +88,83 @@ class Reference:
     def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
         if node.prev.op == "root":
             self._seen.clear()
-            self.drawn.clear()
-            self._versions.clear()
-        self._note_writes(node, results)
+            self._several.clear()
         value = results[node]
-        before, self._random = self._random, random_state()
-        draws = before is not None and node.prev.op != "root" and not before.equal(self._random)
-        if draws or is_custom_operator(node.target):
-            self.drawn[node.name] = TakenResult.of(node, results, is_random=draws)
-        if _leaves_undefined(node) and has_own_memory(value):
-            with data_reading():
-                value.detach().fill_(self._fill)
         if in_transform():  # a tensor stands for many there
             return
+        if isinstance(value, list | tuple) and any(has_own_memory(each) for each in value):
+            with data_reading():
+                self._several[node] = [
+                    (each, version_of(each), each.detach().clone()) for each in value if has_own_memory(each)
+                ]
         if node.op in ("call_function", "call_method", "call_module") and has_own_memory(value):
             with data_reading():
                 self._seen[node] = (value, version_of(value), value.detach().clone())
 
-    def _note_writes(self, node: Any, results: Mapping[Any, Any]) -> None:
-        """Note which copies of inputs the node has written to."""
-        if node.op == "placeholder":
-            value, given = results[node], self.graph.inputs.get(node)
-            if has_own_memory(value) and has_own_memory(given) and storage_of(value) != storage_of(given):
-                self._versions[node] = version_of(value)
-            return
-        for placeholder, version in self._versions.items():
-            if (now := version_of(results[placeholder])) != version:
-                self._versions[placeholder] = now
-                self.writers[placeholder] = node
-        if node.op == "output":
-            with data_reading():
-                self.left = {each: results[each].detach().clone() for each in self._versions}
-
-    def referee(self, node: Any) -> Referee:
-        """Return what says of ``node`` how far a result of it may be off."""
-        return _OfNode(self, getattr(node, "name", ""))
-
-    def referee_of_output(self, position: int) -> Referee:
-        """Return the same for an output of the graph, which may have been written to after it was made."""
-        return _OfOutput(self, position)
+    def exact(self, node: Any) -> Any:
+        """Return what ``node`` gives in a run in float64; None where the graph cannot be run so."""
+        if self._exact is None:
+            try:
+                self._exact = _exact_values(self.graph)
+            except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
+                self._exact = {}
+        return self._exact.get(getattr(node, "name", ""))
 
 
-@dataclass(frozen=True)
-class _OfNode:
-    """See ``Referee``."""
+def _exact_values(graph: ReplayedGraph) -> dict[str, Any]:
+    torch: Any = sys.modules["torch"]
 
-    _reference: Reference
-    _name: str
+    def wide(value: Any) -> Any:
+        is_narrow = isinstance(value, torch.dtype) and value.is_floating_point and value.itemsize < 8
+        return torch.float64 if is_narrow else value
 
-    def exact(self) -> Any:
-        return self._reference.runs.exact().values.get(self._name)
+    copy = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    for node in graph.nodes:
+        made = copies[node] = copy.node_copy(node, copies.__getitem__)
+        made.args, made.kwargs = torch.fx.node.map_aggregate((made.args, made.kwargs), wide)
+        if made.op == "call_method" and made.target in ("float", "half", "bfloat16"):
+            made.target = "double"
+    module = torch.fx.GraphModule(graph.module, copy)
+    wide_memory: dict[object, Any] = {}
+    exact = graph.with_inputs(
+        module, {copies[node]: _widened(value, wide_memory) for node, value in graph.inputs.items()}
+    )
+    seen: dict[str, tuple[Any, int, Any]] = {}
 
-    def disturbed(self) -> Sequence[Any]:
-        return [run.values.get(self._name) for run in self._reference.runs.disturbed()]
+    def note(node: Any, results: Mapping[Any, Any]) -> None:
+        value = results[node]
+        if has_own_memory(value):
+            seen[node.name] = value, version_of(value), value.detach().clone()
 
-    def is_defined(self) -> Any:
-        return self._reference.defined_values.get(self._name)
-
-
-@dataclass(frozen=True)
-class _Defined(NoReferee):
-    """Says which elements are defined, and nothing else."""
-
-    _elements: Any
-
-    def is_defined(self) -> Any:
-        return self._elements
-
-
-@dataclass(frozen=True)
-class _OfOutput:
-    """See ``Referee``."""
-
-    _reference: Reference
-    _position: int
-
-    def exact(self) -> Any:
-        return self._of(self._reference.runs.exact())
-
-    def disturbed(self) -> Sequence[Any]:
-        return [self._of(run) for run in self._reference.runs.disturbed()]
-
-    def is_defined(self) -> Any:
-        return self._reference.defined_outputs.get(self._position)
-
-    def _of(self, run: ExactRun) -> Any:
-        return run.outputs[self._position] if self._position < len(run.outputs) else None
+    outputs = exact.run(note)
+    # As in the graph itself, a value that a later operation writes to counts only as an output, with what is left.
+    values = {name: kept for name, (value, version, kept) in seen.items() if version_of(value) == version}
+    for node, value in zip(exact.output_nodes, outputs, strict=True):
+        if has_own_memory(value):
+            values[getattr(node, "name", "")] = value.detach().clone()
+    return values
 
 
-def prefix(graph: ReplayedGraph, nodes: Sequence[Any], *, whole: bool = False) -> Any:
-    """Return the graph (a ``GraphModule``) up to the last of ``nodes``, or the ``whole``; it returns ``nodes``."""
+def _widened(value: Any, memory: dict[object, Any]) -> Any:
+    """Return a tensor in float64; tensors that share memory share it again."""
+    torch: Any = sys.modules["torch"]
+    if not has_own_memory(value) or not value.is_floating_point():
+        return value
+    with data_reading():
+        plain = value.detach()
+        if (key := (storage_of(value), value.dtype)) not in memory:
+            count = plain.untyped_storage().nbytes() // plain.itemsize
+            memory[key] = torch.as_strided(plain, (count,), (1,), 0).double()
+        return torch.as_strided(memory[key], plain.shape, plain.stride(), plain.storage_offset())
+
+
+def prefix(graph: ReplayedGraph, nodes: Sequence[Any]) -> Any:
+    """Return the graph (torch's ``GraphModule``) up to the last of ``nodes``, which it returns."""
     torch: Any = sys.modules["torch"]
     shorter = torch.fx.Graph()
     copies: dict[Any, Any] = {}
-    last = len(graph.nodes) - 2 if whole else max(graph.nodes.index(node) for node in nodes)
+    last = max(graph.nodes.index(node) for node in nodes)
     for position, node in enumerate(graph.nodes):
         if node.op == "placeholder" or position <= last:
             copies[node] = shorter.node_copy(node, copies.__getitem__)
@@ -230,27 +174,19 @@ def prefix(graph: ReplayedGraph, nodes: Sequence[Any], *, whole: bool = False) -
 
 
 def values_by(
-    backend: Callable[..., Any],
-    graph: ReplayedGraph,
-    nodes: Sequence[Any],
-    random: Iterable[Callable[[], None]],
-    inputs: list[Any] | None = None,
-    *,
-    whole: bool = False,
+    backend: Callable[..., Any], graph: ReplayedGraph, nodes: Sequence[Any], random: Iterable[Callable[[], None]]
 ) -> list[Any]:
     """Compile the graph by ``backend`` so that it returns what ``nodes`` give, and run it on the call's inputs.
-
-    ``inputs`` are what it runs on, if that is to be looked at afterwards; ``whole``: what comes after ``nodes``, too.
 
     Raises:
         Exception: whatever the backend raises.
     """
     with compiling_apart_from_the_program():
         given = graph.fresh_inputs()
-        compiled = backend(prefix(graph, nodes, whole=whole), given)
+        compiled = backend(prefix(graph, nodes), given)
         for put_back in random:
             put_back()
-        returned = compiled(*(graph.fresh_inputs() if inputs is None else inputs))
+        returned = compiled(*graph.fresh_inputs())
         return list(returned)
 
 
@@ -284,6 +220,14 @@ def draws_its_own_numbers(backend: Any) -> bool:
     return is_inductor(backend) and not getattr(config, "fallback_random", False)
 
 
+def _without(value: Any, mask: Any) -> Any:
+    """Return a tensor with zeros where nobody has set it."""
+    if mask is None or not has_own_memory(value) or value.shape != mask.shape:
+        return value
+    with data_reading():
+        return value.detach().masked_fill(mask, 0)
+
+
 @dataclass(frozen=True)
 class Fault:
     """Where the compiled graph begins to differ, and in which stage."""
@@ -304,24 +248,16 @@ class Fault:
     visit: int = 1
     """Which time the line is come to, if something is stored there."""
     written: str | None = None
-    """The input, as the user writes it, that is left otherwise, if that is at fault and no result."""
+    """The input that the compiled graph leaves with other contents, if that is at fault."""
 
 
 class Comparison:
     """The compiled graph of one call beside Dynamo's graph."""
 
     def __init__(
-        self,
-        graph: ReplayedGraph,
-        outputs: Sequence[Any],
-        backend: Any,
-        random: Iterable[Callable[[], None]],
-        *,
-        given: Sequence[Any] = (),
+        self, graph: ReplayedGraph, outputs: Sequence[Any], backend: Any, random: Iterable[Callable[[], None]]
     ) -> None:
         """Run the graph; ``outputs`` are those of the compiled one.
-
-        ``given`` are the inputs as the compiled call left them.
 
         Raises:
             NoRealValue: some operation cannot be run again.
@@ -336,41 +272,44 @@ class Comparison:
         """How Dynamo's graph differs from ordinary Python, by file and line, where that was looked at."""
         self.by_node: dict[Any, Difference] = {}
         """How each operation's result differs in the compiled graph, once that was looked at."""
+        self.not_compared: list[str] = []
+        self.runs = ["Dynamo's graph, operation by operation"]
+        """What was run to come to the verdict."""
+        self.uninitialized = of_uninitialized_memory(graph)
+        if self.uninitialized is not None:
+            outputs = self._leave_out_uninitialized(outputs, self.uninitialized)
         self.of_outputs = [
-            difference(reference, other, self.reference.referee_of_output(position))
-            for position, (reference, other) in enumerate(zip(self.reference.outputs, outputs, strict=False))
+            self._difference(node, reference, other)
+            for node, reference, other in zip(graph.output_nodes, self.reference.outputs, outputs, strict=False)
         ]
 
-        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-        self._given = dict(zip(placeholders, given, strict=True)) if len(placeholders) == len(given) else {}
-        self.of_inputs = {
-            node: difference(left, self._given[node])
-            for node, left in self.reference.left.items()
-            if node in self._given
-        }
-        """How inputs that the graph writes to are left otherwise."""
-        self.clobbered = [
-            node
-            for node, value in self._given.items()
-            if node not in self.reference.left
-            and graph.inputs.get(node) is not value
-            and difference(graph.inputs.get(node), value).largest != 0.0
-        ]
-        """Inputs that the compiled graph has written to, and Dynamo's graph does not."""
+    def _leave_out_uninitialized(self, outputs: Sequence[Any], of: Uninitialized) -> list[Any]:
+        if of.is_returned:
+            self.not_compared.append("elements of memory that no operation has set (torch.empty)")
+        reference = self.reference
+        for known in (reference.values, reference.several):
+            for node in [each for each in known if each.name in of.nodes]:
+                del known[node]
+        if len(reference.outputs) == len(of.outputs):
+            reference.outputs = list(map(_without, reference.outputs, of.outputs))
+        return list(map(_without, outputs, of.outputs))
 
     def is_stored_right(self, expected: Any, stored: Any) -> bool:
         """Whether a tensor that the compiled call has stored is ``expected``, or an output in the place of that."""
         if difference(expected, stored).is_same:
             return True
-        return any(
-            has_own_memory(other)
-            and difference(other, stored).largest == 0.0
-            and difference(expected, reference, _Defined(self.reference.defined_outputs.get(position))).is_same
-            for position, (other, reference) in enumerate(zip(self.outputs, self.reference.outputs, strict=False))
-        )
+        torch: Any = sys.modules["torch"]
+        with data_reading():
+            return any(
+                has_own_memory(other)
+                and (stored.shape, stored.dtype) == (other.shape, other.dtype)
+                and torch.equal(stored, other)
+                and difference(expected, reference).is_same
+                for other, reference in zip(self.outputs, self.reference.outputs, strict=True)
+            )
 
     def _difference(self, node: Any, reference: Any, other: Any) -> Difference:
-        return difference(reference, other, self.reference.referee(node))
+        return difference(reference, other, lambda: self.reference.exact(node))
 
     @property
     def differs(self) -> bool:
@@ -405,6 +344,7 @@ class Comparison:
         """
         nodes = list(self.reference.values)
         found = self.of_nodes(self._backend, nodes)
+        self.runs.append("the backend, with the result of each operation returned")
         self._values = [value for _, value in found]
         self.by_node = {node: each for node, (each, _) in zip(nodes, found, strict=True)}
 
@@ -436,33 +376,6 @@ class Comparison:
             return Fault(node, self.worst, found.stage, self.reference.values.get(node), operator=found.text)
         return None
 
-    def fault_in_inputs(self) -> Fault | None:
-        """Return the first input that the compiled graph leaves otherwise than Dynamo's, and which stage does so."""
-        for node, how in self.of_inputs.items():
-            if not how.is_same:
-                stage = self._stage_that_writes(node)
-                writer = self.reference.writers.get(node)
-                return Fault(writer, how, stage, self._given[node], written=self._name_of(node))
-        for node in self.clobbered:
-            return Fault(None, OTHERWISE, None, self._given[node], written=self._name_of(node))
-        return None
-
-    def _name_of(self, placeholder: Any) -> str:
-        return self.graph.names.get(placeholder, str(placeholder.name))
-
-    def _stage_that_writes(self, placeholder: Any) -> str | None:
-        position = list(self._given).index(placeholder)
-        nodes = [node for node in self.graph.output_nodes if hasattr(node, "op")]
-        for name, backend in stages_before(self._backend):
-            given = self.graph.fresh_inputs()
-            try:
-                values_by(backend, self.graph, nodes, self._random, given, whole=True)
-            except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
-                continue
-            if not difference(self.reference.left[placeholder], given[position]).is_same:
-                return name
-        return None
-
     def fault(self) -> Fault:
         """Find the first operation whose result differs, and whose fault that is.
 
@@ -480,6 +393,32 @@ class Comparison:
         if (told := self._changes_its_mind(node)) is not None:
             return Fault(node, how, OPERATOR, value, operator=told)
         return Fault(node, how, self._stage(node), value)
+
+    def fault_in_memory(self, after: Sequence[Any]) -> Fault | None:
+        """Return the first input that the compiled graph alone leaves with other contents, and whose fault that is.
+
+        ``after``: the inputs as the compiled call has left them.
+
+        Raises:
+            Exception: whatever an operation of the graph raises.
+        """
+        inputs = WrittenInputs(self.graph, self._random)
+        self.runs.append("Dynamo's graph on copies of the inputs")
+        found = inputs.first_difference(after)
+        if found is None:
+            return None
+        stage = None
+        for name, backend in stages_before(self._backend):
+            try:
+                left = inputs.left_by(backend)
+            except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+                continue
+            self.runs.append(name)
+            if inputs.first_difference(left) is not None:
+                stage = name
+                break
+        name = self.graph.names.get(found.placeholder) or str(found.placeholder.name)
+        return Fault(found.writer, found.difference, stage, found.value, written=name)
 
     def _changes_its_mind(self, node: Any) -> str | None:
         """Return what is wrong with a custom operator that gives another result for equal operands."""
@@ -514,6 +453,7 @@ class Comparison:
 
     def _stage(self, node: Any) -> str | None:
         for name, backend in stages_before(self._backend):
+            self.runs.append(name)
             if self._first_by(backend, node) is not None:
                 return name
         return None

@@ -17,6 +17,7 @@ import contextlib
 import gc
 import inspect
 import marshal
+import operator
 import os
 import select
 import signal
@@ -30,13 +31,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_internals.comparisons import Reference
+from dynamo_dap.debuggee.torch_internals.differences import Difference, difference
 from dynamo_dap.debuggee.torch_internals.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_internals.features import Feature
 from dynamo_dap.debuggee.torch_internals.graph_calls import GoesOnInFork
 from dynamo_dap.debuggee.torch_internals.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_internals.isolation import data_reading, dynamo_off
 from dynamo_dap.debuggee.torch_internals.replays import places_of
-from dynamo_dap.debuggee.torch_internals.result_differences import Difference, difference
 from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
 from dynamo_dap.debuggee.torch_internals.skipping import never_compile
 from dynamo_dap.debuggee.torch_internals.stored_state import Before, Roots, State, Step, value_at
@@ -334,11 +335,11 @@ def _compared(
     reference: Reference, results: _Results, is_passed_over: Callable[[str], bool]
 ) -> list[tuple[str, int, float, float, bool]]:
     found = []
-    for line, (own, nodes) in _by_line(reference, is_passed_over).items():
-        pairs = _pairs(nodes, {node: reference.values[node] for node in nodes}, results.of(line, own=own), own=own)
+    for line, (own, values) in _by_line(reference, is_passed_over).items():
+        pairs = _pairs(own, values, results.of(line, own=own))
         if pairs:
-            # The run in float64 is the graph's: Python's result may be as far off that as the graph rounds.
-            differences = [difference(reference.values[node], value, reference.referee(node)) for node, value in pairs]
+            # Both ran the same kernels: what the graph gives in float64 would excuse what the graph has wrong.
+            differences = [difference(value, of_graph) for of_graph, value in pairs]
             worst = max(differences, key=lambda each: (not each.is_same, each.largest))
             found.append((*line, worst.largest, worst.rmse, worst.is_same))
     return found
@@ -399,6 +400,10 @@ def _mode(take: Callable[[Any], None]) -> Any:
     return Noting()
 
 
+def _several(result: Any) -> Sequence[Any]:
+    return result if isinstance(result, list | tuple) else [result]
+
+
 class _Results:
     """What the lines of the function, and of those that it calls, gave."""
 
@@ -409,8 +414,7 @@ class _Results:
 
     def take(self, result: Any) -> None:
         """Note the result of an operation, with the lines that it was called from, the innermost first."""
-        parts = result if isinstance(result, tuple | list) else (result,)
-        tensors = [each for each in parts if has_own_memory(each)]
+        tensors = [each for each in _several(result) if has_own_memory(each)]
         if not tensors:
             return
         lines: list[Line] = []
@@ -434,39 +438,31 @@ class _Results:
 
 
 def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Mapping[Line, tuple[bool, list[Any]]]:
-    """Return the nodes of each line, and whether they are the line's own or those of functions that it called."""
+    """Return the graph's values of each line, and whether they are the line's own or those of functions it called."""
     own: dict[Line, list[Any]] = {}
     called: dict[Line, list[Any]] = {}
-    for node in reference.values:
+    for node in reference.graph.nodes:
+        if node.target is operator.getitem and node.args[0] in reference.several:
+            continue  # Python takes it out of a tuple, which is no operation
+        if node not in reference.values and node not in reference.several:
+            continue
+        values = reference.several[node] if node in reference.several else [reference.values[node]]
         places = [place for place, _ in places_of(node) if not is_passed_over(place.path)]
         for groups, group in ((own, places[:1]), (called, places[1:])):
             for place in group:
-                groups.setdefault((place.path, place.line), []).append(node)
+                groups.setdefault((place.path, place.line), []).extend(values)
     return {
-        **{line: (False, nodes) for line, nodes in called.items() if line not in own},
-        **{line: (True, nodes) for line, nodes in own.items()},
+        **{line: (False, values) for line, values in called.items() if line not in own},
+        **{line: (True, values) for line, values in own.items()},
     }
 
 
-def _pairs(
-    nodes: Sequence[Any], values: Mapping[Any, Any], results: Sequence[Any], *, own: bool
-) -> list[tuple[Any, Any]]:
-    """Return which node goes with which result: of each shape and type one for one, or else what each gave last.
-
-    A line may give more results than the graph has nodes: parts of a tuple that nobody uses.
-    """
-    nodes_of: dict[object, list[Any]] = {}
-    results_of: dict[object, list[Any]] = {}
-    for node in nodes:
-        nodes_of.setdefault(_kind(values[node]), []).append(node)
-    for each in results:
-        results_of.setdefault(_kind(each), []).append(each)
-    found: list[tuple[Any, Any]] = []
-    for kind in nodes_of.keys() & results_of.keys():
-        ours, theirs = nodes_of[kind], results_of[kind]
-        found += zip(ours, theirs, strict=True) if own and len(ours) == len(theirs) else [(ours[-1], theirs[-1])]
-    return found
-
-
-def _kind(value: Any) -> object:
-    return tuple(value.shape), value.dtype
+def _pairs(own: bool, of_graph: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Return which value of the graph goes with which of Python: one for one, or else the graph's last."""
+    if not of_graph or not values:
+        return []
+    if own and len(of_graph) == len(values):
+        return list(zip(of_graph, values, strict=True))
+    # Python may compute more, and Dynamo may write several operations for one: any value of Python's will do.
+    last = of_graph[-1]
+    return [(last, next((each for each in reversed(values) if difference(each, last).is_same), values[-1]))]

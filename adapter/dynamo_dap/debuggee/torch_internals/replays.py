@@ -119,12 +119,16 @@ class ReplayedGraph:
         returned: Any = self.output.args[0]
         return list(returned) if isinstance(returned, list | tuple) else [returned]
 
-    def fresh_inputs(self) -> list[Any]:
-        """Return what the call gave to the placeholders, in order; what the graph writes to is a copy."""
+    def fresh_inputs(self, *, copies_all: bool = False) -> list[Any]:
+        """Return what the call gave to the placeholders, in order; what the call writes to is a copy.
+
+        ``copies_all``: so is everything else, for what may write anywhere.
+        """
+        of_call = {each._cdata for each in self.call.memory.values()}
         copies = {
             storage_of(each): each.untyped_storage().clone()
             for each in self.inputs.values()
-            if has_own_memory(each) and storage_of(each) in self.written
+            if has_own_memory(each) and (copies_all or storage_of(each) in self.written or storage_of(each) in of_call)
         }
         given: list[Any] = [self.input_of(node) for node in self.nodes if node.op == "placeholder"]
         given = [hint_of(each) if is_symbolic(each) else as_it_was(each, copies) for each in given]

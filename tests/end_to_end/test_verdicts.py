@@ -1,0 +1,30 @@
+"""``dynamo-dap compare`` on programs with injected defects, and on correct ones: no false verdict."""
+
+from __future__ import annotations
+
+from tests.end_to_end.verdicts import compared, false_alarms, marked_lines, scores
+
+
+def test_wrong_programs_differ_at_their_line_and_stage() -> None:
+    """Each injected defect is found, with the line and the stage."""
+    assert len(marked_lines()) >= 40
+    assert [each for each in scores() if not each.is_right] == []
+    assert compared("defects.py")[0] == 1
+
+
+def test_correct_programs_do_not_differ() -> None:
+    """No call of a correct program differs; what was left out is listed."""
+    status, calls = compared("correct.py")
+    assert (status, len(calls), false_alarms()) == (0, 70, [])
+    left_out = [each["notCompared"] for each in calls if "notCompared" in each]
+    assert sum("torch.empty" in each for names in left_out for each in names) == 4
+    assert ["gradients"] in left_out
+
+
+def test_a_compile_that_is_not_valid_is_named() -> None:
+    """The verdict names the value that no guard checks, not the backend."""
+    _, calls = compared("defects.py")
+    first, second = (each for each in calls if each["function"] == "Switched.forward")
+    assert first["same"]
+    assert "self.flag was False when it was compiled and is True now" in second["verdict"]
+    assert second["stage"] == "Dynamo"

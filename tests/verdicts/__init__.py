@@ -1,1 +1,0 @@
-"""Programs with a known verdict: how often ``compare`` finds it."""
