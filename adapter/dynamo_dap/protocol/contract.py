@@ -351,6 +351,10 @@ class Deviation(Struct, rename="camel", omit_defaults=True):
     largest: float | None = None
     """The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape."""
     rmse: float | None = None
+    error: float | None = None
+    """The largest error against float64, where a run in it decided."""
+    reference_error: float | None = None
+    """That of the stage before."""
 
 
 class ComparedLine(Struct, rename="camel", omit_defaults=True):

@@ -139,7 +139,10 @@ def _row(line: ComparedLine, *, is_first: bool) -> list[str]:
 
 
 def _numbers(of: Deviation) -> str:
-    return f"largest difference {_number(of.largest)}, RMSE {_number(of.rmse)}"
+    text = f"largest difference {_number(of.largest)}, RMSE {_number(of.rmse)}"
+    if of.error is None and of.reference_error is None:
+        return text
+    return f"{text}, error against float64 {_number(of.error)} compiled, {_number(of.reference_error)} in eager"
 
 
 def _number(value: float | None) -> str:

@@ -424,6 +424,10 @@ export interface Deviation {
     /** The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape. */
     largest?: number;
     rmse?: number;
+    /** The largest error against float64, where a run in it decided. */
+    error?: number;
+    /** That of the stage before. */
+    referenceError?: number;
 }
 
 /** A line of the user's in one call. */

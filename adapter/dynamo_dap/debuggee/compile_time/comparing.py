@@ -298,7 +298,8 @@ def _weight(each: Deviation) -> tuple[bool, float]:
 
 
 def _deviation(difference: Difference) -> Deviation:
-    return Deviation(difference.is_same, _number(difference.largest), _number(difference.rmse))
+    errors = [None if each is None else _number(each) for each in (difference.error, difference.reference_error)]
+    return Deviation(difference.is_same, _number(difference.largest), _number(difference.rmse), *errors)
 
 
 def _number(value: float) -> float | None:
