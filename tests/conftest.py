@@ -13,6 +13,7 @@ import pytest
 
 from tests import failures
 from tests.client import Session
+from tests.durations import long_tests
 from tests.failures import pytest_terminal_summary
 
 __all__ = ["pytest_terminal_summary"]
@@ -35,6 +36,14 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     if config.pluginmanager.hasplugin("cacheprovider"):
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(config.cache.mkdir("inductor")))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that are known to take long: ``make test`` leaves them out."""
+    long = long_tests()
+    for item in items:
+        if item.nodeid.partition("[")[0] in long:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture

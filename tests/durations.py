@@ -1,0 +1,44 @@
+"""Chooses the tests that ``make test`` leaves out, from the durations of a run.
+
+``pytest --junitxml=FILE`` measures; ``python -m tests.durations FILE > tests/long.txt`` chooses. A test function is
+long if one of its cases, or all of them together, take longer than the limits. Each file keeps its quickest test.
+"""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from pathlib import Path
+
+LONG = Path(__file__).parent / "long.txt"
+_CASE_SECONDS = 4.0
+_FUNCTION_SECONDS = 8.0
+_LONG_FOLDERS = ("tests.soak.",)
+
+
+def long_tests() -> frozenset[str]:
+    """Return what ``long.txt`` lists: ``tests/folder/file.py::function``."""
+    return frozenset(LONG.read_text(encoding="utf-8").split())
+
+
+def chosen(report: Path) -> list[str]:
+    """Return the test functions that are long, by the durations in a JUnit report."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for case in ET.parse(report).iter("testcase"):
+        name = str(case.get("name")).partition("[")[0]
+        seconds[f"{case.get('classname')}::{name}"].append(float(case.get("time") or 0))
+    by_file: dict[str, dict[str, list[float]]] = defaultdict(dict)
+    for test, each in seconds.items():
+        by_file[test.partition("::")[0]][test] = each
+    found = []
+    for file, tests in by_file.items():
+        long = [test for test, each in tests.items() if max(each) > _CASE_SECONDS or sum(each) > _FUNCTION_SECONDS]
+        if len(long) == len(tests) and not file.startswith(_LONG_FOLDERS):
+            long.remove(min(tests, key=lambda test: sum(tests[test])))
+        found += [f"{file.replace('.', '/')}.py::{test.partition('::')[2]}" for test in long]
+    return sorted(found)
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(chosen(Path(sys.argv[1]))) + "\n")
