@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dynamo_dap.checking.compiles import Recording, record
-    from dynamo_dap.debuggee.bootstrap.attaching import (
+    from dynamo_dap.debuggee.launch.attaching import (
         breakpoint,
         connect,
         describe,
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(compiles, name)
     if name in __all__:
-        from dynamo_dap.debuggee.bootstrap import attaching
+        from dynamo_dap.debuggee.launch import attaching
 
         return getattr(attaching, name)
     raise AttributeError(f"module 'dynamo_dap' has no attribute {name!r}")

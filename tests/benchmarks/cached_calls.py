@@ -33,12 +33,12 @@ from torch.utils._pytree import tree_leaves
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
-from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
-from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
-from dynamo_dap.debuggee.torch_internals.graph_runs import GraphRun
-from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
-from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_internals.trackers.forms import Known, TensorForm
+from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
+from dynamo_dap.debuggee.generated.engine import RunTimeEngine
+from dynamo_dap.debuggee.torch_api.graph_runs import GraphRun
+from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.trackers.forms import Known, TensorForm
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.benchmarks.compared_lines import ComparedLines
 from tests.compile_time.test_cached_calls import every_cached_call

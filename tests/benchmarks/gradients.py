@@ -31,11 +31,11 @@ from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from dynamo_dap.debuggee.compile_time.backward_passes import KeptCall
-from dynamo_dap.debuggee.torch_internals.gradients import GradientRun
-from dynamo_dap.debuggee.torch_internals.retracing import retraced_call
-from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_internals.trackers.forms import TensorForm
+from dynamo_dap.debuggee.numerics.backward_passes import KeptCall
+from dynamo_dap.debuggee.numerics.gradients import GradientRun
+from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.benchmarks.compared_lines import ComparedLines
 from tests.compile_time.backward import EveryLine, backward_breakpoints, every_backward_pass

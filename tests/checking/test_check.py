@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dynamo_dap.checking.command import main
+from dynamo_dap.commands.check import main
 from tests.client.timeline import DEADLINE
 from tests.client.zygote import python
 

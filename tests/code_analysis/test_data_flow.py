@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.debuggee.code_analysis.constants import constant_text
-from dynamo_dap.debuggee.code_analysis.data_flow import MAXIMUM_TEXT, NO_CONSTANT, DataFlow
-from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
+from dynamo_dap.debuggee.bytecode.constants import constant_text
+from dynamo_dap.debuggee.bytecode.data_flow import MAXIMUM_TEXT, NO_CONSTANT, DataFlow
+from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
 
 
 def _calls(function: Callable[..., Any]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.debuggee.code_analysis.line_table import LineTableError, line_table, line_table_of_text
+from dynamo_dap.debuggee.bytecode.line_table import LineTableError, line_table, line_table_of_text
 
 TEXT = textwrap.dedent(
     '''\

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.debuggee.code_analysis.instructions import InstructionTable
-from dynamo_dap.debuggee.code_analysis.patching import PatchRefused, patched
+from dynamo_dap.debuggee.bytecode.instructions import InstructionTable
+from dynamo_dap.debuggee.bytecode.patching import PatchRefused, patched
 from tests.code_analysis import test_patching
 from tests.code_analysis.standard_library import standard_library_codes
 

@@ -7,7 +7,7 @@ from types import CodeType
 
 import pytest
 
-from dynamo_dap.debuggee.code_analysis.line_table import name_in_file, qualified_name
+from dynamo_dap.debuggee.bytecode.line_table import name_in_file, qualified_name
 
 SOURCE = """
 import functools

@@ -10,9 +10,9 @@ from types import CodeType
 
 import pytest
 
-from dynamo_dap.debuggee.code_analysis.data_flow import DataFlow
-from dynamo_dap.debuggee.code_analysis.instructions import Instruction, InstructionTable
-from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths, effect, left, taken
+from dynamo_dap.debuggee.bytecode.data_flow import DataFlow
+from dynamo_dap.debuggee.bytecode.instructions import Instruction, InstructionTable
+from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths, effect, left, taken
 from tests.code_analysis.standard_library import standard_library_codes
 
 NOT_FOR_CODE = {"RESERVED", "ENTER_EXECUTOR", "INTERPRETER_EXIT", "<0>"}

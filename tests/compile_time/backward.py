@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
-from dynamo_dap.debuggee.compile_time.backward_passes import BackwardPasses, KeptCall
-from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
-from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
-from dynamo_dap.debuggee.torch_internals.gradients import GradientRun
-from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
+from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
+from dynamo_dap.debuggee.generated.engine import RunTimeEngine
+from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses, KeptCall
+from dynamo_dap.debuggee.numerics.gradients import GradientRun
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.run_time.in_process import Action, ScriptedHost, SeenStop
 

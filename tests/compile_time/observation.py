@@ -25,7 +25,7 @@ from torch._dynamo.convert_frame import register_bytecode_hook
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.utils import CleanupManager, counters
 
-from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 
 # What torch's modules consist of is no garbage: each of the many collections here has to look at the rest only.
 gc.collect()

@@ -17,29 +17,29 @@ import torch
 import torch._dynamo
 
 from dynamo_dap.debuggee.agent.engine import CallFacts, NoEagerDebugger
-from dynamo_dap.debuggee.compile_time import cached_calls
-from dynamo_dap.debuggee.compile_time.cached_calls import ReplayedCalls, TracedCall
-from dynamo_dap.debuggee.compile_time.code_facts import CodeFactsCache
-from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
-from dynamo_dap.debuggee.compile_time.journeys import Leg, TraceLogs
-from dynamo_dap.debuggee.compile_time.stepping import TraceProgress
-from dynamo_dap.debuggee.compile_time.time_travel import Past
-from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
-from dynamo_dap.debuggee.torch_internals.cache_entries import forget_entry
-from dynamo_dap.debuggee.torch_internals.generated_code import live_entries
-from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
-from dynamo_dap.debuggee.torch_internals.kept_graphs import KeptGraph, KeptGraphInCall
-from dynamo_dap.debuggee.torch_internals.kept_traces import CannotKeep
-from dynamo_dap.debuggee.torch_internals.retracing import (
+from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
+from dynamo_dap.debuggee.generated.engine import RunTimeEngine
+from dynamo_dap.debuggee.history.attempts import Leg, TraceLogs
+from dynamo_dap.debuggee.history.time_travel import Past
+from dynamo_dap.debuggee.replay import cached_calls
+from dynamo_dap.debuggee.replay.cached_calls import ReplayedCalls, TracedCall
+from dynamo_dap.debuggee.replay.saved_traces import CannotKeep
+from dynamo_dap.debuggee.torch_api.cache_entries import forget_entry
+from dynamo_dap.debuggee.torch_api.generated_code import live_entries
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.retracing import (
     CachedCall,
     CompleteTrace,
     clear,
     retraced_call,
     trace_again,
 )
-from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_internals.tracing_hooks import LINE_HOOKS
-from dynamo_dap.debuggee.torch_internals.translator import CompileIdentity
+from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph, KeptGraphInCall
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.tracing_hooks import LINE_HOOKS
+from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
+from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
+from dynamo_dap.debuggee.trace.stepping import TraceProgress
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
 from tests.compile_time.programs import PROGRAMS, contexts, tensors, transforms

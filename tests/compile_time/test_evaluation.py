@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_python
-from dynamo_dap.debuggee.compile_time.paths import completions
-from dynamo_dap.debuggee.torch_internals.graph_runs import Limits
-from dynamo_dap.debuggee.torch_internals.real_values import limit_real_values
-from dynamo_dap.debuggee.torch_internals.variable_trackers import unwrapped
+from dynamo_dap.debuggee.torch_api.graph_runs import Limits
+from dynamo_dap.debuggee.torch_api.real_values import limit_real_values
+from dynamo_dap.debuggee.torch_api.variable_trackers import unwrapped
+from dynamo_dap.debuggee.trace.evaluation import evaluate, evaluate_to_python
+from dynamo_dap.debuggee.trace.paths import completions
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
 from dynamo_dap.debuggee.values.python_values import present
 from tests.compile_time.observation import observe

@@ -10,14 +10,14 @@ import sysconfig
 import pytest
 import torch._dynamo  # noqa: F401  (what is probed)
 
-from dynamo_dap.debuggee import torch_internals
-from dynamo_dap.debuggee.bootstrap.process_agent import unsupported_build
-from dynamo_dap.debuggee.torch_internals import features
-from dynamo_dap.debuggee.torch_internals.isolation import copy_of_counter
+from dynamo_dap.debuggee import torch_api
+from dynamo_dap.debuggee.launch.process_agent import unsupported_build
+from dynamo_dap.debuggee.torch_api import features
+from dynamo_dap.debuggee.torch_api.isolation import copy_of_counter
 
 
 def test_no_feature_is_off() -> None:
-    for module in pkgutil.walk_packages(torch_internals.__path__, f"{torch_internals.__name__}."):
+    for module in pkgutil.walk_packages(torch_api.__path__, f"{torch_api.__name__}."):
         importlib.import_module(module.name)
     assert not features.problems(), "\n".join(features.problems())
 

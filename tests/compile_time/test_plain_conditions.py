@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.compile_time.evaluation import evaluate_to_python
-from dynamo_dap.debuggee.compile_time.plain_conditions import truth
+from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
+from dynamo_dap.debuggee.trace.plain_conditions import truth
 from tests.compile_time.stopping import at
 
 LIMIT = 3

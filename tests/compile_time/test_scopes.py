@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dynamo_dap.debuggee.compile_time.symbolic_scopes import graph_source, scopes_of
+from dynamo_dap.debuggee.trace.symbolic_scopes import graph_source, scopes_of
 from tests.compile_time.stopping import at, below, line_of, scope, texts
 
 Compiled = Callable[[Any], Any]

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from dynamo_dap.debuggee.agent.stepping import StepKind
-from dynamo_dap.debuggee.torch_internals import trace_log
-from dynamo_dap.debuggee.torch_internals.trace_log import TraceLog
-from dynamo_dap.debuggee.torch_internals.trace_moments import FrameThen, Moment
+from dynamo_dap.debuggee.history import trace_log
+from dynamo_dap.debuggee.history.snapshots import FrameThen, Moment
+from dynamo_dap.debuggee.history.trace_log import TraceLog
 from tests.compile_time import programs
 from tests.compile_time.observation import observe
 from tests.compile_time.programs import PROGRAMS, Compiled, encoder_layer, functions

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
-from dynamo_dap.debuggee.compile_time import value_stops
-from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
-from dynamo_dap.debuggee.torch_internals.graph_calls import GRAPH_CALLS
+from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
+from dynamo_dap.debuggee.numerics import value_stops
+from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS
 from tests.compile_time.observation import observe
 from tests.compile_time.programs import PROGRAMS, functions, transforms
 from tests.compile_time.test_cached_calls import parts

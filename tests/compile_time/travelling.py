@@ -21,10 +21,10 @@ import torch
 
 from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
-from dynamo_dap.debuggee.compile_time.engine import CompileTimeEngine
-from dynamo_dap.debuggee.compile_time.frames import TracedFunction
-from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
-from dynamo_dap.debuggee.torch_internals.graph_runs import NoRealValue
+from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
+from dynamo_dap.debuggee.generated.engine import RunTimeEngine
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.trace.frames import TracedFunction
 from dynamo_dap.debuggee.values.model import Children
 from dynamo_dap.protocol.contract import COMPILE_TIME
 from dynamo_dap.protocol.types import SourceBreakpoint

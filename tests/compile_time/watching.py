@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.compile_time.evaluation import evaluate, evaluate_to_tensor
-from dynamo_dap.debuggee.compile_time.paths import completions
-from dynamo_dap.debuggee.compile_time.symbolic_scopes import graph_source, scopes_of
+from dynamo_dap.debuggee.trace.evaluation import evaluate, evaluate_to_tensor
+from dynamo_dap.debuggee.trace.paths import completions
+from dynamo_dap.debuggee.trace.symbolic_scopes import graph_source, scopes_of
 from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.debuggee.values.tensor_looks import look
 from dynamo_dap.protocol.tensor_looks import ELEMENTS, TENSOR_PARTS, TensorArguments

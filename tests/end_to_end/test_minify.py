@@ -12,7 +12,7 @@ from typing import IO
 
 import msgspec
 
-from dynamo_dap.terminal.minifying import JsonMinified
+from dynamo_dap.commands.minify import JsonMinified
 from tests.client.environments import need_inductor
 from tests.client.processes import MARK, wait_until_gone
 from tests.client.timeline import DEADLINE

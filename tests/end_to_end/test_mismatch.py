@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.protocol.contract import COMPARISON, ComparisonBody
 from dynamo_dap.protocol.messages import decode
-from dynamo_dap.terminal.comparing import print_comparison
 from tests.client import Fixture, Session
 from tests.client.environments import need_inductor
 from tests.client.timeline import DEADLINE

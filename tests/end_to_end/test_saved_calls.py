@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from dynamo_dap.calls.folder import CALL_FILE, TENSORS_FILE, BadFolder, first_line, read_call, told
+from dynamo_dap.commands.saved_calls import REPLAYING
 from dynamo_dap.protocol.contract import RECORD_CALL
 from dynamo_dap.protocol.saved_calls import RecordCallBody
-from dynamo_dap.terminal.saved_calls import REPLAYING
 from tests.client import Fixture, Session, zygote
 from tests.client.timeline import DEADLINE
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from dynamo_dap.debuggee import torch_internals
-from dynamo_dap.debuggee.torch_internals import features
+from dynamo_dap.debuggee import torch_api
+from dynamo_dap.debuggee.torch_api import features
 
 _COMPILED = "torch._C"
 _NATIVE_SOURCES = "torch/csrc"
@@ -293,7 +293,7 @@ def _fills_itself(tree: ast.Module) -> bool:
 
 def needs() -> dict[str, list[str]]:
     """What is needed of torch, as ``module:attribute.path``, and the features that need it."""
-    for module in pkgutil.walk_packages(torch_internals.__path__, f"{torch_internals.__name__}."):
+    for module in pkgutil.walk_packages(torch_api.__path__, f"{torch_api.__name__}."):
         importlib.import_module(module.name)
     return features.needs()
 

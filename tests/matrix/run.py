@@ -58,7 +58,7 @@ _PROBE = """
 import importlib, json, pkgutil, platform
 import torch._dynamo
 from dynamo_dap.debuggee import torch_internals
-from dynamo_dap.debuggee.torch_internals import features
+from dynamo_dap.debuggee.torch_api import features
 for module in pkgutil.walk_packages(torch_internals.__path__, torch_internals.__name__ + "."):
     importlib.import_module(module.name)
 needs = features.needs()

@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.agent.deciding import Decider, Reached
 from dynamo_dap.debuggee.agent.frames import EagerFrame, Frame, walk
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind, Steps, Stop
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
-from dynamo_dap.debuggee.run_time.engine import RunTimeEngine
+from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.protocol.options import AgentOptions
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from dynamo_dap.debuggee.run_time.listing import Listing
-from dynamo_dap.debuggee.run_time.purpose import Kind
+from dynamo_dap.debuggee.generated.listing import Listing
+from dynamo_dap.debuggee.generated.purpose import Kind
 from tests.run_time.in_process import Recorder, debugging
 from tests.run_time.programs import FIXTURE, compiled, line, programs, replay_arguments
 from tests.run_time.pythons import not_on_3_10
@@ -154,7 +154,7 @@ def test_code_compiled_before_the_session_is_annotated_without_statements() -> N
 @pytest.mark.parametrize("value", [{"k": 1}, [1, 2]])
 def test_code_with_unhashable_constants(value: object) -> None:
     """Code objects hash their constants: those that hold a dict or a list cannot be hashed. torch's debugger dies."""
-    from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
+    from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
 
     def function() -> str:
         return "replaced"

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch._dynamo.convert_frame import register_bytecode_hook
 
-from dynamo_dap.debuggee.code_analysis import symbolic_execution
-from dynamo_dap.debuggee.code_analysis.stack_depth import StackDepths
-from dynamo_dap.debuggee.run_time.listing import Listing
-from dynamo_dap.debuggee.run_time.purpose import PROFILING
-from dynamo_dap.debuggee.run_time.statements import Line, StatementListing
+from dynamo_dap.debuggee.bytecode import symbolic_execution
+from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
+from dynamo_dap.debuggee.generated.listing import Listing
+from dynamo_dap.debuggee.generated.purpose import PROFILING
+from dynamo_dap.debuggee.generated.statements import Line, StatementListing
 from tests.compile_time import programs as many_values
 from tests.records.programs import BREAKS, MORE_BREAKS, PRELUDE, Case
 from tests.run_time.in_process import Recorder, SeenStop, debugging

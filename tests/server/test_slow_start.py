@@ -116,7 +116,7 @@ def test_torch_looks_as_it_does_without_us_before_it_is_imported() -> None:
     """Libraries that can live without torch look at its spec, and must not set anything off."""
     code = """
 import importlib.util, sys
-from dynamo_dap.debuggee.torch_internals.arrival import while_torch_is_imported
+from dynamo_dap.debuggee.torch_api.import_hooks import while_torch_is_imported
 plain = importlib.util.find_spec("torch")
 told = []
 while_torch_is_imported(lambda name, is_done: told.append((name, is_done)))

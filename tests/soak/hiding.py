@@ -10,7 +10,7 @@ import runpy
 import sys
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals import features
+from dynamo_dap.debuggee.torch_api import features
 
 lookup, hidden = features._lookup, os.environ.pop("HIDDEN_NAME")
 

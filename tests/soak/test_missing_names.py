@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.debuggee import torch_internals
-from dynamo_dap.debuggee.torch_internals import features
+from dynamo_dap.debuggee import torch_api
+from dynamo_dap.debuggee.torch_api import features
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session, zygote
@@ -59,7 +59,7 @@ CENTRAL = ("tracing_hooks", "traced_frame", "retracing", "generated_code")
 def needs() -> dict[str, list[str]]:
     """Every private name that a feature needs, and the modules that do."""
     found: dict[str, list[str]] = {}
-    for module in pkgutil.walk_packages(torch_internals.__path__, f"{torch_internals.__name__}."):
+    for module in pkgutil.walk_packages(torch_api.__path__, f"{torch_api.__name__}."):
         imported = importlib.import_module(module.name)
         for feature in vars(imported).values():
             if isinstance(feature, features.Feature):
@@ -89,7 +89,7 @@ def test_a_name_that_is_missing_turns_off_what_needs_it(session: Session, tmp_pa
         session.set_breakpoints(program, *wanted)
     stop = session.wait_for_stop("breakpoint", at="eager")
     told = stop.frame.evaluate(
-        "__import__('dynamo_dap.debuggee.torch_internals.features', fromlist=['']).problems()", context="clipboard"
+        "__import__('dynamo_dap.debuggee.torch_api.features', fromlist=['']).problems()", context="clipboard"
     ).text
     if not {*NEEDS[name]} <= {*OF_COMMANDS}:
         assert f" has no {name.replace(':', '.')}: " in told

@@ -248,11 +248,9 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
 
 def test_the_check_sees_a_circle() -> None:
     folder = ADAPTER / "dynamo_dap" / "debuggee" / "compile_time"
-    other = _Written(folder / "other.py", "def f():\n    from dynamo_dap.debuggee.compile_time.written import g\n")
-    written = _Written(folder / "written.py", "from dynamo_dap.debuggee.compile_time.other import f\n")
-    assert _circles([other, written]) == [
-        "dynamo_dap.debuggee.compile_time.other <-> dynamo_dap.debuggee.compile_time.written"
-    ]
+    other = _Written(folder / "other.py", "def f():\n    from dynamo_dap.debuggee.trace.written import g\n")
+    written = _Written(folder / "written.py", "from dynamo_dap.debuggee.trace.other import f\n")
+    assert _circles([other, written]) == ["dynamo_dap.debuggee.trace.other <-> dynamo_dap.debuggee.trace.written"]
     assert _circles([other]) == []
 
 

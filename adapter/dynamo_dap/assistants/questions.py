@@ -22,13 +22,13 @@ from dynamo_dap.assistants.runs import Ended, Finish, Runs
 from dynamo_dap.assistants.workspace import Roots, Workspace
 from dynamo_dap.checking.findings import Finding, findings_in
 from dynamo_dap.checking.formats import JsonReport
+from dynamo_dap.commands.bisect import Verdict, verdict_text
+from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.protocol.contract import ComparisonBody
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in
 from dynamo_dap.records.report import chosen_record
 from dynamo_dap.records.text_report import print_report
-from dynamo_dap.terminal.bisecting import Verdict, verdict_text
-from dynamo_dap.terminal.comparing import print_comparison
 
 File = Annotated[
     str | None,

@@ -17,14 +17,14 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.checking.formats import JsonReport
+from dynamo_dap.commands.bisect import Verdict
+from dynamo_dap.commands.minify import JsonMinified
+from dynamo_dap.commands.profile import JsonProfile
 from dynamo_dap.explore.model import Explored
-from dynamo_dap.profile.command import JsonProfile
 from dynamo_dap.protocol.cache_entries import CachedFunction
 from dynamo_dap.protocol.contract import ComparisonBody
 from dynamo_dap.protocol.saved_calls import RecordCallBody
 from dynamo_dap.records.report import JsonRecord
-from dynamo_dap.terminal.bisecting import Verdict
-from dynamo_dap.terminal.minifying import JsonMinified
 
 PRINTED: dict[str, tuple[Any, str]] = {
     "report": (JsonRecord, "one object: everything that is recorded"),

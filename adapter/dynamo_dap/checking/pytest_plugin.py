@@ -79,15 +79,15 @@ def _record_for_check() -> None:
     from dynamo_dap.protocol.contract import CHECK_VARIABLE
 
     if CHECK_VARIABLE in os.environ:
-        from dynamo_dap.debuggee.bootstrap.recorded_run import begin_run
-        from dynamo_dap.debuggee.torch_internals.arrival import when_dynamo_is_imported
+        from dynamo_dap.debuggee.launch.recorded_run import begin_run
+        from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
 
         begin_run()
         when_dynamo_is_imported(_record_worker)
 
 
 def _record_worker() -> None:
-    from dynamo_dap.debuggee.bootstrap.recording import record_process
+    from dynamo_dap.debuggee.launch.recording import record_process
 
     record_process(lambda text: print(text, end="", file=sys.stderr))  # noqa: T201 - a problem with the record
 

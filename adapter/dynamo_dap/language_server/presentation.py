@@ -30,10 +30,10 @@ from lsprotocol.types import (
 )
 from rich.console import Console
 
+from dynamo_dap.commands.fix import Trial
 from dynamo_dap.language_server.document import Document, Positions
 from dynamo_dap.language_server.findings import Finding, Kind
 from dynamo_dap.language_server.fixes.edits import Edit, Fix
-from dynamo_dap.language_server.trying import Trial
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, CompiledFunction, Place, counts_of
 from dynamo_dap.records.text_report import print_report

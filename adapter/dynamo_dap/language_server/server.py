@@ -20,6 +20,7 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from dynamo_dap import __version__
+from dynamo_dap.commands.fix import CannotTry, runner_of
 from dynamo_dap.language_server.document import Document, Positions, real_path
 from dynamo_dap.language_server.findings import Finding, findings_of
 from dynamo_dap.language_server.fixes import fixes_of
@@ -38,7 +39,6 @@ from dynamo_dap.language_server.presentation import (
     trial_of,
 )
 from dynamo_dap.language_server.trials import Trials
-from dynamo_dap.language_server.trying import CannotTry, runner_of
 from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
 from dynamo_dap.language_server.workspace import Documents, path_of, roots_of
 from dynamo_dap.records.events import Record

@@ -14,9 +14,9 @@ from dataclasses import replace
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
+from dynamo_dap.commands.fix import Cancelled, CannotTry, Runner, Trial, try_fixes
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.fixes.edits import Fix
-from dynamo_dap.language_server.trying import Cancelled, CannotTry, Runner, Trial, try_fixes
 
 _Key = tuple[str, str, str]
 

@@ -167,15 +167,15 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     copies: dict[str, str] = {}
     """Maps the path of a file to the copy that is read in its place: how a fix is tried."""
     results: str | None = None
-    """Where to write what the program computed: see ``debuggee.bootstrap.trial``."""
+    """Where to write what the program computed: see ``debuggee.launch.trial``."""
     comparisons: str | None = None
-    """Where to write how compiled graphs compare with Dynamo's: see ``debuggee.compile_time.comparing``."""
+    """Where to write how compiled graphs compare with Dynamo's: see ``debuggee.numerics.comparing``."""
     explore: str | None = None
     """Where to write the stages of each compile: see ``explore.file``."""
     compare_every: int = 0
     """Compare each N-th call of a graph; 0 for the first alone."""
     entries: str | None = None
-    """Where to write what is in torch's cache at the end: see ``debuggee.bootstrap.entries``."""
+    """Where to write what is in torch's cache at the end: see ``debuggee.launch.entries``."""
     function: str | None = None
     """Of which functions; all if none is named."""
     bisection: BisectionRun | None = None

@@ -282,7 +282,7 @@ _MARK = b"<generated "
 def _label(stack: msgspec.Raw) -> msgspec.Raw:
     """Return the body of debugpy's answer to ``stackTrace`` with frames of code that Dynamo generated labelled.
 
-    They are recognised by the file name that the agent gave such code (``debuggee.torch_internals.generated_names``).
+    They are recognised by the file name that the agent gave such code (``debuggee.torch_api.generated_names``).
     """
     if _MARK not in bytes(stack):
         return stack

@@ -6,6 +6,7 @@ As ``commands``, whose table they are in once this is imported.
 from __future__ import annotations
 
 from dynamo_dap.calls.folder import told
+from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.protocol.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
 from dynamo_dap.protocol.contract import COMPARISON, ENTRIES, FORGET, RECORD_CALL, SET_OPTION, ComparisonBody
 from dynamo_dap.protocol.messages import decode
@@ -13,7 +14,6 @@ from dynamo_dap.protocol.options import SetOptionArguments, SetOptionBody
 from dynamo_dap.protocol.saved_calls import RecordCallArguments, RecordCallBody
 from dynamo_dap.terminal.breakpoints import UsageError
 from dynamo_dap.terminal.commands import command
-from dynamo_dap.terminal.comparing import print_comparison
 from dynamo_dap.terminal.debugger import Debugger
 
 

@@ -10,7 +10,7 @@ const LABEL = "torch.compile (dynamo-dap)";
 const CHECK_MILLISECONDS = 20_000;
 /** Python puts its working directory first on its path: the user's files must not shadow modules there. */
 const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";
-const CHECK = "import sys; del sys.path[0]; import dynamo_dap.assistants.command, mcp.server.mcpserver";
+const CHECK = "import sys; del sys.path[0]; import dynamo_dap.commands.mcp, mcp.server.mcpserver";
 
 /** What VS Code 1.101 and newer have, of which the types that this extension is built with know nothing. */
 interface ServerDefinition {

@@ -19,7 +19,7 @@ import msgspec
 from dynamo_dap.debuggee.agent.binding import Binding, bind_lines
 from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.agent.user_code import normalized_path
-from dynamo_dap.debuggee.code_analysis.line_table import looking_once, qualified_name
+from dynamo_dap.debuggee.bytecode.line_table import looking_once, qualified_name
 from dynamo_dap.protocol.contract import BREAKPOINT_MODES
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import Breakpoint, DataBreakpoint, FunctionBreakpoint, Source, SourceBreakpoint

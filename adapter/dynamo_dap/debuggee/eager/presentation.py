@@ -29,17 +29,17 @@ from msgspec import ValidationError, convert, to_builtins
 from dynamo_dap.debuggee.agent.frames import EagerFrame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.code_analysis.constants import without_addresses
+from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.eager import pydevd_variables
-from dynamo_dap.debuggee.torch_internals.dynamo_names import (
+from dynamo_dap.debuggee.torch_api.dynamo_names import (
     GROUP,
     dynamos_locals,
     is_dynamos_global,
     parted,
     user_function_name,
 )
-from dynamo_dap.debuggee.torch_internals.isolation import dynamo_off, tensor_texts
-from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of
+from dynamo_dap.debuggee.torch_api.isolation import dynamo_off, tensor_texts
+from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of
 from dynamo_dap.debuggee.values.families import View, family_of
 from dynamo_dap.debuggee.values.model import EvaluationError, Value, text_of_raised
 from dynamo_dap.debuggee.values.objects import ObjectFamily, dataclass_fields

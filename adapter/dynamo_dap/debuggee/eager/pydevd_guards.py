@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.agent.tracing import stack_of_thread
-from dynamo_dap.debuggee.code_analysis.line_table import line_table, looking_once
+from dynamo_dap.debuggee.bytecode.line_table import line_table, looking_once
 from dynamo_dap.debuggee.eager import pydevd_ending, pydevd_internals, pydevd_memory, pydevd_messages, pydevd_requests
 from dynamo_dap.debuggee.eager.pydevd_requests import Raised, refuse
 from dynamo_dap.debuggee.values.model import Interrupted, forget_interrupt, text_of_raised

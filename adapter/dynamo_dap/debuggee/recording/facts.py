@@ -14,25 +14,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
-from dynamo_dap.debuggee.code_analysis.constants import without_addresses
+from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
-from dynamo_dap.debuggee.torch_internals.compile_hooks import FrameCompile
-from dynamo_dap.debuggee.torch_internals.ddp_buckets import GraphBucket
-from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_internals.graph import nodes_of, target_name, user_places
-from dynamo_dap.debuggee.torch_internals.graph_breaks import (
+from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.graph import nodes_of, target_name, user_places
+from dynamo_dap.debuggee.torch_api.graph_breaks import (
     facts_of_break,
     frame_of_break,
     place_of_break,
     stack_of_break,
 )
-from dynamo_dap.debuggee.torch_internals.guards import BuiltGuard, GuardFacts, ShapeGuardFacts
-from dynamo_dap.debuggee.torch_internals.recompiles import Failure, remember_places
-from dynamo_dap.debuggee.torch_internals.sharded_modules import sharding_of
-from dynamo_dap.debuggee.torch_internals.sources import as_the_user_wrote
-from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_internals.variable_trackers import Place as TorchPlace
+from dynamo_dap.debuggee.torch_api.guards import BuiltGuard, GuardFacts, ShapeGuardFacts
+from dynamo_dap.debuggee.torch_api.recompiles import Failure, remember_places
+from dynamo_dap.debuggee.torch_api.sharded_modules import sharding_of
+from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import values_then_and_now

@@ -17,10 +17,10 @@ from types import CodeType
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.recording import facts
-from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_internals.compile_timing import TIMING, measured_costs
-from dynamo_dap.debuggee.torch_internals.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compile_timing import TIMING, measured_costs
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.profile.model import (
     COMPILE,
     FUNCTION,

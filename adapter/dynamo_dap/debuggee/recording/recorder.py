@@ -17,7 +17,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_package_file, is_torch_file, is_user_file
-from dynamo_dap.debuggee.code_analysis.constants import without_addresses
+from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.answers import (
     GraphBody,
@@ -32,7 +32,7 @@ from dynamo_dap.debuggee.recording.answers import (
 from dynamo_dap.debuggee.recording.facts import digests_of
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
-from dynamo_dap.debuggee.torch_internals.compilation import (
+from dynamo_dap.debuggee.torch_api.compilation import (
     cache_counts,
     disassembled,
     kernels_in,
@@ -41,18 +41,18 @@ from dynamo_dap.debuggee.torch_internals.compilation import (
     phases_of,
     resume_codes,
 )
-from dynamo_dap.debuggee.torch_internals.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_internals.ddp_buckets import GraphBucket
-from dynamo_dap.debuggee.torch_internals.dynamo_names import resume_function, user_function_name
-from dynamo_dap.debuggee.torch_internals.errors import error_behind
-from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_internals.graph_breaks import is_graph_break, was_logged
-from dynamo_dap.debuggee.torch_internals.guards import BuiltGuard
-from dynamo_dap.debuggee.torch_internals.recompiles import failures_of
-from dynamo_dap.debuggee.torch_internals.symbols import SpecializationFacts, SymbolFacts
-from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame, running_frame
-from dynamo_dap.debuggee.torch_internals.traces import Trace, TraceNotes
-from dynamo_dap.debuggee.torch_internals.translator import frame_below_trace
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
+from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_function_name
+from dynamo_dap.debuggee.torch_api.errors import error_behind
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.graph_breaks import is_graph_break, was_logged
+from dynamo_dap.debuggee.torch_api.guards import BuiltGuard
+from dynamo_dap.debuggee.torch_api.recompiles import failures_of
+from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts, SymbolFacts
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.traced_lines import Trace, TraceNotes
+from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.records.events import (
     AttemptRestarted,
@@ -124,7 +124,7 @@ class _InProgress:
 
 
 class Recorder(CompileObserver):
-    """Records compiles. See ``agent.engine.CompileReader`` and ``torch_internals.compile_hooks``."""
+    """Records compiles. See ``agent.engine.CompileReader`` and ``torch_api.compile_hooks``."""
 
     def __init__(
         self,

@@ -40,8 +40,8 @@ from dynamo_dap.calls.folder import (
     Space,
     Stored,
 )
-from dynamo_dap.debuggee.code_analysis import source_code
-from dynamo_dap.debuggee.torch_internals import call_conditions
+from dynamo_dap.debuggee.bytecode import source_code
+from dynamo_dap.debuggee.torch_api import call_conditions
 
 _RECURSION = 20_000
 

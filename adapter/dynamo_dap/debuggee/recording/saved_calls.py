@@ -42,9 +42,9 @@ from dynamo_dap.calls.folder import (
     write_call,
 )
 from dynamo_dap.debuggee.agent.user_code import is_user_file
-from dynamo_dap.debuggee.code_analysis import source_code
-from dynamo_dap.debuggee.code_analysis.line_table import qualified_name
-from dynamo_dap.debuggee.code_analysis.loaded_modules import file_of
+from dynamo_dap.debuggee.bytecode import source_code
+from dynamo_dap.debuggee.bytecode.line_table import qualified_name
+from dynamo_dap.debuggee.bytecode.loaded_modules import file_of
 from dynamo_dap.debuggee.recording.saved_values import (
     attributes_of,
     captured_values,
@@ -58,11 +58,11 @@ from dynamo_dap.debuggee.recording.saved_values import (
     text_of_file,
     text_of_scalar,
 )
-from dynamo_dap.debuggee.torch_internals import call_conditions
-from dynamo_dap.debuggee.torch_internals.dynamo_names import is_dynamos_global
-from dynamo_dap.debuggee.torch_internals.graph_runs import as_it_was
-from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata_reading
-from dynamo_dap.debuggee.torch_internals.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api import call_conditions
+from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
+from dynamo_dap.debuggee.torch_api.graph_runs import as_it_was
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 
 _MOST_VALUES = 1_000_000
 _OF_MODULES = {"__name__", "__file__", "__spec__", "__loader__", "__builtins__", "__package__", "__doc__", "__path__"}

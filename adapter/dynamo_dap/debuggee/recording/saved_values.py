@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dynamo_dap.calls.folder import Named
-from dynamo_dap.debuggee.code_analysis.loaded_modules import file_of
+from dynamo_dap.debuggee.bytecode.loaded_modules import file_of
 
 
 def text_of_scalar(value: object) -> str:

@@ -10,13 +10,13 @@ from typing import Any
 
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
-from dynamo_dap.debuggee.torch_internals.generated_code import user_function_of
-from dynamo_dap.debuggee.torch_internals.sources import user_expression
-from dynamo_dap.debuggee.torch_internals.symbols import size_text
-from dynamo_dap.debuggee.torch_internals.tensor_facts import abbreviated, facts_of, is_tensor
-from dynamo_dap.debuggee.torch_internals.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_internals.traces import Trace, TracedCode
-from dynamo_dap.debuggee.torch_internals.trackers.forms import (
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.sources import user_expression
+from dynamo_dap.debuggee.torch_api.symbols import size_text
+from dynamo_dap.debuggee.torch_api.tensor_facts import abbreviated, facts_of, is_tensor
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced_lines import Trace, TracedCode
+from dynamo_dap.debuggee.torch_api.trackers.forms import (
     CellForm,
     Composite,
     FunctionForm,
@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.torch_internals.trackers.forms import (
     TensorForm,
     Unrealized,
 )
-from dynamo_dap.debuggee.torch_internals.variable_trackers import is_tracker, source_of
+from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, source_of
 from dynamo_dap.records.model import Place, TracedFunction, TracedValue
 
 MAXIMUM_VALUES = 2000

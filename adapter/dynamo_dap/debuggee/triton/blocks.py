@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.triton.interpreter import MASKED
 from dynamo_dap.debuggee.triton.launches import Argument
 from dynamo_dap.debuggee.triton.pointers import argument_of, offsets_of

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-from dynamo_dap.debuggee.torch_internals.arrival import when_imported
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, MARK, Argument, Launch
 from dynamo_dap.debuggee.triton.pointers import Outside, outside
 from dynamo_dap.debuggee.triton.races import Access, Order

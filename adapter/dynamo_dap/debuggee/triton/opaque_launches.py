@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.arrival import when_all_of_dynamo_is_imported
+from dynamo_dap.debuggee.torch_api.import_hooks import when_all_of_dynamo_is_imported
 from dynamo_dap.debuggee.triton.interpreter import NUMBER, kernel_of
 from dynamo_dap.debuggee.triton.written_parameters import written_parameters
 

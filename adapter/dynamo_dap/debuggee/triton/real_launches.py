@@ -20,10 +20,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dynamo_dap.debuggee.torch_internals.arrival import when_imported
-from dynamo_dap.debuggee.torch_internals.generated_kernels import Given, watch_generated_launches
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.triton.argument_copies import ArgumentCopies, KernelDifference
 from dynamo_dap.debuggee.triton.device_functions import device_functions
+from dynamo_dap.debuggee.triton.generated_kernels import Given, watch_generated_launches
 from dynamo_dap.debuggee.triton.interpreter import Observer, follow, note_arguments
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, Launch
 

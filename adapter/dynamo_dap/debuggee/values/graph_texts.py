@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.graph import (
+from dynamo_dap.debuggee.torch_api.graph import (
     example_of,
     is_node,
     nodes_of,
@@ -20,9 +20,9 @@ from dynamo_dap.debuggee.torch_internals.graph import (
     target_name,
     user_place,
 )
-from dynamo_dap.debuggee.torch_internals.sources import user_expression
-from dynamo_dap.debuggee.torch_internals.symbols import is_symbolic, size_text
-from dynamo_dap.debuggee.torch_internals.tensor_facts import facts_of, is_tensor
+from dynamo_dap.debuggee.torch_api.sources import user_expression
+from dynamo_dap.debuggee.torch_api.symbols import is_symbolic, size_text
+from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of, is_tensor
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.protocol.texts import roots_of, short_paths
 

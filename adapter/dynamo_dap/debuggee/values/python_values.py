@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.recompiles import NOT_KNOWN, Failure, then_and_now
+from dynamo_dap.debuggee.torch_api.recompiles import NOT_KNOWN, Failure, then_and_now
 from dynamo_dap.debuggee.values import callables, containers, objects, scalars, tensors, triton_blocks
 from dynamo_dap.debuggee.values.eager_frames import globals_of, locals_of
 from dynamo_dap.debuggee.values.families import PLAIN, Family, View, family_for, family_of, present, preview

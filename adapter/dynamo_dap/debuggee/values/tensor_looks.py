@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
-from dynamo_dap.debuggee.torch_internals.isolation import data_reading, metadata_reading, transforms_off
-from dynamo_dap.debuggee.torch_internals.tensor_facts import is_fake, is_tensor, unwrapped
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading, transforms_off
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake, is_tensor, unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.tensors import number_text, tensor_text
 from dynamo_dap.protocol.tensor_looks import (

@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import AndThen, NoArguments, handles, handles_while_held
 from dynamo_dap.debuggee.agent.torch_options import BadOption
 from dynamo_dap.debuggee.agent.what_if import what_if_body
-from dynamo_dap.debuggee.torch_internals.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.protocol.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
 from dynamo_dap.protocol.contract import (
     COMPARISON,

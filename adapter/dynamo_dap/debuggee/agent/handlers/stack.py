@@ -11,8 +11,8 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.agent.requests import handles, handles_while_held
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, stands_in_for_builtin
-from dynamo_dap.debuggee.code_analysis.constants import without_addresses
-from dynamo_dap.debuggee.code_analysis.line_table import is_cell
+from dynamo_dap.debuggee.bytecode.constants import without_addresses
+from dynamo_dap.debuggee.bytecode.line_table import is_cell
 from dynamo_dap.debuggee.values.model import Location, ScopeOfFrame, VirtualSource
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.types import (

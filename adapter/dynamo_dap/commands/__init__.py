@@ -1,0 +1,1 @@
+"""The commands of ``dynamo-dap``, one module each."""

@@ -1,0 +1,363 @@
+"""Data flow over the value stack: which instruction made each value, from which operands, and which one uses it.
+
+One pass over all paths of a code object gives each instruction its operands as expression trees. Their text,
+``d.update({'result': graph_out_0[0]})``, is for display and may be truncated; decisions are made on the tree. Where two
+paths meet with different values, the first one reached stands for both. It works for any code, but is meant for code
+that Dynamo generates, which hardly branches. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+
+from dynamo_dap.debuggee.bytecode.instructions import BINARY_OPERATORS, Instruction
+from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths, UnknownInstruction, left, taken
+
+MAXIMUM_TEXT = 120
+_UNKNOWN = "…"
+
+
+NO_CONSTANT = object()
+"""What an expression that is no constant has as its ``constant``: any object may be one."""
+
+
+@dataclass(eq=False)
+class Expression:
+    """One value on the stack."""
+
+    text: str
+    """For people, cut to ``MAXIMUM_TEXT``."""
+    instruction: Instruction | None
+    """What made it; None for what an exception handler finds."""
+    operands: tuple[Expression, ...] = ()
+    role: str = "value"
+    """``value``; ``null`` for an empty slot; ``self`` for the second half of a method that is about to be called."""
+    consumers: list[int] = field(default_factory=list)
+    """Indices of the instructions that used it up, without those that only moved or copied it."""
+
+    @property
+    def producer(self) -> int | None:
+        """The index of the instruction that made it."""
+        return None if self.instruction is None else self.instruction.index
+
+    @property
+    def name(self) -> str | None:
+        """The name of the variable or attribute that it was read from; None when it was not read by name."""
+        made = self.instruction
+        is_named = made is not None and self.role == "value" and (made.name in _LOADS or made.name in _ATTRIBUTES)
+        return str(made.value) if made is not None and is_named else None
+
+    @property
+    def variable(self) -> str | None:
+        """The name of the variable that it is."""
+        return self.name if self.instruction is not None and self.instruction.name in _LOADS else None
+
+    @property
+    def constant(self) -> object:
+        """The constant that it is, else ``NO_CONSTANT``."""
+        made = self.instruction
+        return made.value if made is not None and made.name in _CONSTANTS else NO_CONSTANT
+
+    @property
+    def base(self) -> Expression | None:
+        """What it was taken from: an attribute's owner, an item's container, what was called; None for the rest."""
+        made = self.instruction
+        if made is None or not self.operands:
+            return None
+        if made.name in _ATTRIBUTES or made.name in _UNPACKS or is_subscript(made) or made.name == "BINARY_SLICE":
+            return self.operands[0]
+        if made.name in _MAKE_FUNCTIONS:
+            return _code_of_function(self.operands)
+        call = call_of(made, self.operands)
+        return None if call is None else call.callee
+
+    def path(self) -> Iterator[Expression]:
+        """Yield the expression, what it was taken from, and so on."""
+        each: Expression | None = self
+        while each is not None:
+            yield each
+            each = each.base
+
+    @property
+    def root(self) -> Expression:
+        """Where its path ends: the variable or constant that it begins with in the source."""
+        return list(self.path())[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as an instruction makes it."""
+
+    callee: Expression
+    arguments: tuple[Expression, ...]
+
+
+class DataFlow:
+    """Expressions of one code object; it keeps no reference to the code."""
+
+    def __init__(self, depths: StackDepths) -> None:
+        """``depths`` gives the instructions and where control goes."""
+        self._depths = depths
+        self._table = depths.table
+        self._before: dict[int, tuple[Expression, ...]] = {}
+        self._operands: dict[int, tuple[Expression, ...]] = {}
+        self._results: dict[int, tuple[Expression, ...]] = {}
+        self.has_uneven_paths = False
+        """Whether a slot is empty or not somewhere, depending on the path that led there: no compiler writes that."""
+        if len(self._table):
+            self._run()
+
+    def stack_before(self, index: int) -> tuple[Expression, ...]:
+        """Return the expressions on the stack before the instruction ``index``, bottom first; empty if unreachable."""
+        return self._before.get(index, ())
+
+    def operands(self, index: int) -> tuple[Expression, ...]:
+        """Return what the instruction ``index`` takes, lowest slot first."""
+        return self._operands.get(index, ())
+
+    def results(self, index: int) -> tuple[Expression, ...]:
+        """Return what the instruction ``index`` leaves."""
+        return self._results.get(index, ())
+
+    def call_at(self, index: int) -> Call | None:
+        """Return the call that the instruction ``index`` makes; None when it makes none."""
+        return call_of(self._table[index], self.operands(index))
+
+    def _run(self) -> None:
+        first_depth = self._depths.before(0) or 0
+        work: list[tuple[int, tuple[Expression, ...]]] = [(0, (Expression("sent value", None),) * first_depth)]
+        while work:
+            index, stack = work.pop()
+            if index in self._before:
+                self.has_uneven_paths |= [one.role for one in self._before[index]] != [one.role for one in stack]
+                continue
+            self._before[index] = stack
+            instruction = self._table[index]
+            work += self._successors(instruction, stack)
+
+    def _successors(
+        self, instruction: Instruction, stack: tuple[Expression, ...]
+    ) -> list[tuple[int, tuple[Expression, ...]]]:
+        try:
+            count, left_now, left_jumping = taken(instruction), left(instruction), left(instruction, jump=True)
+        except UnknownInstruction:
+            return []
+        if count > len(stack):
+            return []
+        below, operands = stack[: len(stack) - count], stack[len(stack) - count :]
+        results = _apply(instruction, operands, left_now)
+        self._operands[instruction.index] = operands
+        self._results[instruction.index] = results
+        if not is_move(instruction):
+            for operand in operands:
+                operand.consumers.append(instruction.index)
+        found: list[tuple[int, tuple[Expression, ...]]] = []
+        if instruction.target is not None:
+            jumped = results if left_jumping == left_now else _apply(instruction, operands, left_jumping)
+            found.append((self._table.index_at(instruction.target) or 0, (*below, *jumped)))
+        for protected in self._depths.table.protected:
+            if protected.start <= instruction.offset < protected.end:
+                caught = tuple(Expression("exception", None) for _ in range(protected.handler_depth - protected.depth))
+                found.append((self._table.index_at(protected.handler) or 0, (*stack[: protected.depth], *caught)))
+                break
+        if instruction.falls_through and instruction.index + 1 < len(self._table):
+            # Last in, first out: the straight path is followed first.
+            found.append((instruction.index + 1, (*below, *results)))
+        return found
+
+
+MOVES = frozenset({"SWAP", "COPY", "ROT_TWO", "ROT_THREE", "ROT_FOUR", "ROT_N", "DUP_TOP", "DUP_TOP_TWO"})
+"""Instructions that move or copy values on the stack."""
+_PARTS_OF_CALLS = frozenset({"PRECALL", "KW_NAMES"})
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"})
+_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+_UNPACKS = frozenset({"UNPACK_SEQUENCE", "UNPACK_EX"})
+_MAKE_FUNCTIONS = frozenset({"MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"})
+_CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_KW", "CALL_METHOD", "CALL_FUNCTION_EX"})
+
+
+def is_move(instruction: Instruction) -> bool:
+    """Whether an instruction only moves or copies values, or is there for the call behind it."""
+    return instruction.name in MOVES or instruction.name in _PARTS_OF_CALLS
+
+
+def loads_method(instruction: Instruction) -> bool:
+    """Whether an instruction leaves two slots for a call: a method and its self, or one of them alone."""
+    if instruction.name == "LOAD_ATTR":
+        return sys.version_info >= (3, 12) and bool((instruction.argument or 0) & 1)
+    return instruction.name == "LOAD_METHOD"
+
+
+def is_subscript(instruction: Instruction) -> bool:
+    """Whether an instruction takes an item out of a container."""
+    return instruction.name == "BINARY_SUBSCR" or (instruction.name == "BINARY_OP" and instruction.text.startswith("["))
+
+
+def _code_of_function(operands: Sequence[Expression]) -> Expression:
+    """Return the code that a function is made of: its name lies above it up to Python 3.10."""
+    return next((operand for operand in operands if isinstance(operand.constant, CodeType)), operands[-1])
+
+
+def call_of(instruction: Instruction, operands: Sequence[Expression]) -> Call | None:
+    """Return the call that ``instruction`` makes with ``operands``; None when it makes none."""
+    if instruction.name not in _CALLS or not operands:
+        return None
+    values = list(operands)
+    if instruction.name in ("CALL_FUNCTION_KW", "CALL_KW"):
+        values.pop()
+    # An empty slot stands before the callee up to Python 3.12 and behind it since; a method stands before its self.
+    present = [value for value in values[:2] if value.role != "null"]
+    if not present:
+        return None
+    if instruction.name in ("CALL", "CALL_METHOD", "CALL_KW"):
+        has_self = len(present) == 2 and present[1].role == "self"
+        arguments = values[2:] if has_self or len(present) == 1 else [*present[1:], *values[2:]]
+        return Call(present[0], tuple(arguments))
+    rest = [value for value in values if value is not present[0] and value.role != "null"]
+    return Call(present[0], tuple(rest))
+
+
+def _apply(instruction: Instruction, operands: tuple[Expression, ...], count: int) -> tuple[Expression, ...]:
+    """Return the ``count`` expressions that ``instruction`` leaves for ``operands``."""
+    moved = _moved(instruction, operands)
+    if moved is not None and len(moved) == count:
+        return moved
+    if count == 0:
+        return ()
+    if instruction.name in _KEEPS_LOWER:
+        return operands[:count]  # the container keeps being itself, with something more in it
+    texts = _texts(instruction, operands, count)
+    roles = _roles(instruction, count)
+    return tuple(
+        Expression(_bounded(text), instruction, operands, role) for text, role in zip(texts, roles, strict=True)
+    )
+
+
+_KEEPS_LOWER = frozenset(
+    {"LIST_APPEND", "SET_ADD", "MAP_ADD", "LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE"}
+)
+
+
+def _moved(instruction: Instruction, operands: tuple[Expression, ...]) -> tuple[Expression, ...] | None:
+    name = instruction.name
+    if name in ("PRECALL", "KW_NAMES"):
+        return operands
+    if name == "SWAP":
+        return (operands[-1], *operands[1:-1], operands[0])
+    if name == "COPY":
+        return (*operands, operands[0])
+    if name in ("ROT_TWO", "ROT_THREE", "ROT_FOUR", "ROT_N"):
+        return (operands[-1], *operands[:-1])
+    if name in ("DUP_TOP", "DUP_TOP_TWO"):
+        return (*operands, *operands)
+    if name in _KEEPS_LOWER and instruction.argument is not None:
+        return operands[: len(operands) - (2 if name == "MAP_ADD" else 1)]
+    return None
+
+
+def _roles(instruction: Instruction, count: int) -> tuple[str, ...]:
+    if instruction.name == "PUSH_NULL":
+        return ("null",)
+    if count == 2:
+        if loads_method(instruction):
+            return ("value", "self")
+        if instruction.name == "LOAD_GLOBAL":
+            return ("value", "null") if instruction.text.endswith("+ NULL") else ("null", "value")
+    return ("value",) * count
+
+
+def _texts(instruction: Instruction, operands: tuple[Expression, ...], count: int) -> list[str]:
+    if instruction.name in _UNPACKS:
+        # The first element ends on top.
+        return [f"{_atom(operands[0])}[{place}]" for place in reversed(range(count))]
+    if count == 2 and "null" in _roles(instruction, count):
+        return [str(instruction.value) if role == "value" else "NULL" for role in _roles(instruction, count)]
+    text = _text(instruction, [operand.text for operand in operands], operands)
+    if count == 2 and instruction.name in ("LOAD_METHOD", "LOAD_ATTR"):
+        return [text, operands[0].text]
+    return [text, *[_UNKNOWN] * (count - 1)]
+
+
+def _text(instruction: Instruction, texts: list[str], operands: tuple[Expression, ...]) -> str:  # noqa: C901, PLR0911, PLR0912  (one case per instruction)
+    name = instruction.name
+    if name == "PUSH_NULL":
+        return "NULL"
+    if name in _CONSTANTS:
+        return instruction.text
+    if name in _LOADS:
+        return str(instruction.value)
+    if name in _ATTRIBUTES:
+        return f"{_atom(operands[0])}.{instruction.value}"
+    if is_subscript(instruction):
+        return f"{_atom(operands[0])}[{texts[1]}]"
+    if name == "BINARY_SLICE":
+        return f"{_atom(operands[0])}[{_slice_part(texts[1])}:{_slice_part(texts[2])}]"
+    if name == "BINARY_OP":
+        return f"{_atom(operands[0])} {instruction.text.rstrip('=')} {_atom(operands[1])}"
+    if name in BINARY_OPERATORS:
+        return f"{_atom(operands[0])} {BINARY_OPERATORS[name]} {_atom(operands[1])}"
+    if name in ("COMPARE_OP", "IS_OP", "CONTAINS_OP"):
+        return f"{_atom(operands[0])} {_comparison(instruction)} {_atom(operands[1])}"
+    if name in ("BUILD_TUPLE", "BUILD_LIST", "BUILD_SET"):
+        return _display(name, texts)
+    if name == "BUILD_MAP":
+        return "{" + ", ".join(f"{key}: {value}" for key, value in zip(texts[::2], texts[1::2], strict=True)) + "}"
+    if name == "BUILD_SLICE":
+        return ":".join(_slice_part(text) for text in texts)
+    if name == "LIST_TO_TUPLE" or (name == "CALL_INTRINSIC_1" and "LIST_TO_TUPLE" in instruction.text):
+        return f"(*{texts[0]},)"
+    if name in _MAKE_FUNCTIONS:
+        return _code_of_function(operands).text
+    if name in ("TO_BOOL", "NOP", "STORE_FAST_LOAD_FAST", "GET_ITER"):
+        return texts[0] if name != "GET_ITER" else f"iter({texts[0]})"
+    call = call_of(instruction, operands)
+    if call is not None:
+        star = "*" if name == "CALL_FUNCTION_EX" else ""
+        return f"{_atom(call.callee)}({star}{', '.join(argument.text for argument in call.arguments)})"
+    return _UNKNOWN
+
+
+_LOADS = frozenset(
+    {
+        "LOAD_FAST",
+        "LOAD_FAST_CHECK",
+        "LOAD_FAST_BORROW",
+        "LOAD_FAST_AND_CLEAR",
+        "LOAD_GLOBAL",
+        "LOAD_NAME",
+        "LOAD_DEREF",
+        "LOAD_CLOSURE",
+        "LOAD_CLASSDEREF",
+    }
+)
+
+
+def _display(name: str, texts: list[str]) -> str:
+    inside = ", ".join(texts)
+    if name == "BUILD_TUPLE":
+        return f"({inside},)" if len(texts) == 1 else f"({inside})"
+    return f"[{inside}]" if name == "BUILD_LIST" else f"{{{inside}}}"
+
+
+def _comparison(instruction: Instruction) -> str:
+    if instruction.name == "IS_OP":
+        return "is not" if instruction.argument else "is"
+    if instruction.name == "CONTAINS_OP":
+        return "not in" if instruction.argument else "in"
+    return instruction.text
+
+
+def _slice_part(text: str) -> str:
+    return "" if text == "None" else text
+
+
+def _atom(expression: Expression) -> str:
+    text = expression.text
+    return f"({text})" if " " in text and not text.endswith((")", "]", "}")) else text
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MAXIMUM_TEXT else text[: MAXIMUM_TEXT - 1] + _UNKNOWN

@@ -1,0 +1,263 @@
+"""Generated code as Python statements: which statement each run of neighbouring instructions is.
+
+This follows where control goes: straight on, into branches and loops that are entered and left at their ends only.
+What cannot be said (exception handlers, other jumps, instructions not known to ``symbolic_execution``) is left as
+instructions, and so is all that depends on it. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from dynamo_dap.debuggee.bytecode.data_flow import NO_CONSTANT, DataFlow, Expression
+from dynamo_dap.debuggee.bytecode.instructions import Instruction
+from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
+from dynamo_dap.debuggee.bytecode.symbolic_execution import Machine, Said, State, Vocabulary
+from dynamo_dap.debuggee.bytecode.written_values import Form
+
+_BY_EXCEPTION = -1
+
+
+class ControlFlow:
+    """The jumps of one code object, by indices of instructions."""
+
+    def __init__(self, depths: StackDepths) -> None:
+        self._table = depths.table
+        self._sources: dict[int, set[int]] = {}
+        for one in self._table:
+            if one.target is not None:
+                source = _BY_EXCEPTION if one.sets_up_block else one.index
+                self._sources.setdefault(self.index_at(one.target), set()).add(source)
+        for protected in depths.table.protected:
+            self._sources.setdefault(self.index_at(protected.handler), set()).add(_BY_EXCEPTION)
+
+    def index_at(self, offset: int) -> int:
+        """Return the index of the instruction at ``offset``; one behind the last for an offset behind all."""
+        index = self._table.index_at(offset)
+        return len(self._table) if index is None else index
+
+    def is_entered(self, index: int) -> bool:
+        """Whether an instruction is come to otherwise than from the one before it."""
+        return bool(self._sources.get(index))
+
+    def is_only_entered_from(self, index: int, source: int) -> bool:
+        """Whether the one jump to ``index`` is that of ``source``."""
+        return self._sources.get(index) == {source}
+
+    def understood(self, *targets: int) -> None:
+        """Take out the jumps to ``targets``."""
+        for target in targets:
+            self._sources.pop(target, None)
+
+    def is_for_exceptions(self, inside: range) -> bool:
+        """Whether nothing but an exception leads to these instructions."""
+        return self._entries(inside) <= {_BY_EXCEPTION, *inside}
+
+    def is_closed(self, inside: range) -> bool:
+        """Whether these instructions are entered at the first, and left behind the last, alone."""
+        return self._entries(inside) <= set(inside) and self._exits(inside) <= set(inside)
+
+    def _entries(self, inside: range) -> set[int]:
+        return {source for one in inside for source in self._sources.get(one, ())}
+
+    def _exits(self, inside: range) -> set[int]:
+        jumps: list[Instruction] = [self._table[one] for one in inside]
+        return {self.index_at(jump.target) for jump in jumps if jump.target is not None}
+
+
+def decompiled(depths: StackDepths, flow: DataFlow, vocabulary: Vocabulary) -> tuple[list[Said], dict[int, str]]:
+    """Return the whole code as statements, in the order of the instructions, and the names that these give to values.
+
+    A name is that of what the instruction with this index leaves on the stack.
+    """
+    names: dict[int, str] = {}
+    while True:
+        walk = _Walk(depths, flow, vocabulary, names)
+        said = walk.all()
+        missing = walk.missing - names.keys()
+        if not missing:
+            return said, names
+        names = _named({*names, *missing}, flow, vocabulary.used, depths)
+
+
+def _named(indices: set[int], flow: DataFlow, used: Collection[str], depths: StackDepths) -> dict[int, str]:
+    """Return a name for each result, in the order in which they come."""
+    names: dict[int, str] = {}
+    numbered = (
+        name for number in range(1, len(depths.table) + len(used) + 2) if (name := f"value_{number}") not in used
+    )
+    for index in sorted(indices):
+        consumers = [consumer for result in flow.results(index)[:1] for consumer in result.consumers]
+        is_returned = bool(consumers) and all(depths.table[one].is_return for one in consumers)
+        is_free = "result" not in used and "result" not in names.values()
+        names[index] = "result" if is_returned and is_free else next(numbered)
+    return names
+
+
+_BRANCHES = {
+    "JUMP_IF_FALSE": "if {}:",
+    "JUMP_IF_TRUE": "if not {}:",
+    "JUMP_IF_NONE": "if {} is not None:",
+    "JUMP_IF_NOT_NONE": "if {} is None:",
+}
+"""What runs when the jump is not taken."""
+
+
+_ONLY_LOADS = frozenset(
+    {"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "PUSH_NULL", "NOP"}
+)
+
+
+class _Walk:
+    """One walk over the code with the names given so far."""
+
+    def __init__(self, depths: StackDepths, flow: DataFlow, vocabulary: Vocabulary, names: dict[int, str]) -> None:
+        self._table = depths.table
+        self._flow = flow
+        self._control = ControlFlow(depths)
+        self._machine = Machine(depths.table, flow, vocabulary, names)
+
+    @property
+    def missing(self) -> set[int]:
+        """Indices of instructions whose result needs a name."""
+        return self._machine.missing
+
+    def all(self) -> list[Said]:
+        """Execute everything."""
+        self._region(0, len(self._table), 0)
+        return self._machine.said
+
+    def _region(self, start: int, stop: int, depth: int) -> None:
+        """Execute the instructions from ``start`` up to ``stop``, and leave those behind what is not understood."""
+        index: int | None = start
+        while index is not None and index < stop:
+            index = self._follow(self._table[index], start, stop, depth)
+        if self._machine.is_behind < stop:
+            if index == stop and self._machine.is_behind > start:
+                self._machine.extend_last(stop - 1)
+            else:
+                self._machine.leave(stop - 1, depth)
+
+    def _follow(self, instruction: Instruction, start: int, stop: int, depth: int) -> int | None:
+        """Execute one instruction; return the index of the next, None when it is not known how to go on."""
+        index = instruction.index
+        is_loop = instruction.name == "FOR_ITER"
+        if index != start and self._control.is_entered(index) and not is_loop:
+            return None
+        if instruction.target is None or instruction.sets_up_block:
+            self._machine.execute(instruction, depth)
+            return index + 1 if instruction.falls_through else None
+        target = self._control.index_at(instruction.target)
+        if not index < target <= stop or not self._control.is_only_entered_from(target, index):
+            return None
+        if not instruction.falls_through:
+            return self._jump(index, target, depth)
+        return self._loop(index, target, depth) if is_loop else self._branch(instruction, target, stop, depth)
+
+    def _jump(self, index: int, target: int, depth: int) -> int | None:
+        """Pass over what only exceptions lead to."""
+        if not self._control.is_for_exceptions(range(index + 1, target)):
+            return None
+        self._control.understood(target)
+        self._machine.absorb(index)
+        if index + 1 < target:
+            self._machine.leave(target - 1, depth, has_run=False)
+        return target
+
+    def _branch(self, instruction: Instruction, target: int, stop: int, depth: int) -> int | None:
+        """Execute what runs when a jump is not taken, and what runs when it is, if that ends where the first does."""
+        index = instruction.index
+        name = instruction.name.replace("JUMP_FORWARD_IF", "JUMP_IF")
+        write = _BRANCHES.get(name.removeprefix("POP_"))
+        end = self._end_of_else(target, stop)
+        inside = range(index + 1, target if end is None else target - 1)
+        if write is None or self._has_no_statement(inside) or not self._control.is_closed(inside):
+            return None
+        is_left = end is None and not self._table[target - 1].falls_through
+        if not is_left and not self._meet(index, target, end):
+            return None
+        self._machine.say(write.format, [self._machine.value(self._flow.operands(index)[0])], index, depth)
+        before = self._inner(inside.start, inside.stop, depth, is_left=is_left)
+        if is_left:
+            self._machine.go_back(before)
+        self._control.understood(target)
+        if end is None:
+            return target
+        self._machine.extend_last(target - 1)
+        self._else(range(target, end), depth)
+        self._control.understood(end)
+        return end
+
+    def _end_of_else(self, target: int, stop: int) -> int | None:
+        """Return where what begins at ``target`` ends, when that is run in place of what comes before; None if not."""
+        last = self._table[target - 1]
+        end = self._control.index_at(last.target) if last.target is not None and not last.falls_through else 0
+        is_else = target < end <= stop and self._control.is_only_entered_from(end, target - 1)
+        return end if is_else and self._table[end - 1].falls_through else None
+
+    def _has_no_statement(self, inside: range) -> bool:
+        return all(self._table[index].name in _ONLY_LOADS for index in inside)
+
+    def _meet(self, index: int, target: int, end: int | None) -> bool:
+        """Whether both ways out of a branch leave the same on the stack."""
+        if end is None:
+            return _same(self._flow.stack_before(target), self._flow.stack_before(index)[:-1])
+        is_simple = self._table[target].name in _ONLY_LOADS
+        return is_simple and _same(self._flow.stack_before(target - 1), self._stack_behind(end - 1))
+
+    def _stack_behind(self, index: int) -> tuple[Expression, ...]:
+        before, taken = self._flow.stack_before(index), len(self._flow.operands(index))
+        return (*before[: len(before) - taken], *self._flow.results(index))
+
+    def _else(self, inside: range, depth: int) -> None:
+        if self._has_no_statement(inside):
+            for index in inside:
+                self._machine.execute(self._table[index], depth)
+            return
+        self._machine.say_else(inside.start, depth)
+        self._inner(inside.start, inside.stop, depth, is_left=False)
+
+    def _loop(self, index: int, target: int, depth: int) -> int | None:
+        """Execute a loop over an iterator that ends with it, and into which nothing else leads."""
+        machine, back = self._machine, target - 1
+        names = _loop_variables(self._table.instructions[index + 1 : back])
+        first = index + 1 + len(names) + (len(names) > 1)
+        iterator = machine.value(self._flow.operands(index)[0])
+        if not names or iterator.form is not Form.ITERATOR or not self._control.is_closed(range(index + 1, back)):
+            return None
+        if self._table[back].falls_through or not self._control.is_only_entered_from(index, back):
+            return None
+        machine.say(f"for {', '.join(names)} in {{}}:".format, iterator.items, first - 1, depth)
+        # What was computed before is written out in each round.
+        machine.anything_happened(first - 1)
+        self._inner(first, back, depth, is_left=False)
+        machine.extend_last(back)
+        self._control.understood(index, target)
+        return target
+
+    def _inner(self, start: int, stop: int, depth: int, *, is_left: bool) -> State:
+        """Execute what is indented, ``is_left`` when nothing comes after it there; return what was known before."""
+        self._machine.can_absorb = False
+        before = self._machine.state()
+        self._region(start, stop, depth + 1)
+        self._machine.settle()
+        if not is_left:
+            self._machine.join(before)
+        self._machine.can_absorb = False
+        return before
+
+
+def _loop_variables(body: Sequence[Instruction]) -> list[str]:
+    """Return the names that a loop sets to each item, or to its parts; none where that is done otherwise."""
+    count = body[0].argument or 0 if body and body[0].name == "UNPACK_SEQUENCE" else None
+    stores = body[:1] if count is None else body[1 : 1 + count]
+    is_plain = len(stores) == (count or 1) and all(one.name == "STORE_FAST" for one in stores) and count not in (0, 1)
+    return [str(store.value) for store in stores] if is_plain else []
+
+
+def _same(one: Sequence[Expression], other: Sequence[Expression]) -> bool:
+    """Whether two stacks hold the same, be it made on either way."""
+    return len(one) == len(other) and all(
+        left is right or (left.constant is not NO_CONSTANT and left.constant is right.constant)
+        for left, right in zip(one, other, strict=True)
+    )

@@ -1,0 +1,223 @@
+"""The instructions of a code object: offsets, arguments, jump targets, source positions, exception handlers.
+
+The package ``bytecode`` decodes them, and their arguments are written as the standard library's ``dis`` writes them,
+except for constants, whose own ``repr`` is never called. ``EXTENDED_ARG`` prefixes belong to the instruction they
+extend, inline caches to the instruction before them. Pure; any thread. An ``InstructionTable`` holds the code's
+constants, but not the code object itself, so that a record about the code does not keep the code alive.
+"""
+
+from __future__ import annotations
+
+import dis
+import opcode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType
+
+from bytecode import ConcreteBytecode, ConcreteInstr
+from bytecode.concrete import ExceptionTableEntry
+from bytecode.instr import InstrLocation
+from msgspec import Struct
+
+from dynamo_dap.debuggee.bytecode.constants import constant_text
+
+_CACHE = opcode.opmap.get("CACHE")
+_NO_INSTRUCTIONS = frozenset({opcode.opmap["EXTENDED_ARG"], _CACHE})
+_JUMPS = frozenset((*opcode.hasjrel, *opcode.hasjabs))
+_UNIT = 2
+"""Bytes of an instruction, of each of its prefixes and caches."""
+_HAS_CONSTANT = frozenset(opcode.hasconst)
+_NEVER_FALL_THROUGH = frozenset(
+    {
+        "RETURN_VALUE",
+        "RETURN_CONST",
+        "RAISE_VARARGS",
+        "RERAISE",
+        "JUMP_FORWARD",
+        "JUMP_ABSOLUTE",
+        "JUMP_BACKWARD",
+        "JUMP_BACKWARD_NO_INTERRUPT",
+        "INTERPRETER_EXIT",
+    }
+)
+
+
+class Instruction(Struct, frozen=True):
+    """One instruction with its ``EXTENDED_ARG`` prefixes and inline caches."""
+
+    index: int
+    """Its number in the code object, from 0."""
+    start: int
+    """Offset of its first byte: of its first ``EXTENDED_ARG``, if it has any."""
+    offset: int
+    """Offset of its opcode, in bytes, as ``f_lasti`` and monitoring events give it."""
+    end: int
+    """Offset behind its last inline cache."""
+    opcode: int
+    name: str
+    argument: int | None
+    value: object
+    """The argument resolved: a name, a constant, an offset to jump to."""
+    text: str
+    """The argument for a person; empty when there is none."""
+    target: int | None
+    """Offset that it jumps to, or None."""
+    place: InstrLocation | None
+    """1-based lines, 0-based UTF-8 columns, as ``co_positions`` gives them; None when it comes from no line."""
+
+    @property
+    def line(self) -> int | None:
+        """The source line, None for an instruction that belongs to none."""
+        return self.place.lineno if self.place is not None else None
+
+    @property
+    def falls_through(self) -> bool:
+        """Whether the next instruction can run after it."""
+        return self.name not in _NEVER_FALL_THROUGH
+
+    @property
+    def sets_up_block(self) -> bool:
+        """Whether its target is a handler of exceptions rather than a place that it jumps to (Python 3.10)."""
+        return self.name in ("SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH")
+
+    @property
+    def is_return(self) -> bool:
+        """Whether it ends the frame with a value."""
+        return self.name in ("RETURN_VALUE", "RETURN_CONST")
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.text}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedRange:
+    """Instructions at offsets from ``start`` up to, not including, ``end`` go to ``handler`` when they raise."""
+
+    start: int
+    end: int
+    handler: int
+    depth: int
+    """The value stack is cut to this depth before the handler runs."""
+    pushes_offset: bool
+    """Whether the offset of the raising instruction is pushed below the exception."""
+
+    @property
+    def handler_depth(self) -> int:
+        """The depth of the value stack before the first instruction of the handler: the exception is on top."""
+        return self.depth + self.pushes_offset + 1
+
+
+class InstructionTable:
+    """The instructions of one code object, by index and by offset, and its exception table."""
+
+    def __init__(self, code: CodeType) -> None:
+        """Decode ``code``; it is not kept."""
+        decoded = ConcreteBytecode.from_code(code)
+        self.instructions: tuple[Instruction, ...] = tuple(_instructions(code, decoded))
+        self.protected: tuple[ProtectedRange, ...] = tuple(_protected(entry) for entry in decoded.exception_table)
+        """Innermost first where they overlap, as CPython looks them up; Python 3.10 has blocks instead."""
+        self.code_size = len(code.co_code)
+        self.index_of_start: dict[int, int] = {one.start: one.index for one in self.instructions}
+        """Index by the offset at which an instruction begins, prefixes included."""
+        by_offset = [-1] * (self.code_size // 2)
+        for instruction in self.instructions:
+            count = (instruction.end - instruction.start) // 2
+            by_offset[instruction.start // 2 : instruction.end // 2] = [instruction.index] * count
+        self._by_offset = by_offset
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    def __getitem__(self, index: int) -> Instruction:
+        return self.instructions[index]
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return iter(self.instructions)
+
+    def index_at(self, offset: int) -> int | None:
+        """Return the index of the instruction that holds the byte at ``offset``; None outside of the code."""
+        if not 0 <= offset < self.code_size:
+            return None
+        return self._by_offset[offset // 2]
+
+    def at(self, offset: int) -> Instruction | None:
+        """Return the instruction that holds the byte at ``offset``; None outside of the code."""
+        index = self.index_at(offset)
+        return None if index is None else self.instructions[index]
+
+    def as_told(self, index: int) -> tuple[str, object]:
+        """Return an instruction as it reads wherever it stands: its name and argument, or which one it jumps to."""
+        instruction = self.instructions[index]
+        if instruction.target is not None:
+            return instruction.name, self.index_at(instruction.target)
+        # An empty name has its number for a text.
+        return instruction.name, instruction.text if instruction.value != "" else ""
+
+    def next_of(self, instruction: Instruction) -> Instruction | None:
+        """Return the instruction that stands behind ``instruction``."""
+        following = instruction.index + 1
+        return self.instructions[following] if following < len(self.instructions) else None
+
+
+def _instructions(code: CodeType, decoded: ConcreteBytecode) -> Iterator[Instruction]:
+    # dis would make text of every constant by its repr; the numbers stand for the constants meanwhile.
+    numbered = code.replace(co_consts=tuple(range(len(code.co_consts))))
+    arguments = (one for one in dis.get_instructions(numbered) if one.opcode not in _NO_INSTRUCTIONS)
+    placed = list(_placed(decoded))
+    ends = [start for start, _ in placed[1:]] + [len(code.co_code)]
+    for index, ((start, one), end, argument) in enumerate(zip(placed, ends, arguments, strict=True)):
+        opcode, location = one.opcode, one.location
+        value, text = argument.argval, argument.argrepr
+        if opcode in _HAS_CONSTANT:
+            value = decoded.consts[one.arg]
+            text = constant_text(value)
+        target = (one.get_jump_target(start // _UNIT) or 0) * _UNIT if opcode in _JUMPS else None
+        if target is not None:
+            # dis of Python 3.13 writes labels, which stand nowhere in a listing with offsets.
+            text = f"to {target}"
+        yield Instruction(
+            index,
+            start,
+            start + one.size - _UNIT,
+            end,
+            opcode,
+            one.name,
+            argument.arg,
+            value,
+            text if text or argument.arg is None else str(argument.arg),
+            target,
+            location if location is not None and location.lineno else None,
+        )
+
+
+def _placed(decoded: ConcreteBytecode) -> Iterator[tuple[int, ConcreteInstr]]:
+    """Yield each instruction with the offset of its first byte."""
+    offset = 0
+    for one in decoded:
+        assert isinstance(one, ConcreteInstr)
+        if one.opcode != _CACHE:
+            yield offset, one
+        offset += one.size
+
+
+def _protected(entry: ExceptionTableEntry) -> ProtectedRange:
+    end = (entry.stop_offset + 1) * _UNIT
+    return ProtectedRange(entry.start_offset * _UNIT, end, entry.target * _UNIT, entry.stack_depth, entry.push_lasti)
+
+
+BINARY_OPERATORS = {
+    "BINARY_ADD": "+",
+    "BINARY_SUBTRACT": "-",
+    "BINARY_MULTIPLY": "*",
+    "BINARY_TRUE_DIVIDE": "/",
+    "BINARY_FLOOR_DIVIDE": "//",
+    "BINARY_MODULO": "%",
+    "BINARY_POWER": "**",
+    "BINARY_MATRIX_MULTIPLY": "@",
+    "BINARY_AND": "&",
+    "BINARY_OR": "|",
+    "BINARY_XOR": "^",
+    "BINARY_LSHIFT": "<<",
+    "BINARY_RSHIFT": ">>",
+}
+"""What the instructions up to Python 3.10 are that compute with two values; newer ones have ``BINARY_OP``."""

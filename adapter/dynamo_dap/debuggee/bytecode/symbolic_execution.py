@@ -1,0 +1,490 @@
+"""Executes generated code symbolically, instruction by instruction, and says statements.
+
+What is computed is kept as a tree until an instruction has an effect: that one ends a statement, in which the trees it
+uses are written out. A value is written out later than it was computed, so it gets a name, and a statement of its own,
+wherever that could change it: something was stored or called in between that it depends on, or it would be computed
+twice. Lists that never leave the stack, in which Dynamo packs frames, are executed rather than written.
+
+Where control goes is for ``decompiling`` to know. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from dynamo_dap.debuggee.bytecode import written_values
+from dynamo_dap.debuggee.bytecode.data_flow import DataFlow, Expression, is_move, is_subscript
+from dynamo_dap.debuggee.bytecode.instructions import Instruction, InstructionTable
+from dynamo_dap.debuggee.bytecode.written_values import (
+    ATTRIBUTES,
+    CELLS,
+    EVERYTHING,
+    GLOBALS,
+    ITEMS,
+    NULL,
+    UNKNOWN,
+    Form,
+    Written,
+    local,
+    plain,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Neighbouring instructions: a statement, or what is left as it is."""
+
+    first: int
+    last: int
+    """Indices of the first and the last instruction; each instruction is in exactly one."""
+    text: str | None
+    """The statement, without a newline; None for instructions that no statement says."""
+    depth: int = 0
+    """How deep it is indented."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What is known of the names in the code."""
+
+    shown: Callable[[str], str]
+    """How a global name is written."""
+    is_fixed: Callable[[str], bool]
+    """Whether a global of this name never changes, nor what can be read off it."""
+    is_temporary: Callable[[str], bool]
+    """Whether a local of this name is none of the user's, so that nothing is lost where it is set and never read."""
+    is_private: Callable[[str], bool]
+    """Whether nobody else can reach what a local of this name holds: it changes only where the code changes it."""
+    effects_of: Callable[[str], frozenset[str] | None]
+    """What calling what is written so changes; None when nothing is known of it."""
+    statement_of: Callable[[object], str | None]
+    """The statement for which a constant stands that is loaded and dropped."""
+    used: Collection[str]
+    """Names that are taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a ``Machine`` knows at a place where control divides."""
+
+    effects: list[tuple[int, frozenset[str]]]
+    written: set[Written]
+    contents: list[tuple[Written, list[Written]]]
+
+
+_SILENT = frozenset(
+    {"NOP", "RESUME", "MAKE_CELL", "COPY_FREE_VARS", "GEN_START", "NOT_TAKEN", "POP_BLOCK", "END_FOR", "POP_ITER"}
+)
+_LOADS_OF_LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
+_METHODS = frozenset({"__enter__", "__exit__"}).union(
+    name for kind in (dict, list, set) for name in vars(kind) if not name.startswith("_")
+)
+"""Methods that are the same however late they are looked up: of containers that Dynamo refills, and of contexts."""
+
+
+class Machine:
+    """One pass over the code with the names given so far; it finds what else needs one."""
+
+    def __init__(self, table: InstructionTable, flow: DataFlow, vocabulary: Vocabulary, names: dict[int, str]) -> None:
+        self.missing: set[int] = set()
+        """Indices of instructions whose result needs a name."""
+        self._table = table
+        self._flow = flow
+        self._vocabulary = vocabulary
+        self._names = names
+        self._loaded = {str(one.value) for one in self._table if one.name in _LOADS_OF_LOCALS}
+        self.said: list[Said] = []
+        self._begin = 0
+        self.can_absorb = False
+        """Whether an instruction that says nothing may belong to the statement before it."""
+        self._values: dict[int, Written] = {}
+        self._containers: list[Written] = []
+        self._effects: list[tuple[int, frozenset[str]]] = []
+        self._written: set[Written] = set()
+        self._pending: Written | None = None
+        """A call that was made and is not written out yet."""
+
+    # -- what is said ----------------------------------------------------------------------------------------------
+
+    def say(self, write: Callable[..., str], values: Sequence[Written], index: int, depth: int) -> bool:
+        """Say the statement that ``write`` makes of the texts of ``values``; return whether it can be said."""
+        self.settle(*values)
+        self._use(values, index)
+        texts = [value.text() for value in values]
+        text = None if None in texts else write(*texts)
+        self.said.append(Said(self._begin, index, text, depth))
+        self._begin = index + 1
+        self.can_absorb = True
+        return text is not None
+
+    def leave(self, last: int, depth: int, *, has_run: bool = True) -> None:
+        """Leave what is up to ``last`` as instructions; nothing is known of what it does, if it runs."""
+        self.settle()
+        if has_run:
+            self.anything_happened(last)
+        self.said.append(Said(self._begin, last, None, depth))
+        self._begin = last + 1
+        self.can_absorb = False
+
+    def absorb(self, index: int) -> bool:
+        """Have an instruction that says nothing belong to the statement right before it; return whether it does."""
+        if self._begin != index or not self.can_absorb:
+            return False
+        self.said[-1] = replace(self.said[-1], last=index)
+        self._begin = index + 1
+        return True
+
+    def extend_last(self, last: int) -> None:
+        """Have the last statement end with the instruction ``last``."""
+        self.said[-1] = replace(self.said[-1], last=last)
+        self._begin = last + 1
+
+    def say_else(self, index: int, depth: int) -> None:
+        """Begin the other branch with the instruction ``index``, which has no effect."""
+        self.said.append(Said(index, index, "else:", depth))
+        self._begin = index + 1
+
+    @property
+    def is_behind(self) -> int:
+        """The index of the first instruction that is not said yet."""
+        return self._begin
+
+    def anything_happened(self, index: int) -> None:
+        """Take note that any code may have run, the instruction ``index`` included."""
+        stored = {local(str(one.value)) for one in self._table if one.name in ("STORE_FAST", "DELETE_FAST")}
+        self._effects.append((index, EVERYTHING | stored))
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return what is known now, for ``go_back``."""
+        contents = [(container, list(container.items)) for container in self._containers]
+        return State(list(self._effects), set(self._written), contents)
+
+    def go_back(self, state: State) -> None:
+        """Know again what was known: what came since is on another way."""
+        self._effects, self._written = state.effects, state.written
+        for container, items in state.contents:
+            container.items = items
+
+    def join(self, state: State) -> None:
+        """Go on where two ways meet, one of which began with ``state``; lists that differ get names."""
+        for container, items in state.contents:
+            if container.items != items:
+                self.missing.add(container.producer)
+            container.items = items
+
+    def value(self, expression: Expression) -> Written:
+        """Return the value on the stack that ``expression`` is."""
+        return self._values.get(id(expression), UNKNOWN)
+
+    def settle(self, *used: Written) -> None:
+        """Something happens: a call must have been written out by then, unless it is what happens."""
+        if self._pending is not None and self._pending not in used:
+            self.missing.add(self._pending.producer)
+        self._pending = None
+
+    def _use(self, values: Sequence[Written], now: int) -> None:
+        """Values are written out now: name those that would be others by now, or would be made again."""
+        for value in values:
+            self._name_what_changed(value, now)
+            for one in value.tree():
+                if one.is_new and one in self._written:
+                    self.missing.add(one.producer)
+                self._written.add(one)
+
+    def _name_what_changed(self, value: Written, now: int) -> None:
+        changed = self._first_change(value, now)
+        if changed is None:
+            return
+        if value.producer < changed and value.form is not Form.LIST and not value.is_method:
+            self.missing.add(value.producer)
+            return
+        for one in value.below():
+            self._name_what_changed(one, now)
+
+    def _first_change(self, value: Written, now: int) -> int | None:
+        """When something first changed that ``value`` is made of, since that was computed."""
+        changes = [
+            time
+            for one in value.tree()
+            if one.reads
+            for time, effects in self._effects
+            if one.producer < time <= now and effects & one.reads
+        ]
+        return min(changes, default=None)
+
+    def _effect(self, index: int, *changed: str) -> None:
+        self._effects.append((index, frozenset(changed)))
+
+    # -- instructions ----------------------------------------------------------------------------------------------
+
+    def execute(self, instruction: Instruction, depth: int) -> None:
+        """Execute an instruction that does not jump; its statement, if it ends one, is indented to ``depth``."""
+        index = instruction.index
+        if is_move(instruction):
+            return
+        if instruction.name in _SILENT or instruction.sets_up_block:
+            self.absorb(index)
+            return
+        operands = [self.value(one) for one in self._flow.operands(index)]
+        results = [one for one in self._flow.results(index) if one.producer == index]
+        if _STATEMENTS.get(instruction.name, _no_statement)(self, instruction, operands, depth):
+            self._keep(index, results, [UNKNOWN] * len(results), depth)
+            return
+        made = self._made(instruction, operands, len(results))
+        if made is None:
+            # Not known here, or with values that nothing is known of.
+            self.say(str, [UNKNOWN], index, depth)
+            self._effects.append((index, EVERYTHING))
+            made = [UNKNOWN] * len(results)
+        self._keep(index, results, made, depth)
+
+    def _keep(self, index: int, results: Sequence[Expression], made: Sequence[Written], depth: int) -> None:
+        name = self._names.get(index)
+        for expression, value in zip(results, made, strict=False):
+            kept = value
+            if name is not None and value.form is not Form.NULL and value.producer == index:
+                said = self.say(f"{name} = {{}}".format, [value], index, depth)
+                kept = plain(name, index) if said else UNKNOWN
+                name = None
+            self._values[id(expression)] = kept
+            if kept.form is Form.LIST:
+                self._containers.append(kept)
+
+    def _made(self, instruction: Instruction, operands: list[Written], count: int) -> list[Written] | None:
+        """Return the values that an instruction without an effect of its own leaves; None when nothing is known."""
+        loaded = _loaded(instruction)
+        if loaded is not None:
+            return [loaded]
+        if instruction.name == "LOAD_GLOBAL":
+            return self._global(instruction, count)
+        if self._flow.call_at(instruction.index) is not None:
+            return [self._call(instruction, operands)]
+        if any(operand.form is Form.UNKNOWN for operand in operands):
+            return None
+        return self._computed(instruction, operands, count)
+
+    def _computed(self, instruction: Instruction, operands: list[Written], count: int) -> list[Written] | None:
+        name, index = instruction.name, instruction.index
+        if self._pending is not None and self._pending in operands:
+            self.missing.add(self._pending.producer)
+        if name in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"):
+            is_method = count == 2 and str(instruction.value) in _METHODS
+            return [
+                written_values.attribute(operands[0], str(instruction.value), index, is_method=is_method),
+                operands[0],
+            ]
+        if is_subscript(instruction) or name == "BINARY_SLICE":
+            is_fixed = self._vocabulary.is_private(operands[0].text() or "")
+            key = operands[1]
+            if name == "BINARY_SLICE":
+                key = Written(producer=index, form=Form.SLICE, items=operands[1:])
+            found = written_values.subscript(operands[0], key, index, is_fixed=is_fixed)
+            return None if found is UNKNOWN else [found]
+        if name == "UNPACK_SEQUENCE":
+            return self._unpacked(operands[0], index, count)
+        made = written_values.made_by(instruction, operands)
+        return None if made is None else [made]
+
+    def _global(self, instruction: Instruction, count: int) -> list[Written]:
+        name = str(instruction.value)
+        is_fixed = self._vocabulary.is_fixed(name)
+        reads: frozenset[str] = frozenset() if is_fixed else frozenset({GLOBALS, f"global {name}"})
+        value = plain(self._vocabulary.shown(name), instruction.index, reads=reads, is_fixed=is_fixed)
+        results = self._flow.results(instruction.index)
+        return [value] if count == 1 else [NULL if result.role == "null" else value for result in results]
+
+    def _unpacked(self, sequence: Written, index: int, count: int) -> list[Written]:
+        if sequence.form in (Form.LIST, Form.TUPLE) and len(sequence.items) == count:
+            return sequence.items[::-1]
+        if sequence.is_new:
+            self.missing.add(sequence.producer)
+        is_fixed = self._vocabulary.is_private(sequence.text() or "")
+        keys = [_constant(place, str(place), index) for place in range(count)]
+        # The first ends on top.
+        return [written_values.subscript(sequence, key, index, is_fixed=is_fixed) for key in reversed(keys)]
+
+    def _call(self, instruction: Instruction, operands: list[Written]) -> Written:
+        index = instruction.index
+        found = self._flow.call_at(index)
+        assert found is not None
+        callee, arguments = self.value(found.callee), [self.value(argument) for argument in found.arguments]
+        self.settle(callee)
+        self._use([callee, *arguments], index)
+        text = callee.text()
+        effects = self._vocabulary.effects_of(text) if text is not None else None
+        self._effects.append((index, EVERYTHING if effects is None else effects))
+        if instruction.name == "CALL_FUNCTION_EX":
+            made = written_values.call_unpacking(index, callee, arguments)
+        else:
+            made = written_values.call(index, callee, arguments, self._keywords(instruction, operands))
+        self._pending = made
+        return made
+
+    def _keywords(self, instruction: Instruction, operands: list[Written]) -> tuple[str, ...]:
+        if instruction.name in ("CALL_KW", "CALL_FUNCTION_KW"):
+            names = operands[-1].constant
+        else:
+            before = self._table.instructions[max(0, instruction.index - 2) : instruction.index]
+            names = next((one.value for one in before if one.name == "KW_NAMES"), ())
+        return tuple(str(name) for name in names) if isinstance(names, tuple) else ()
+
+    # -- statements: return whether that is what the instruction is --------------------------------------------------
+
+    def store_local(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+        """``x = ...``; nothing for one of Dynamo's that is never read."""
+        name = str(instruction.value)
+        if operands[0] is not self._pending and name not in self._loaded and self._vocabulary.is_temporary(name):
+            self.absorb(instruction.index)
+            return True
+        self.say(lambda text: f"{name} = {text}", operands, instruction.index, depth)
+        self._effect(instruction.index, local(name))
+        return True
+
+    def delete_local(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+        """``del x``."""
+        del operands
+        name = str(instruction.value)
+        if name not in self._loaded and self._vocabulary.is_temporary(name):
+            self.absorb(instruction.index)
+            return True
+        self.say(lambda: f"del {name}", (), instruction.index, depth)
+        self._effect(instruction.index, local(name))
+        return True
+
+    def store_name(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+        """``x = ...`` or ``del x``, of a global or a cell."""
+        name = str(instruction.value)
+        deletes = instruction.name.startswith("DELETE")
+        write = (lambda: f"del {name}") if deletes else (lambda text: f"{name} = {text}")
+        self.say(write, operands, instruction.index, depth)
+        self._effect(instruction.index, f"{'global' if instruction.name.endswith('GLOBAL') else 'cell'} {name}")
+        return True
+
+    def store_attribute(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+        """``a.b = ...``: the class of ``a`` may run any code for it."""
+        value, base = operands
+        target = Written((*written_values.atom(base), f".{instruction.value}"), instruction.index)
+        self.say(lambda text, name: f"{name} = {text}", [value, target], instruction.index, depth)
+        self._effects.append((instruction.index, EVERYTHING))
+        return True
+
+    def delete_attribute(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+        """``del a.b``."""
+        target = Written((*written_values.atom(operands[0]), f".{instruction.value}"), instruction.index)
+        self.say(lambda name: f"del {name}", [target], instruction.index, depth)
+        self._effects.append((instruction.index, EVERYTHING))
+        return True
+
+    def store_item(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+        """``a[i] = ...``, ``del a[i]``; done at once where ``a`` is a list that only the stack knows."""
+        deletes = instruction.name == "DELETE_SUBSCR"
+        container = operands[0] if deletes else operands[1]
+        key = operands[1] if deletes else operands[2]
+        if instruction.name == "STORE_SLICE":
+            key = Written(producer=instruction.index, form=Form.SLICE, items=operands[2:])
+        if container.form is Form.LIST:
+            self._changes(container)
+            done = (
+                written_values.delete_item(container, key)
+                if deletes
+                else written_values.set_item(container, key, operands[0])
+            )
+            if done:
+                return True
+            self.missing.add(container.producer)
+        target = Written((*written_values.atom(container), "[", key, "]"), instruction.index)
+        if deletes:
+            self.say(lambda name: f"del {name}", [target], instruction.index, depth)
+        else:
+            self.say(lambda text, name: f"{name} = {text}", [operands[0], target], instruction.index, depth)
+        self._effect(instruction.index, ITEMS, ATTRIBUTES)
+        return True
+
+    def add_to_container(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+        """A list on the stack grows."""
+        container, added = operands[0], operands[-1]
+        is_one = instruction.name == "LIST_APPEND"
+        if container.form is Form.LIST:
+            self._changes(container)
+            if added is self._pending:
+                self.missing.add(added.producer)
+            if is_one:
+                container.items.append(added)
+            else:
+                written_values.extend(container, added)
+            return True
+        method = "append" if is_one else "extend"
+        self.say(lambda one, other: f"{one}.{method}({other})", [container, added], instruction.index, depth)
+        self._effect(instruction.index, ITEMS)
+        return True
+
+    def _changes(self, container: Written) -> None:
+        if container in self._written:
+            self.missing.add(container.producer)
+
+    def drop(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+        """A value that nobody uses: the statement is the call that made it, if it was one."""
+        (value,) = operands
+        statement = self._vocabulary.statement_of(value.constant)
+        if value is self._pending:
+            self.say(str, operands, instruction.index, depth)
+        elif statement is not None:
+            self.say(lambda: statement, (), instruction.index, depth)
+        else:
+            self.absorb(instruction.index)
+        return True
+
+    def end(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+        """``return ...``."""
+        if not operands:
+            operands = [_constant(instruction.value, instruction.text, instruction.index)]
+        self.say(lambda text: f"return {text}", operands, instruction.index, depth)
+        return True
+
+    def throw(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+        """``raise ...``."""
+        self.say(lambda *texts: f"raise {' from '.join(texts)}".rstrip(), operands, instruction.index, depth)
+        return True
+
+
+def _no_statement(run: Machine, instruction: Instruction, operands: list[Written], depth: int) -> bool:
+    del run, instruction, operands, depth
+    return False
+
+
+_STATEMENTS: dict[str, Callable[[Machine, Instruction, list[Written], int], bool]] = {
+    "STORE_FAST": Machine.store_local,
+    "DELETE_FAST": Machine.delete_local,
+    **dict.fromkeys(("STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL", "DELETE_DEREF"), Machine.store_name),
+    "STORE_ATTR": Machine.store_attribute,
+    "DELETE_ATTR": Machine.delete_attribute,
+    **dict.fromkeys(("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"), Machine.store_item),
+    **dict.fromkeys(("LIST_EXTEND", "LIST_APPEND"), Machine.add_to_container),
+    "POP_TOP": Machine.drop,
+    **dict.fromkeys(("RETURN_VALUE", "RETURN_CONST"), Machine.end),
+    "RAISE_VARARGS": Machine.throw,
+}
+
+
+def _loaded(instruction: Instruction) -> Written | None:
+    """Return what an instruction loads that is not a global; None for one that loads nothing of the kind."""
+    name, index, what = instruction.name, instruction.index, str(instruction.value)
+    if name == "PUSH_NULL":
+        return NULL
+    if name in ("LOAD_CONST", "LOAD_SMALL_INT"):
+        return _constant(instruction.value, instruction.text, index)
+    if name in _LOADS_OF_LOCALS:
+        return plain(what, index, reads=frozenset({local(what)}))
+    if name == "LOAD_DEREF":
+        return plain(what, index, reads=frozenset({CELLS, f"cell {what}"}))
+    return plain(f"<cell {what}>", index) if name == "LOAD_CLOSURE" else None
+
+
+def _constant(value: object, text: str, producer: int) -> Written:
+    if type(value) is slice:
+        items = [_constant(one, repr(one), producer) for one in (value.start, value.stop, value.step)]
+        return Written(producer=producer, form=Form.SLICE, items=items if value.step is not None else items[:2])
+    return Written((text,), producer, is_atom=not text.startswith("-"), is_fixed=True, constant=value)

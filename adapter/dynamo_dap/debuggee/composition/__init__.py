@@ -1,0 +1,1 @@
+"""What puts the features together into the two engines that the agent asks."""

@@ -1,0 +1,589 @@
+"""The compile-time engine: stops Dynamo's interpreter at the user's lines and instructions.
+
+``arm`` runs on any thread and decides which hooks are installed; everything else runs on the tracing thread, inside a
+hook, under Dynamo's compile lock. One per process, made when the program imports Dynamo. While there are no
+breakpoints, steps or pause requests, no hook is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEntry, LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, Stop
+from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
+from dynamo_dap.debuggee.bytecode.line_table import qualified_name
+from dynamo_dap.debuggee.history.attempts import Journey, Leg, Standpoint, TraceLogs, all_before
+from dynamo_dap.debuggee.history.reverse_stops import StopsInThePast, StopsOfCall, applying
+from dynamo_dap.debuggee.history.time_travel import Arrival, Event, Past, Place
+from dynamo_dap.debuggee.history.what_if import WhatIfs
+from dynamo_dap.debuggee.inductor.lowering_stops import LoweringStops
+from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses
+from dynamo_dap.debuggee.numerics.backward_values import BackwardValues
+from dynamo_dap.debuggee.numerics.value_stops import ValueStops
+from dynamo_dap.debuggee.replay.cached_calls import ReplayedCalls
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_api.graph_runs import Limits
+from dynamo_dap.debuggee.torch_api.real_values import limit_real_values
+from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, frame_at_comptime_breakpoint
+from dynamo_dap.debuggee.torch_api.tracing_hooks import LINES, TranslatorHooks
+from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
+from dynamo_dap.debuggee.trace.compile_stops import CompileStops
+from dynamo_dap.debuggee.trace.data_watch import DataWatch
+from dynamo_dap.debuggee.trace.disassembly import TracedCodes
+from dynamo_dap.debuggee.trace.frames import TracedFunction, frames_of
+from dynamo_dap.debuggee.trace.stepping import (
+    Origin,
+    Outcome,
+    ProgressOfTraces,
+    TracePoint,
+    TraceProgress,
+    ends_at,
+    outcome,
+    passes_within_line,
+)
+from dynamo_dap.debuggee.trace.stop_texts import data_changed, explain, headline, in_the_past
+from dynamo_dap.protocol.contract import COMPILE_TIME
+from dynamo_dap.protocol.options import RealValues
+from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseBody
+
+
+class CompileTimeEngine:
+    """Stops traces. See ``agent.engine.Engine``."""
+
+    name = COMPILE_TIME
+
+    def __init__(self, host: Host) -> None:
+        """``host`` is the agent."""
+        self._host = host
+        self._hooks = TranslatorHooks(self._on_line_instruction, self._on_instruction)
+        self._facts = CodeFactsCache()
+        self._logs = TraceLogs(self._facts, lambda: host.options.just_my_code)
+        self._ends = _EndsOfTraces(self._logs)
+        self._codes = TracedCodes()
+        self._traces = ProgressOfTraces()
+        self._attempt: weakref.ref[object] | None = None
+        self._progress: TraceProgress | None = None
+        self._watches_every_line = False
+        self._what_ifs = WhatIfs(host, self.arm, self._apart)
+        self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
+        self._lowering_stops = LoweringStops(host)
+        self._data_watch = DataWatch()
+        self.cached_calls = ReplayedCalls(host, self._logs, self._walk)
+        self.backward_passes = BackwardPasses(host, self._codes.address_of, self.arm)
+        self._value_stops = ValueStops(host, self._stop_at_exception, BackwardValues(host, self.backward_passes))
+        if LINES.problem is not None:
+            host.print(f"dynamo-dap: {LINES.problem}\n", "important")
+
+    # -- arming ----------------------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Have the hooks in that breakpoints, steps and pause requests need now. Any thread."""
+        host = self._host
+        wanted = host.options.compile_time
+        limit_real_values(_limits(host.options.real_values))
+        self._watches_every_line = (
+            host.steps.any_step or host.steps.any_pause_request or bool(host.breakpoints.functions)
+        )
+        lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
+        lines = lines or self.backward_passes.are_lines_wanted or self._what_ifs.are_lines_wanted
+        watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
+        # Those without a line, where a step by instruction may end, are heard of with lines.
+        each_instruction = watched or self._what_ifs.are_instructions_wanted
+        self._hooks.want(lines=lines, instructions=wanted and each_instruction)
+        ended = {CompileObserver.compile_ended}
+        # A log that nobody closes would keep the trace alive.
+        self._logs.want(lines and not HOOKS.problems(ended))
+        HOOKS.want(self._ends, ended if lines else ())
+        self._compile_stops.arm()
+        self._lowering_stops.arm()
+        self._value_stops.arm()
+
+    def close(self) -> None:
+        """Take the hooks out. Any thread."""
+        self._watches_every_line = False
+        self._hooks.want(lines=False, instructions=False)
+        self._logs.want(False)
+        HOOKS.want(self._ends, ())
+        self._compile_stops.close()
+        self._lowering_stops.close()
+        self._value_stops.close()
+
+    # -- hooks: the tracing thread ---------------------------------------------------------------------------------
+
+    def _on_line_instruction(self, frame: TracedFrame) -> None:
+        if self._what_ifs.is_making:
+            return
+        try:
+            progress = self._progress_of(frame)
+            progress.position += 1
+            if self.backward_passes.is_tracing:
+                self.backward_passes.came_to(self._point(frame, progress))
+            else:
+                self._on_line(frame, progress)
+        except Exception:  # noqa: BLE001  (an exception of ours must never become one of the trace)
+            self._tell_failure()
+        if self.cached_calls.is_over() or self.backward_passes.is_over() or self._what_ifs.is_over():
+            frame.end_trace()
+
+    def _on_line(self, frame: TracedFrame, progress: TraceProgress) -> None:
+        line = frame.line
+        if not self._host.is_holding:
+            self._logs.note(frame, progress, as_a_whole=self._what_ifs.are_lines_wanted)
+        self.cached_calls.came_to(frame.path, line)
+        if self.cached_calls.is_only_noting:
+            return
+        is_held = self._what_ifs.came_to(frame, progress)
+        if is_held:
+            point = self._point(frame, progress)
+            for breakpoint in (self._host.breakpoints.lines_in(frame.path) or {}).get(line, ()):
+                self._is_new(breakpoint, point)  # not to be stopped for here when the analysis is begun again
+            self._stop(point, self._what_ifs.answer(frame))
+        if is_held is not False:
+            return
+        lines = self._host.breakpoints.lines_in(frame.path)
+        if self._watches_every_line or (lines is not None and line in lines):
+            self._visit(frame, progress, () if lines is None else lines.get(line, ()))
+
+    def _on_instruction(self, frame: TracedFrame) -> None:
+        """Instructions without a line are seen only here; steps by instruction stop at them."""
+        index = frame.next_index
+        if index is None or self.backward_passes.is_tracing or self._what_ifs.is_making:
+            return
+        if self._what_ifs.are_instructions_wanted:
+            frame.next_index = index + 1  # as below
+            frame.next_index = index = self._what_ifs.jump(frame, index, self._progress_of(frame))
+        is_silent = self._host.is_holding or self.cached_calls.is_only_noting
+        if (watched := self._host.breakpoints.data) and not is_silent:
+            self._watch(frame, watched)
+        if frame.has_line(index):
+            return
+        # As ``step`` would do next; the frame stands at the instruction, for whoever looks.
+        frame.next_index = index + 1
+        try:
+            progress = self._progress_of(frame)
+            if not self._host.is_holding:
+                self._logs.note(frame, progress, is_line=False)
+            step = self._host.steps.current()
+            if step is not None and step.granularity == "instruction" and not is_silent:
+                self._visit(frame, progress, ())
+        except Exception:  # noqa: BLE001  (as above)
+            self._tell_failure()
+        finally:
+            frame.next_index = index
+        if self._what_ifs.is_over():
+            frame.end_trace()
+
+    def _watch(self, frame: TracedFrame, watched: tuple[DataEntry, ...]) -> None:
+        """Stop for what the instruction before has changed."""
+        try:
+            changes = self._data_watch.changes(watched, frame)
+            # At the very beginning of a function there is no instruction before.
+            if not changes or not frame.next_index:
+                return
+            point = self._point(frame, self._progress_of(frame))
+            if self._what_ifs.is_silent(point.progress.identity):
+                return
+            new = [change for change in changes if self._is_new(change.entry, point)]
+            hit = self._stopping([change.entry for change in new], point)
+            if hit:
+                text = "; ".join(change.text for change in new if change.entry.id in hit)
+                self._stop(point, "data breakpoint", hit, raised=data_changed(text))
+        except Exception:  # noqa: BLE001  (an exception of ours must never become one of the trace)
+            self._tell_failure()
+
+    def _stopping(self, entries: Sequence[LineBreakpoint], point: TracePoint) -> list[int]:
+        """Return the ids of those whose conditions hold."""
+        if not entries:
+            return []
+        address = self._codes.address_of(point.frame, point.index)
+        return self._host.should_stop(list(entries), lambda: TracedFunction(point.frame, address, {}, self._host))
+
+    def _progress_of(self, frame: TracedFrame) -> TraceProgress:
+        # Not kept alive: it leads to what the call was given.
+        if self._progress is None or self._attempt is None or self._attempt() is not frame.attempt:
+            self._attempt = weakref.ref(frame.attempt)
+            self._progress = self._traces.of(frame)
+        return self._progress
+
+    def _tell_failure(self) -> None:
+        log_exception("looking at a traced line")
+        self._host.print("dynamo-dap: internal error while looking at a traced line; tracing goes on\n", "stderr")
+
+    def _point(self, frame: TracedFrame, progress: TraceProgress, came_from: int | None = None) -> TracePoint:
+        """Return where a frame stands; ``came_from`` is what ``TraceProgress.comes_from`` has said of it."""
+        filename = frame.path
+        is_wanted = not self._host.options.just_my_code or is_user_file(filename)
+        index = frame.index
+        facts = self._facts.of(frame)
+        if came_from is None:
+            came_from = progress.comes_from(frame, index)
+        begins_line = facts.begins_line(index, came_from)
+        return TracePoint(
+            frame=frame,
+            index=index,
+            line=frame.line,
+            facts=facts,
+            progress=progress,
+            begins_line=begins_line and not frame.is_in_resume_prologue,
+            continues_statement=facts.continues_statement(frame.depth, index, frame.line),
+            chain=lambda: frame.running(sys._getframe()),
+            is_user_code=is_wanted and not stands_in_for_builtin(filename),
+        )
+
+    def _visit(self, frame: TracedFrame, progress: TraceProgress, reached: tuple[LineBreakpoint, ...]) -> None:
+        if self._host.is_holding:
+            return
+        index, facts = frame.index, self._facts.of(frame)
+        came_from = progress.comes_from(frame, index)
+        step = self._host.steps.current()
+        if index not in facts.line_starts and (step is None or passes_within_line(step, frame)):
+            return
+        point = self._point(frame, progress, came_from)
+        hit = self._breakpoints_hit(point, reached)
+        if hit:
+            self._stop(point, "breakpoint", hit)
+        elif self._what_ifs.is_silent(progress.identity):
+            return
+        elif self._host.steps.any_pause_request and self._may_pause(point) and self._host.steps.take_pause_request():
+            self._stop(point, "pause")
+        elif (step := self._host.steps.current()) is not None:
+            ended = outcome(step, point)
+            if ended is Outcome.STOP_AFTER_RESTART and retraced_call() is not None:
+                # Nothing of what the user sees has begun again: the step goes on from where it is.
+                step.origin = self._origin(point, sys._getframe())
+            elif ended is not Outcome.GO_ON:
+                self._stop(point, "step", restarted=ended is Outcome.STOP_AFTER_RESTART)
+
+    def _may_pause(self, point: TracePoint) -> bool:
+        return point.begins_line and not stands_in_for_builtin(point.frame.path)
+
+    def _breakpoints_hit(self, point: TracePoint, reached: tuple[LineBreakpoint, ...]) -> list[int]:
+        if not point.begins_line:
+            return []
+        candidates = [*applying(point, reached), *self._functions_entered(point)]
+        new = [breakpoint for breakpoint in candidates if self._is_new(breakpoint, point)]
+        self.cached_calls.reached(point.frame, new)
+        return [] if self._what_ifs.is_silent(point.progress.identity) else self._stopping(new, point)
+
+    def _is_new(self, breakpoint: LineBreakpoint, point: TracePoint) -> bool:
+        visit = (breakpoint.id, id(point.frame.code), point.index)
+        return point.progress.is_first_visit(visit) or self._host.options.pause_on_restart
+
+    def _functions_entered(self, point: TracePoint) -> list[LineBreakpoint]:
+        entered = self._functions_begun(point)
+        if not entered or not point.progress.enters(point.frame):
+            return []
+        for breakpoint in entered:
+            self._host.function_found(breakpoint, point.frame.code.co_filename, point.line)
+        return list(entered)
+
+    def _functions_begun(self, point: TracePoint) -> list[FunctionEntry]:
+        """Return the breakpoints on the function whose first line begins."""
+        functions = self._host.breakpoints.functions
+        code = point.frame.code
+        if not functions or point.index != point.facts.first_line_start or resume_function(code) is not None:
+            return []
+        module = point.frame.globals.get("__name__")
+        name = qualified_name(code)
+        return [breakpoint for breakpoint in functions if breakpoint.matches(name, module)]
+
+    # -- stopping --------------------------------------------------------------------------------------------------
+
+    def _stop_at_exception(
+        self,
+        frame: TracedFrame,
+        raised: RaisedException,
+        watching: Sequence[DataEntry] = (),
+        names: dict[str, object] | None = None,
+        filters: Collection[str] = (),
+    ) -> None:
+        """Stop for an exception filter; with ``watching``, for those of the data breakpoints whose conditions hold.
+
+        Expressions at the stop can use ``names``. Any of ``filters`` stops for it when it is gone back to.
+        """
+        point = self._point(frame, self._progress_of(frame))
+        if self._what_ifs.is_silent(point.progress.identity):
+            return
+        journey, hit = self._logs.journey(frame), self._stopping(watching, point) if watching else []
+        if not watching:
+            self._stop(point, "exception", raised=raised, names=names)
+        elif hit:
+            self._stop(point, "data breakpoint", hit, raised=raised)
+        if journey is not None and (hit or not watching):
+            past = journey.present.past
+            past.events.setdefault(past.end - 1, []).append(Event(filters, raised, hit))
+
+    def _stop(
+        self,
+        point: TracePoint,
+        reason: str,
+        hit: list[int] | None = None,
+        *,
+        restarted: bool = False,
+        raised: RaisedException | None = None,
+        names: dict[str, object] | None = None,
+    ) -> None:
+        top = caller_frame()
+        frame = point.frame
+        progress = point.progress
+        journey, place = self._logs.journey(frame), None
+        if journey is not None:
+            past = journey.present.past
+            # What raised, or changed something, has begun already.
+            place = past.present(frame, point.index)
+            place = place._replace(is_after=place.is_after or raised is not None)
+            past.stopped.setdefault(place.at, set()).update(hit or ())
+        stop = Stop(
+            engine=self.name,
+            reason=reason,
+            frames=lambda: frames_of(frame.running(top), top, self._codes.address_of, self._host, names or {}),
+            description=headline(frame, progress.identity) if raised is None else raised.headline,
+            text=explain(reason, frame, progress.identity, top, restarted=restarted) if raised is None else raised.text,
+            hit_breakpoint_ids=hit or [],
+            exception=raised,
+            origin=self._origin(point, top),
+            past=None if journey is None or place is None else Standpoint(journey, journey.present, place, self._armed),
+            changes=self._what_ifs.at_this_stop(),
+        )
+        with self._logs.travelling():
+            if not self._hold(stop, top) and journey is not None and place is not None:
+                self._travel(journey, stop, point, place, top)
+
+    def _hold(self, stop: Stop, top: types.FrameType, *, is_over: bool = False) -> bool:
+        """Hold the thread; True when it was in a trace with changes meanwhile, and is to go on.
+
+        ``is_over``: the stop is in a trace that nothing goes on from any more.
+        """
+        while True:
+            self._host.hold(stop)
+            step = self._host.steps.current()
+            if step is None or step.asked is None:
+                return False
+            if is_over:
+                self._host.steps.finish()
+                step.asked.refuse("this trace is over: it can be looked at, but nothing goes on from here")
+            elif self._what_ifs.follow(step.asked, stop.origin, top):
+                return True
+
+    @contextlib.contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Put aside what is known of the trace that runs, for another inside it."""
+        known = self._traces, self._attempt, self._progress
+        self._traces, self._attempt, self._progress = ProgressOfTraces(), None, None
+        try:
+            with self._logs.put_aside(), self.cached_calls.put_aside():
+                yield
+        finally:
+            self._traces, self._attempt, self._progress = known
+
+    def _travel(self, journey: Journey, present: Stop, point: TracePoint, now: Place, top: types.FrameType) -> None:
+        """Hold the thread wherever the user goes in the past, until the trace is to go on from where it stands."""
+        arrival = here = Arrival(now, present.reason)
+        leg = journey.present
+        try:
+            while True:
+                step = self._host.steps.current()
+                if step is not None and step.kind.is_in_the_past:
+                    leg, arrival = journey.back(leg, arrival.place, step, self._stops_of)
+                elif arrival is here:
+                    return
+                elif (found := journey.forward(leg, arrival, now, step, self._stops_of)) is not None:
+                    leg, arrival = found
+                elif self._is_nothing_here(journey.present.past, present.reason, now.at, point) and (
+                    step is None or (leg is journey.present and not ends_at(step, point))
+                ):
+                    return
+                else:
+                    leg, arrival = journey.present, here
+                if leg is journey.present and arrival.place == now:
+                    again = self._come_to_again(present, arrival.remark)
+                    arrival = here
+                    leg.past.show(None)
+                    if self._hold(again, top):
+                        return
+                    continue
+                with leg.looking():
+                    leg.show(arrival)
+                    stop = self._stop_in_the_past(journey, leg, arrival, now, top)
+                    was_changed = self._hold(stop, top, is_over=leg is not journey.present)
+                    leg.past.show(None)
+                if was_changed:
+                    return
+        finally:
+            journey.present.past.show(None)
+
+    def _is_nothing_here(self, past: Past, reason: str, at: int, point: TracePoint) -> bool:
+        """Whether nothing stops at the present any more, where the thread had stopped for ``reason``."""
+        return reason not in ("exception", "data breakpoint") and not self._stops_of(past).hits(at, point)
+
+    def _come_to_again(self, stop: Stop, remark: str | None) -> Stop:
+        """Return a stop as it is after the user was elsewhere, or wanted to be: see ``Arrival.remark``.
+
+        The breakpoints that it was for may be gone.
+        """
+        if remark is not None:
+            text = remark if stop.description is None else f"{stop.description}: {remark}"
+            return replace(stop, reason="step", description=text, text=text, hit_breakpoint_ids=[])
+        left = self._host.breakpoints.known_of(stop.hit_breakpoint_ids)
+        if stop.reason == "breakpoint" and stop.hit_breakpoint_ids and not left:
+            return replace(stop, reason="step", text=stop.description, hit_breakpoint_ids=left)
+        return replace(stop, hit_breakpoint_ids=left)
+
+    def _reached_again(self, arrival: Arrival) -> Arrival:
+        """As ``_come_to_again``, in the kept trace of a cached call."""
+        left = self._host.breakpoints.known_of(arrival.hit)
+        is_step = arrival.reason == "breakpoint" and arrival.hit and not left
+        return replace(arrival, reason="step" if is_step else arrival.reason, hit=left)
+
+    def _stops_of(self, past: Past) -> StopsInThePast:
+        return StopsInThePast(self._host, past, self._functions_begun, self._codes.address_of)
+
+    def _walk(self, present: Leg) -> None:
+        """Go through the trace of a cached call that is kept: hold the thread wherever the call is to stop."""
+        top, past, leg = caller_frame(), present.past, present
+        arrival = furthest = Arrival(Place(past.beginning - 1, is_after=True), "entry")
+        past.stopped.clear()
+        journey = Journey([*reversed(all_before(present)), present])
+        while True:
+            step = self._host.steps.current()
+            if step is not None and step.kind.is_in_the_past:
+                leg, arrival = journey.back(leg, arrival.place, step, self._stops_of)
+            elif leg is not present or arrival.place < furthest.place:
+                before_it = journey.forward(leg, arrival, furthest.place, step, self._stops_of)
+                if before_it is not None:
+                    leg, arrival = before_it
+                elif self._passes_furthest(past, furthest, step, arrival if leg is present else None):
+                    found = self._further(past, furthest, step, arrival if leg is present else furthest)
+                    if found is None:
+                        return
+                    leg, arrival, furthest = present, found, found
+                else:
+                    furthest = self._reached_again(furthest)
+                    leg, arrival = present, furthest
+            else:
+                found = self._further(past, arrival, step, arrival)
+                if found is None:
+                    return
+                arrival = furthest = found
+            with leg.looking():
+                leg.show(arrival)
+                if leg is not present or arrival is not furthest:
+                    stop = self._stop_in_the_past(journey, leg, arrival, furthest.place, top)
+                else:
+                    stop = self._stop_while_walking(journey, arrival, top)
+                if self._hold(stop, top, is_over=leg is not present):
+                    return
+
+    def _further(self, past: Past, furthest: Arrival, step: Step | None, origin: Arrival) -> Arrival | None:
+        """Return where the walk through a kept trace stops next; ``origin`` is where ``step`` began."""
+        reached = self.cached_calls.reached
+        stops = StopsOfCall(self._host, past, self._functions_begun, self._codes.address_of, reached)
+        return past.forward(furthest, Place(past.end), step, stops, origin=origin)
+
+    def _passes_furthest(self, past: Past, furthest: Arrival, step: Step | None, origin: Arrival | None) -> bool:
+        """Whether nothing stops at ``furthest`` after the past; ``step`` began at ``origin``, if that is known."""
+        at = furthest.place.at
+        if not self._is_nothing_here(past, furthest.reason, at, past.point(at)):
+            return False
+        if step is None or origin is None:
+            return step is None
+        return not ends_at(replace(step, origin=past.origin(origin)), past.point(at))
+
+    def _armed(self, path: str) -> Collection[int] | None:
+        """Return the lines of a file that have breakpoints."""
+        return self._host.breakpoints.lines_in(path)
+
+    def _stop_while_walking(self, journey: Journey, arrival: Arrival, top: types.FrameType) -> Stop:
+        past = journey.present.past
+        origin, raised = past.origin(arrival), None if arrival.met is None else arrival.met.raised
+        frame, told = origin.frame, headline(origin.frame, origin.identity)
+        return Stop(
+            engine=self.name,
+            reason=arrival.reason,
+            frames=lambda: frames_of(past.chain(arrival.shown), top, self._codes.address_of, self._host),
+            description=told if raised is None else raised.headline,
+            text=explain(arrival.reason, frame, origin.identity, top, restarted=False)
+            if raised is None
+            else raised.text,
+            hit_breakpoint_ids=list(arrival.hit),
+            exception=raised,
+            origin=origin,
+            past=Standpoint(journey, journey.present, arrival.place, self._armed),
+            changes=self._what_ifs.at_this_stop(),
+        )
+
+    def _stop_in_the_past(self, journey: Journey, leg: Leg, arrival: Arrival, now: Place, top: types.FrameType) -> Stop:
+        past = leg.past
+        origin = past.origin(arrival)
+        statements = journey.statements_between(leg, arrival.place.at, now)
+        text = in_the_past(origin.frame, origin.identity, statements=statements, remark=arrival.remark)
+        return Stop(
+            engine=self.name,
+            reason=arrival.reason,
+            frames=lambda: frames_of(past.chain(arrival.shown), top, self._codes.address_of, self._host),
+            description=text,
+            text=text,
+            hit_breakpoint_ids=list(arrival.hit),
+            exception=None if arrival.met is None else arrival.met.raised,
+            origin=origin,
+            past=Standpoint(journey, leg, arrival.place, self._armed),
+            changes=self._what_ifs.at_this_stop(),
+        )
+
+    def _origin(self, point: TracePoint, top: types.FrameType) -> Origin:
+        progress = point.progress
+        return Origin(
+            point.frame,
+            point.index,
+            point.line,
+            tuple(point.frame.running(top)[1:]),
+            progress.identity,
+            progress.position if progress.began_at_start else -1,
+        )
+
+    def present_frame(self, frame: types.FrameType) -> Frame | None:
+        """Traced functions have no running frame."""
+        return None
+
+    def listing_of(self, code: types.CodeType) -> None:
+        """Return nothing: generated code is not this engine's."""
+
+    def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
+        """List traced instructions; None when the address is not of traced code. Any thread."""
+        return self._codes.disassemble(arguments)
+
+    def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
+        """Stop for ``comptime.breakpoint()``; False when ``frame``, which called ``breakpoint()``, is no such call."""
+        traced = frame_at_comptime_breakpoint(frame)
+        if traced is None:
+            return False
+        progress = self._traces.of(traced)
+        if self._host.options.compile_time:
+            self._stop(self._point(traced, progress), "breakpoint")
+        return True
+
+
+class _EndsOfTraces(CompileObserver):
+    """Lets go of what is known of a trace when it is over."""
+
+    def __init__(self, logs: TraceLogs) -> None:
+        self._logs = logs
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """See ``CompileObserver``."""
+        self._logs.compile_ended(result.code)
+
+
+def _limits(asked: RealValues | str) -> Limits | None:
+    return Limits(asked.time_limit, int(asked.memory_limit * 2**20)) if isinstance(asked, RealValues) else None

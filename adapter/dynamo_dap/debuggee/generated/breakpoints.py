@@ -1,0 +1,337 @@
+"""Breakpoints in generated code, and where each code object stops for them.
+
+``InstructionBreakpoints`` are those by address (``setInstructionBreakpoints``) and by line of a listing, set on the
+agent's reader thread and read on any; one that is set again unchanged keeps its id and hit count. ``RunTimeLines`` are
+those of mode ``run-time``: a line of the user's code is executed by instructions of the generated code or by the
+compiled graph that it calls, and not at all if Dynamo computed its result while tracing; looked at again, on the thread
+that runs the code or sets breakpoints, whenever code was generated or breakpoints changed. ``Plans`` puts all of them
+together for one code object; a plan is replaced, never changed.
+"""
+
+from __future__ import annotations
+
+import dis
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
+
+from dynamo_dap.debuggee.agent.binding import Binding
+from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, LineBreakpoint
+from dynamo_dap.debuggee.agent.conditions import Conditions
+from dynamo_dap.debuggee.agent.user_code import normalized_path
+from dynamo_dap.debuggee.bytecode.line_table import LineTableError, line_table
+from dynamo_dap.debuggee.generated.generated import (
+    BadAddress,
+    CodeGone,
+    GeneratedCode,
+    GeneratedCodes,
+    parsed_address,
+)
+from dynamo_dap.debuggee.generated.listing import Group
+from dynamo_dap.debuggee.generated.purpose import Kind
+from dynamo_dap.protocol.contract import LISTING_FORMS, RUN_TIME
+from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
+
+_ByIndex = Mapping[int, tuple[LineBreakpoint, ...]]
+
+
+class InstructionBreakpoints:
+    """Breakpoints on instructions of generated code, by the code's number."""
+
+    def __init__(self, codes: GeneratedCodes, table: BreakpointTable) -> None:
+        """``table`` gives the ids, which are one series with those of line breakpoints."""
+        self._codes = codes
+        self._table = table
+        self._lock = threading.Lock()
+        self._by_address: dict[int, _ByIndex] = {}
+        self._by_listing: dict[tuple[int, str], _ByIndex] = {}
+        """By the code's number and the form of its listing."""
+        self._kept: dict[tuple[object, ...], LineBreakpoint] = {}
+        self.version = 0
+        """Changes whenever the breakpoints do."""
+
+    def __bool__(self) -> bool:
+        return bool(self._by_address or self._by_listing)
+
+    def of(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
+        """Return the breakpoints of ``generated`` by instruction index: patched code keeps those that it had before."""
+        at: dict[int, tuple[LineBreakpoint, ...]] = {}
+        for number in {version.number for version in self._codes.versions(generated)}:
+            of_forms = [self._by_listing.get((number, form), {}) for form in LISTING_FORMS]
+            for by_index in (self._by_address.get(number, {}), *of_forms):
+                for index, breakpoints in by_index.items():
+                    at[index] = (*at.get(index, ()), *breakpoints)
+        return at
+
+    def clear(self) -> None:
+        """Forget all: the client is gone."""
+        with self._lock:
+            self._by_address, self._by_listing, self._kept = {}, {}, {}
+            self.version += 1
+
+    def set_addresses(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
+        """Replace the breakpoints on addresses; return what became of each, in order."""
+        answers: list[Breakpoint] = []
+        by_number: dict[int, dict[int, tuple[LineBreakpoint, ...]]] = {}
+        with self._lock:
+            for request in requested:
+                answer = self._set_address(request, by_number)
+                answers.append(answer)
+            self._by_address = dict(by_number)
+            self._changed()
+        return answers
+
+    def _set_address(
+        self, requested: InstructionBreakpoint, by_number: dict[int, dict[int, tuple[LineBreakpoint, ...]]]
+    ) -> Breakpoint:
+        try:
+            address = parsed_address(requested.instruction_reference) + (requested.offset or 0)
+            generated, index = self._codes.instruction_at(address)
+            index = max(index, generated.entry)
+        except (BadAddress, CodeGone) as problem:
+            return Breakpoint(verified=False, message=str(problem), reason="failed")
+        conditions = Conditions.parse(requested.condition, requested.hit_condition, None)
+        identity = ("address", address, requested.condition, requested.hit_condition)
+        breakpoint = self._breakpoint(identity, index + 1, conditions)
+        if conditions.problem is not None:
+            return Breakpoint(verified=False, id=breakpoint.id, message=conditions.problem, reason="failed")
+        at = by_number.setdefault(generated.number, {})
+        at[index] = (*at.get(index, ()), breakpoint)
+        return Breakpoint(
+            verified=True, id=breakpoint.id, instruction_reference=generated.reference(index), line=index + 1
+        )
+
+    def set_listing(
+        self, generated: GeneratedCode, form: str, requested: Sequence[SourceBreakpoint]
+    ) -> list[Breakpoint]:
+        """Replace the breakpoints on lines of a listing of ``generated``; return what became of each, in order.
+
+        ``form`` is one of ``LISTING_FORMS``. The answers name no source: VS Code would make of one without a path
+        another place than that it showed.
+        """
+        answers: list[Breakpoint] = []
+        by_index: dict[int, tuple[LineBreakpoint, ...]] = {}
+        document, key = generated.document(form), (generated.number, form)
+        with self._lock:
+            for request in requested:
+                entry = document.entry_of(request.line) if request.line > 0 else None
+                conditions = Conditions.parse(request.condition, request.hit_condition, request.log_message)
+                if entry is None:
+                    message = f"the listing of {generated.name} has {len(document.text().splitlines())} lines"
+                    answers.append(Breakpoint(verified=False, message=message, line=request.line, reason="failed"))
+                    continue
+                index = max(entry, generated.entry)
+                line = document.line_of(index)
+                identity = ("listing", *key, index, request.condition, request.hit_condition, request.log_message)
+                breakpoint = self._breakpoint(identity, line, conditions)
+                problem = conditions.problem
+                if problem is None:
+                    by_index[index] = (*by_index.get(index, ()), breakpoint)
+                reference = generated.reference(index)
+                answers.append(
+                    Breakpoint(
+                        verified=problem is None,
+                        id=breakpoint.id,
+                        message=problem,
+                        line=line,
+                        instruction_reference=reference,
+                        reason=None if problem is None else "failed",
+                    )
+                )
+            self._by_listing = {**self._by_listing, key: by_index}
+            if not by_index:
+                del self._by_listing[key]
+            self._changed()
+        return answers
+
+    def _breakpoint(self, identity: tuple[object, ...], line: int, conditions: Conditions) -> LineBreakpoint:
+        kept = self._kept.get(identity)
+        if kept is None:
+            requested = SourceBreakpoint(line=line)
+            kept = LineBreakpoint(self._table.new_id(), "", requested, conditions, Binding(line))
+            self._kept[identity] = kept
+        return kept
+
+    def _changed(self) -> None:
+        in_use = {
+            id(breakpoint)
+            for group in (*self._by_address.values(), *self._by_listing.values())
+            for breakpoints in group.values()
+            for breakpoint in breakpoints
+        }
+        self._kept = {identity: breakpoint for identity, breakpoint in self._kept.items() if id(breakpoint) in in_use}
+        self.version += 1
+
+
+def groups_for_line(generated: GeneratedCode, path: str, line: int) -> list[Group]:
+    """Return where ``generated`` comes to a line that has no instructions of its own there.
+
+    That is where it calls the graph that computes the line, or returns, if the line does nothing else. ``path`` is
+    normalized.
+    """
+    if (path, line) in _lines_of_instructions(generated):
+        return []
+    if (path, line) in generated.computed_lines:
+        return generated.listing.groups_of(Kind.GRAPH)
+    is_own = path == normalized_path(generated.path) and _lines_that_return(generated.original) == {line}
+    # What a resume function returned is only passed on.
+    return generated.listing.groups_of(Kind.RETURN) if is_own and not generated.listing.groups_of(Kind.RESUME) else []
+
+
+def _lines_of_instructions(generated: GeneratedCode) -> set[tuple[str, int]]:
+    return {(normalized_path(path), line) for path, line in generated.listing.entries_of_lines()}
+
+
+def _lines_that_return(original: CodeType | None) -> set[int]:
+    if original is None:
+        return set()
+    line, lines = original.co_firstlineno, set()
+    for instruction in dis.get_instructions(original):
+        line = instruction.starts_line if type(instruction.starts_line) is int else _line_of(instruction, line)
+        if instruction.opname.startswith("RETURN_") and instruction.opname != "RETURN_GENERATOR":
+            lines.add(line)
+    return lines
+
+
+def _line_of(instruction: dis.Instruction, before: int) -> int:
+    """``starts_line`` is a flag on Python 3.13 and newer, and the number is beside it."""
+    return getattr(instruction, "line_number", None) or before
+
+
+class RunTimeLines:
+    """Keeps what is said of the breakpoints true."""
+
+    def __init__(self, breakpoints: BreakpointTable, codes: GeneratedCodes) -> None:
+        self._breakpoints = breakpoints
+        self._codes = codes
+        self._state: tuple[int, int] | None = None
+
+    def update(self) -> list[LineBreakpoint]:
+        """Look at each breakpoint again if anything changed; return those of which something else holds now."""
+        state = (self._codes.count, self._breakpoints.version)
+        if state == self._state:
+            return []
+        self._state = state
+        return [breakpoint for breakpoint in self._breakpoints.lines_of_mode(RUN_TIME) if self._has_changed(breakpoint)]
+
+    def _has_changed(self, breakpoint: LineBreakpoint) -> bool:
+        before = breakpoint.note, breakpoint.never_run
+        path, line = normalized_path(breakpoint.path), breakpoint.line
+        relevant = self._codes_of_function(path, line)
+        notes = [said for generated in relevant for said in _places(generated, path, line)]
+        breakpoint.note = None if not notes or "" in notes else notes[0]
+        is_known = bool(relevant) and not self._may_be_elsewhere(relevant)
+        breakpoint.never_run = (
+            f"no graph and no instruction of the generated code computes line {line}: "
+            "Dynamo worked it out while it traced"
+            if is_known and not notes
+            else None
+        )
+        return before != (breakpoint.note, breakpoint.never_run)
+
+    def _codes_of_function(self, path: str, line: int) -> list[GeneratedCode]:
+        try:
+            running = line_table(path).functions_running(line)
+        except LineTableError:
+            return []
+        functions = {(path, function.first_line) for function in running}
+        return [
+            generated
+            for generated in self._codes
+            if generated.code_if_alive is not None and functions & generated.functions
+        ]
+
+    def _may_be_elsewhere(self, relevant: Iterable[GeneratedCode]) -> bool:
+        """Whether the line may lie in what has yet to be compiled, or was compiled before anybody looked."""
+        owners = {(generated.path, generated.first_line) for generated in relevant}
+        family = [
+            generated
+            for generated in self._codes
+            if generated.code_if_alive is not None and (generated.path, generated.first_line) in owners
+        ]
+        called = {group.purpose.title for generated in family for group in generated.listing.groups_of(Kind.RESUME)}
+        resumed = {id(generated.original) for generated in family if generated.is_resume_function}
+        return len(called) > len(resumed) or any(generated.record is None for generated in family)
+
+
+def _places(generated: GeneratedCode, path: str, line: int) -> Iterator[str]:
+    """Yield what is to be said of each place where ``generated`` comes to the line, nothing for one on the line."""
+    if (path, line) in _lines_of_instructions(generated):
+        yield ""
+    for group in groups_for_line(generated, path, line):
+        if group.purpose.kind is Kind.GRAPH:
+            graph = group.purpose.title.removeprefix("call ")
+            yield f"stops where {generated.name} calls {graph}, which computes line {line}"
+        else:
+            yield ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Breakpoints of one code object for one state of the tables."""
+
+    state: tuple[int, int, bool]
+    """Version of the breakpoints on lines, of those on instructions, and whether those of no mode stop here."""
+    stops: Mapping[int, tuple[LineBreakpoint, ...]]
+    """By the offset at which the instruction begins that they stop before; empty for a marker of torch's."""
+
+
+class Plans:
+    """The current plan of each code object."""
+
+    def __init__(self, lines: BreakpointTable, instructions: InstructionBreakpoints) -> None:
+        """``lines`` are breakpoints on the user's lines, ``instructions`` those on addresses and in listings."""
+        self._lines = lines
+        self._instructions = instructions
+        self._plans: weakref.WeakKeyDictionary[GeneratedCode, Plan] = weakref.WeakKeyDictionary()
+
+    def of(self, generated: GeneratedCode, *, any_mode: bool) -> Plan:
+        """Return the plan of ``generated``; ``any_mode`` to have breakpoints stop that were set for no mode."""
+        state = (self._lines.version, self._instructions.version, any_mode)
+        plan = self._plans.get(generated)
+        if plan is None or plan.state != state:
+            by_index = {**dict.fromkeys(generated.markers, ()), **self._stops(generated, any_mode)}
+            stops = {generated.table[index].start: breakpoints for index, breakpoints in by_index.items()}
+            plan = self._plans[generated] = Plan(state, stops)
+        return plan
+
+    def without_breakpoints(self, generated: GeneratedCode) -> Plan:
+        """Return a plan of ``generated`` that has torch's markers alone."""
+        return Plan((-1, -1, False), {generated.table[index].start: () for index in generated.markers})
+
+    def forget(self) -> None:
+        """Drop every plan: the client is gone."""
+        self._plans.clear()
+
+    def _stops(self, generated: GeneratedCode, any_mode: bool) -> dict[int, tuple[LineBreakpoint, ...]]:
+        stops: dict[int, tuple[LineBreakpoint, ...]] = {}
+        # A listing is made by taking the code apart: not for breakpoints that do not stop in it.
+        of_mode = self._lines.lines_of_mode(RUN_TIME)
+        if of_mode or (any_mode and self._lines.any_line(RUN_TIME)):
+            for (path, line), indices in generated.listing.entries_of_lines().items():
+                on_line = (self._lines.lines_in(path) or {}).get(line, ())
+                reached = [
+                    breakpoint
+                    for breakpoint in on_line
+                    if breakpoint.mode == RUN_TIME or (any_mode and breakpoint.mode is None)
+                ]
+                for index in indices if reached else ():
+                    stops[index] = (*stops.get(index, ()), *reached)
+            for breakpoint in of_mode:
+                for group in groups_for_line(generated, normalized_path(breakpoint.path), breakpoint.line):
+                    stops[group.first] = (*stops.get(group.first, ()), breakpoint)
+            entered = self._functions_entered(generated)
+            if entered and any_mode:
+                stops[generated.entry] = (*stops.get(generated.entry, ()), *entered)
+        for index, breakpoints in self._instructions.of(generated).items():
+            stops[index] = (*stops.get(index, ()), *breakpoints)
+        return stops
+
+    def _functions_entered(self, generated: GeneratedCode) -> list[LineBreakpoint]:
+        if generated.is_resume_function or not self._lines.functions:
+            return []
+        return [
+            breakpoint for breakpoint in self._lines.functions if breakpoint.matches(generated.qualified_name, None)
+        ]

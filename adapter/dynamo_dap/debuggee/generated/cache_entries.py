@@ -1,0 +1,265 @@
+"""The cache entries of compiled functions, as the answer to a request and as text; and forgetting them.
+
+Made from torch's tables whenever they are asked for, on any thread: the agent's reader thread, or the program's own.
+What only other rooms know of a compile (its graphs, why an entry was missed) is given by ``Known``.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import textwrap
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from dynamo_dap.debuggee.agent.engine import NoSuchEntry
+from dynamo_dap.debuggee.bytecode.constants import without_addresses
+from dynamo_dap.debuggee.generated.generated import GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.torch_api.cache_entries import (
+    CannotForget,
+    References,
+    checks_of,
+    family_of,
+    forget_entry,
+    forget_function,
+    functions_with_entries,
+    held_by,
+    is_dynamos_file,
+    references_of,
+)
+from dynamo_dap.debuggee.torch_api.compilation import name_of_backend
+from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, shown_names, user_function_name
+from dynamo_dap.debuggee.torch_api.generated_code import live_entries, user_function_of
+from dynamo_dap.protocol.cache_entries import (
+    CachedFunction,
+    CacheEntry,
+    EntriesBody,
+    EntryGraph,
+    EntryGuard,
+    EntryMemory,
+    EntryMiss,
+    EntryResume,
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What other rooms know."""
+
+    say: Callable[[str], str]
+    """Says a guard in plain words."""
+    graphs: Callable[[CodeType, str], list[EntryGraph]]
+    """The recorded graphs of a compile, by what was compiled and the compile's id."""
+    backend: Callable[[CodeType, str], str | None]
+    """The backend of that compile, which may be another than the program's."""
+    wrapped: Callable[[CodeType, str], str | None]
+    """The name of the function that a decorator's wrapper calls, where that was compiled as part of it."""
+    last_miss: Callable[[CodeType, str], EntryMiss | None]
+    """Why the entry of that compile did not serve a call, the last time that one was compiled anew."""
+
+
+class CacheEntries:
+    """Reads and forgets them. See ``agent.engine.EntryReader``."""
+
+    def __init__(self, codes: GeneratedCodes, known: Known, counted: Callable[[], bool]) -> None:
+        """``counted`` tells whether calls are counted in the ``hits`` of ``codes``."""
+        self._codes = codes
+        self._known = known
+        self._counted = counted
+        self._ids: dict[int, tuple[int, weakref.ref[CodeType]]] = {}
+        """A number for each function, by ``id``."""
+        self._count = 0
+
+    def body(self, function: str | None = None) -> EntriesBody:
+        """Return what is kept of functions of a name, or of all."""
+        found = [code for code in functions_with_entries() if function is None or self._is_called(code, function)]
+        return self._body_of(found)
+
+    def of_function(self, code: CodeType) -> EntriesBody:
+        """Return what is kept of one function, and of what resumes it."""
+        return self._body_of(family_of(code))
+
+    def _body_of(self, codes: list[CodeType]) -> EntriesBody:
+        generated_names: dict[int, list[str]] = {}
+        for code in codes:
+            for entry in live_entries(code):
+                for name, resumed in references_of(entry).resumes:
+                    generated_names.setdefault(id(resumed), []).append(name)
+        functions = [self._function(code, generated_names.get(id(code), [])) for code in codes]
+        return EntriesBody([one for one in functions if one.entries], text_of(functions))
+
+    def forget(self, function_id: int, compile_id: str | None) -> int:
+        """Forget an entry, or (None) all of a function; return how many.
+
+        Raises:
+            NoSuchEntry: there is none, or not now.
+        """
+        code = next((reference() for number, reference in self._ids.values() if number == function_id), None)
+        if code is None:
+            raise NoSuchEntry("there is no such function any more")
+        try:
+            if compile_id is None:
+                return forget_function(code)
+            entry = next((one for one in live_entries(code) if str(one.compile_id) == compile_id), None)
+            if entry is None:
+                raise NoSuchEntry(f"{user_function_name(code)} has no cache entry {compile_id} any more")
+            forget_entry(entry)
+        except CannotForget as problem:
+            raise NoSuchEntry(str(problem)) from None
+        return 1
+
+    def _id_of(self, code: CodeType) -> int:
+        key = id(code)
+        if key not in self._ids:
+            self._count += 1
+            self._ids[key] = (self._count, weakref.ref(code, lambda _: self._ids.pop(key, None)))
+        return self._ids[key][0]
+
+    def _function(self, code: CodeType, generated_names: list[str]) -> CachedFunction:
+        path, line = _place_of(code)
+        return CachedFunction(
+            id=self._id_of(code),
+            name=self._name_of(code),
+            path=path,
+            line=line,
+            entries=[self._entry(code, entry) for entry in live_entries(code)],
+            is_resume_function=user_function_of(code) is not code,
+            generated_names=generated_names,
+        )
+
+    def _name_of(self, code: CodeType) -> str:
+        wrapped = [self._known.wrapped(code, str(entry.compile_id)) for entry in live_entries(code)]
+        names = ", ".join(dict.fromkeys(name for name in wrapped if name is not None))
+        return f"{names} in {user_function_name(code)}" if names else user_function_name(code)
+
+    def _is_called(self, code: CodeType, name: str) -> bool:
+        function = user_function_of(code)
+        names = [*self._name_of(function).partition(" in ")[0].split(", "), user_function_name(function)]
+        return any(known == name or known.endswith(f".{name}") for known in names)
+
+    def _entry(self, original: CodeType, entry: Any) -> CacheEntry:
+        compile_id = str(entry.compile_id)
+        references = references_of(entry)
+        generated = self._codes.meet(entry.code)
+        held = held_by(entry, [graph for _, graph in references.graphs])
+        return CacheEntry(
+            compile_id=compile_id,
+            backend=self._known.backend(original, compile_id) or name_of_backend(entry.backend),
+            guards=list(self._guards(entry)),
+            code=generated.statements.text(),
+            graphs=self._graphs(original, compile_id, references),
+            resumes=[_resume(name, code) for name, code in references.resumes],
+            memory=EntryMemory(held.code, held.tensors, held.tensor_count, held.backend_code, held.is_whole),
+            calls=self._calls(generated),
+            last_miss=self._known.last_miss(original, compile_id),
+        )
+
+    def _calls(self, generated: GeneratedCode) -> int | None:
+        if not self._counted():
+            return None
+        return sum(version.hits for version in self._codes.versions(generated))
+
+    def _guards(self, entry: Any) -> Iterator[EntryGuard]:
+        for check in checks_of(entry):
+            place = None if check.place is None or is_dynamos_file(check.place.path) else check.place
+            yield EntryGuard(
+                text=without_addresses(self._known.say(check.expression)),
+                expression=without_addresses(check.expression),
+                path=None if place is None else place.path,
+                line=None if place is None else place.line,
+                failures=check.failures,
+            )
+
+    def _graphs(self, original: CodeType, compile_id: str, references: References) -> list[EntryGraph]:
+        recorded = self._known.graphs(original, compile_id)
+        names = [shown_names(name) for name, _ in references.graphs]
+        if len(recorded) != len(names):
+            return recorded or [EntryGraph(name) for name in names]
+        return [EntryGraph(name, one.operations, one.code) for name, one in zip(names, recorded, strict=True)]
+
+
+def _place_of(code: CodeType) -> tuple[str, int]:
+    resumed = resume_function(code)
+    return code.co_filename, code.co_firstlineno if resumed is None else resumed.line
+
+
+def _resume(generated_name: str, code: CodeType) -> EntryResume:
+    path, line = _place_of(code)
+    text = linecache.getline(path, line).strip()
+    return EntryResume(user_function_name(code), path, line, text, len(live_entries(code)), generated_name)
+
+
+# -- as text -----------------------------------------------------------------------------------------------------------
+
+NOTHING = "Nothing has cache entries.\n"
+_GUARD_WIDTH = 76
+
+
+def text_of(functions: list[CachedFunction]) -> str:
+    """Return functions with their cache entries as text: plain, without colours."""
+    lines = [line for one in functions if one.entries for line in (*_function_lines(one), "")]
+    return "\n".join(lines) or NOTHING
+
+
+def _function_lines(function: CachedFunction) -> Iterator[str]:
+    count = len(function.entries)
+    order = ", in the order in which they are tried" if count > 1 else ""
+    entries = _counted(count, "cache entry", "cache entries")
+    name = ", ".join([function.name, *dict.fromkeys(function.generated_names)])
+    yield f"{name}  {function.path}:{function.line}  ({entries}{order})"
+    for entry in function.entries:
+        yield ""
+        yield from (f"  {line}" for line in _entry_lines(entry, function.path))
+
+
+def _entry_lines(entry: CacheEntry, path: str) -> Iterator[str]:
+    """Yield the lines of one entry of a function in the file ``path``."""
+    calls = "" if entry.calls is None else f", {_counted(entry.calls, 'call', 'calls')} served since they are counted"
+    yield f"[{entry.compile_id}] compiled by {entry.backend}{calls}"
+    if (miss := entry.last_miss) is not None:
+        yield f"  missed last because of: {_miss(miss)}"
+    yield f"  {_counted(len(entry.guards), 'guard', 'guards')}:"
+    # Some are about different marks of one object, and are the same for a person.
+    yield from dict.fromkeys(f"    {line}" for guard in entry.guards for line in _guard_lines(guard, path))
+    yield "  code:"
+    yield from textwrap.indent(entry.code.rstrip(), "    ").splitlines()
+    for graph in entry.graphs:
+        size = "" if graph.operations is None else f" ({_counted(graph.operations, 'operation', 'operations')})"
+        yield f"  graph {graph.name}{size}:"
+        code = graph.code or "# not known: it was compiled before anything was recorded"
+        yield from textwrap.indent(code.rstrip(), "    ").splitlines()
+    for resume in entry.resumes:
+        entries = _counted(resume.entries, "cache entry", "cache entries")
+        yield f"  resumes at line {resume.line}: {resume.text}  ({resume.generated_name}, {entries})"
+    yield f"  keeps alive {_memory(entry.memory)}"
+
+
+def _miss(miss: EntryMiss) -> str:
+    now = miss.value_now or "something else"
+    if miss.value_then is None or (miss.value_then in miss.text and now in miss.text):
+        return miss.text
+    return f"{miss.text} (it was {miss.value_then}, and is {now})"
+
+
+def _guard_lines(guard: EntryGuard, path: str) -> Iterator[str]:
+    file = "" if guard.path is None else "line " if guard.path == path else f"{os.path.basename(guard.path)}:"
+    at = f"{file}{guard.line or ''}"
+    failed = f"missed {_counted(guard.failures, 'time', 'times')}" if guard.failures else ""
+    remark = ", ".join(part for part in (at, failed) if part)
+    yield f"{guard.text:<{_GUARD_WIDTH}}  {remark}".rstrip()
+
+
+def _memory(memory: EntryMemory) -> str:
+    parts = [f"{memory.code} bytes of generated code"]
+    if memory.tensor_count:
+        parts.append(f"{memory.tensors} bytes in {_counted(memory.tensor_count, 'tensor', 'tensors')}")
+    if memory.backend_code:
+        parts.append(f"{memory.backend_code} bytes of code that the backend wrote, and its kernels")
+    return ("" if memory.is_whole else "at least ") + ", ".join(parts)
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

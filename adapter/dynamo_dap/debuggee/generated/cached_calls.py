@@ -1,0 +1,229 @@
+"""Calls of compiled functions, noticed as their generated code begins: which are served by the cache, and may stop.
+
+Whoever stops in such calls (``agent.engine.CachedCalls``) is asked before the code runs. A call that was compiled just
+now has been stopped in already, and is at most noted. One ``CallEntries`` for each engine; its decisions run on the
+program's threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from dataclasses import replace
+
+from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, CallFacts, Host
+from dynamo_dap.debuggee.generated.generated import GeneratedCode
+from dynamo_dap.debuggee.torch_api.compile_records import CompileRecorder, lines_of
+from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
+from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, value_stack
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_gradient_recorded
+
+
+class CallEntries:
+    """Stops cached calls before their generated code runs."""
+
+    def __init__(self, host: Host, cached_calls: CachedCalls | None, recorder: CompileRecorder) -> None:
+        """``cached_calls`` stops, if anything does; ``recorder`` tells which calls were compiled."""
+        self._host = host
+        self._cached_calls = cached_calls
+        self._recorder = recorder
+        self._counts: dict[int, int] = {}
+        """Calls by ``id`` of the code that was compiled, for functions whose first call was seen."""
+        self._thread = threading.local()
+        """``number``: which call of its function the code runs that is about to begin; see ``_count``."""
+        self._are_wanted = False
+
+    def arm(self) -> bool:
+        """Take note of what is armed now; return whether any cached call may have to stop. Any thread."""
+        wanted = self._cached_calls is not None and self._cached_calls.are_wanted()
+        if self._are_wanted and not wanted and self._cached_calls is not None:
+            self._cached_calls.release()
+        self._are_wanted = wanted
+        return wanted
+
+    def are_compiled_wanted(self) -> bool:
+        """Whether calls for which code was generated just now may have to be noted. Any thread."""
+        return self._cached_calls is not None and self._cached_calls.are_compiled_wanted()
+
+    def forget(self) -> None:
+        """Calls are told from now on, and were not until now: what was compiled has run, nothing was counted."""
+        self._recorder.forget_compiled()
+        self._counts.clear()
+
+    def close(self) -> None:
+        """Leave every function as it was: the client is gone. Any thread."""
+        self._are_wanted = False
+        if self._cached_calls is not None:
+            self._cached_calls.release()
+
+    def may_stop(self, generated: GeneratedCode) -> bool:
+        """Whether calls that run ``generated`` may have to stop: something is armed in what they run.
+
+        Or behind a graph break that they come to: what was before can be gone back to from there.
+        """
+        if self._cached_calls is None:
+            return False
+        code = generated.code_if_alive
+        if self._are_wanted and (
+            self._stops_in(generated) or (self._cached_calls.are_traced() and self._leads_on(generated))
+        ):
+            return True
+        return code is not None and self._cached_calls.has_begun(code)
+
+    def _leads_on(self, generated: GeneratedCode) -> bool:
+        decided_at = self._host.breakpoints.version, generated.codes.count
+        if generated.leading_decided_at != decided_at:
+            generated.leading_decided_at = decided_at
+            generated.leads_on = any(self._stops_in(each) for each in generated.after_break)
+        return generated.leads_on
+
+    def _stops_in(self, generated: GeneratedCode) -> bool:
+        assert self._cached_calls is not None, "calls are wanted"
+        version = self._host.breakpoints.version
+        if generated.decided_at != version:
+            generated.decided_at = version
+            record = generated.record
+            original = generated.original
+            known = generated.facts.lines if generated.facts is not None else None
+            lines = known or (record.lines if record is not None else lines_of([original] if original else []))
+            functions = record.functions if record is not None else {generated.qualified_name}
+            # What was compiled before the session may have inlined anything: its first call tells.
+            is_unknown = record is None and known is None
+            generated.may_stop = is_unknown or self._cached_calls.may_stop(lines, functions)
+            if original is not None:
+                self._cached_calls.prepare(original, may_stop=generated.may_stop)
+        return generated.may_stop
+
+    def about_to_run(self, generated: GeneratedCode) -> bool:
+        """Count the call for which ``generated`` is about to run on this thread; return whether it is to be noted."""
+        original = generated.original
+        self._thread.number = None if original is None else self._count(generated, original)
+        cached_calls, code = self._cached_calls, generated.code_if_alive
+        wanted = cached_calls is not None and code is not None and cached_calls.wants_compiled(code)
+        self._thread.is_to_be_noted = wanted and self._thread.number == 0
+        return bool(self._thread.is_to_be_noted)
+
+    def passes(self, generated: GeneratedCode) -> None:
+        """Count a call that nothing is armed for, and that the cache serves."""
+        key = generated.original_id
+        if key in self._counts:
+            self._counts[key] += 1
+
+    @property
+    def number(self) -> int | None:
+        """Which call of its function is about to begin on this thread; 0 for one that was compiled for it."""
+        number: int | None = getattr(self._thread, "number", None)
+        return number
+
+    def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:
+        """Have the call stopped that begins to run ``generated`` in ``frame``, if the cache serves it."""
+        cached_calls = self._cached_calls
+        original = generated.original
+        number = self.number
+        if cached_calls is None or not cached_calls.are_traced() or original is None:
+            return
+        if number == 0 and self._thread.is_to_be_noted:
+            call = replace(_call(generated, original, frame, self._counts.get(id(original))), is_compiled_now=True)
+            self._learn(generated, cached_calls.note_compiled(call))
+        if number == 0 or generated.cannot_be_stopped:
+            return
+        step = self._host.steps.current()
+        if not (self.may_stop(generated) or (step is not None and cached_calls.wants_step(step))):
+            return
+        facts = cached_calls.stop_in(_call(generated, original, frame, number), generated.facts)
+        generated.cannot_be_stopped = facts is None
+        self._learn(generated, facts)
+
+    def _learn(self, generated: GeneratedCode, facts: CallFacts | None) -> None:
+        if facts is not None and facts is not generated.facts:
+            generated.facts = facts
+            generated.decided_at = -1
+
+    def ended(self, frame: types.FrameType) -> None:
+        """A call that runs generated code has returned or raised."""
+        if self._cached_calls is not None:
+            self._cached_calls.ended(frame)
+
+    def _count(self, generated: GeneratedCode, original: types.CodeType) -> int | None:
+        """Return which call of the function this is, None when that is not known; 0 for one that was compiled now."""
+        compiled = self._recorder.take_compiled() == generated.compile_id
+        key = id(original)
+        if compiled and (generated.compile_id or "").endswith("/0"):
+            self._counts[key] = 1
+        elif key in self._counts:
+            self._counts[key] += 1
+        return 0 if compiled else self._counts.get(key)
+
+
+def _call(generated: GeneratedCode, original: types.CodeType, frame: types.FrameType, number: int | None) -> CachedCall:
+    return CachedCall(
+        code=original,
+        frame=frame,
+        arguments=dict(frame.f_locals),
+        closure=captured_cells(frame),
+        compile_id=generated.compile_id or "?",
+        backend=getattr(cache_entry_of(generated.code), "backend", None),
+        number=number,
+    )
+
+
+class GradientEntries:
+    """Reports calls whose backward pass may stop, compiled just now or not, and what their graphs return."""
+
+    def __init__(self, host: Host, backward: BackwardCalls | None) -> None:
+        """``backward`` stops, if anything does."""
+        self._host = host
+        self._backward = backward
+        self._are_wanted = False
+
+    def arm(self) -> bool:
+        """Take note of what is armed now; return whether the backward pass of any call may have to stop. Any thread."""
+        wanted = self._backward is not None and self._backward.are_wanted()
+        if self._are_wanted and not wanted and self._backward is not None:
+            self._backward.release()
+        self._are_wanted = wanted
+        return wanted
+
+    def close(self) -> None:
+        """Forget all calls: the client is gone. Any thread."""
+        self._are_wanted = False
+        if self._backward is not None:
+            self._backward.release()
+
+    def may_stop(self, generated: GeneratedCode) -> bool:
+        """Whether backward passes of calls that run ``generated`` may have to stop."""
+        if not self._are_wanted or self._backward is None or generated.cannot_be_kept:
+            return False
+        version = self._host.breakpoints.version
+        if generated.keeping_decided_at != version:
+            generated.keeping_decided_at = version
+            known, record = generated.backward_facts, generated.record
+            lines = known.lines if known is not None else None if record is None else record.lines
+            # What was compiled before the session may have inlined anything: its first call tells.
+            generated.keeps_inputs = lines is None or self._backward.may_stop(lines)
+        return generated.keeps_inputs
+
+    def begins(self, generated: GeneratedCode, frame: types.FrameType, number: int | None) -> None:
+        """The call begins that runs ``generated`` in ``frame``."""
+        original = generated.original
+        if self._backward is None or original is None or not self.may_stop(generated) or not is_gradient_recorded():
+            return
+        known = generated.backward_facts
+        facts = self._backward.begins(_call(generated, original, frame, number), known)
+        generated.cannot_be_kept = facts is None
+        if facts is not known:
+            generated.backward_facts = facts
+            generated.keeping_decided_at = -1
+
+    def came_to(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
+        """An instruction is next."""
+        if self._backward is not None and self.may_stop(generated) and offset in generated.after_graph:
+            index = generated.table.index_of_start[offset]
+            slots = value_stack(frame, generated.depths.before(index) or 0)
+            self._backward.computed(frame, slots[-1] if slots else None)
+
+    def ended(self, frame: types.FrameType) -> None:
+        """A call that runs generated code has returned or raised."""
+        if self._are_wanted and self._backward is not None:
+            self._backward.ended(frame)

@@ -1,0 +1,514 @@
+"""The run-time engine: stops generated code at instructions, with its value stack.
+
+``arm`` runs on any thread and decides which hooks are installed; everything else runs on the program's threads, inside
+hooks. One per process, made when the program imports Dynamo. While there is nothing to stop for, only two hooks are
+installed, which cost nothing: one is called at the end of each compile, to save what Dynamo forgets then, the other
+where generated code has torch's breakpoint marker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import BackwardCalls, CachedCalls, Host, RequestError
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
+from dynamo_dap.debuggee.bytecode.patching import PatchRefused
+from dynamo_dap.debuggee.generated.breakpoints import InstructionBreakpoints, Plans, RunTimeLines
+from dynamo_dap.debuggee.generated.cached_calls import CallEntries, GradientEntries
+from dynamo_dap.debuggee.generated.crash_recorder import CrashRecorder
+from dynamo_dap.debuggee.generated.disassembly import disassemble
+from dynamo_dap.debuggee.generated.evaluation import ConditionFilter
+from dynamo_dap.debuggee.generated.events import Sink, Source
+from dynamo_dap.debuggee.generated.frames import GeneratedFrame, Moment, RunningFrame, UserFrame, listing_source
+from dynamo_dap.debuggee.generated.generated import BadAddress, CodeGone, GeneratedCode, GeneratedCodes, parsed_address
+from dynamo_dap.debuggee.generated.patches import patch, runs_next, take_all_back, take_back
+from dynamo_dap.debuggee.generated.purpose import Kind
+from dynamo_dap.debuggee.generated.raising import RaisedExceptions, raised_exception
+from dynamo_dap.debuggee.generated.stepping import Origin, ends_at, is_on_stack
+from dynamo_dap.debuggee.torch_api.compile_records import CompileRecorder, Statement
+from dynamo_dap.debuggee.torch_api.generated_code import (
+    MARKERS,
+    NOTIFICATION,
+    MarkerHook,
+    Notifier,
+)
+from dynamo_dap.debuggee.values.model import VirtualSource, text_of_raised
+from dynamo_dap.protocol.contract import (
+    GENERATED_CODE,
+    LISTING_FORMS,
+    RUN_TIME,
+    ErrorId,
+    PatchArguments,
+    PatchBody,
+    UnpatchArguments,
+    UnpatchBody,
+)
+from dynamo_dap.protocol.types import (
+    Breakpoint,
+    DisassembleArguments,
+    DisassembleResponseBody,
+    InstructionBreakpoint,
+    SourceBreakpoint,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wants:
+    """What is armed, apart from breakpoints."""
+
+    everything: bool = False
+    """Whether events of all generated code are needed; if not, only breakpoints and markers count."""
+    entries: bool = False
+    raises: bool = False
+    breakpoints: bool = False
+    cached_calls: bool = False
+    """Whether calls that the cache serves may have to stop before their code runs."""
+    gradients: bool = False
+    """Whether the backward passes of calls may have to stop."""
+    compiled: bool = False
+    """Whether calls for which code was generated just now may have to be noted."""
+    counts: bool = False
+    """Whether calls are counted."""
+
+    @property
+    def calls(self) -> bool:
+        return self.cached_calls or self.gradients or self.compiled
+
+    @property
+    def notification(self) -> bool:
+        return self.everything or self.breakpoints or self.calls or self.counts
+
+
+class RunTimeEngine:
+    """Stops generated code. See ``agent.engine.Engine``."""
+
+    name = RUN_TIME
+
+    def __init__(
+        self,
+        host: Host,
+        crash_folder: str | None = None,
+        cached_calls: CachedCalls | None = None,
+        backward: BackwardCalls | None = None,
+    ) -> None:
+        """``host`` is the agent; ``crash_folder`` is where to note what is executed, None if nobody reads it.
+
+        ``cached_calls`` is asked before the code of a cached call runs, ``backward`` is told of calls it may stop in.
+        """
+        self._host = host
+        self._recorder = CompileRecorder(log_exception)
+        self._calls = CallEntries(host, cached_calls, self._recorder)
+        self._gradients = GradientEntries(host, backward)
+        self._form: str | None = None
+        self.counts_calls = False
+        """Whether calls of generated code are counted, see ``count_calls``."""
+        self.codes = GeneratedCodes(self._recorder, lambda: self._form or host.options.listing)
+        self._events = _new_source(self, self.codes)
+        self._notifier = Notifier(self._about_to_run, log_exception)
+        self._marker_hook = MarkerHook(self._notifier)
+        self._instruction_breakpoints = InstructionBreakpoints(self.codes, host.breakpoints)
+        self._lines = RunTimeLines(host.breakpoints, self.codes)
+        self._plans = Plans(host.breakpoints, self._instruction_breakpoints)
+        self._wants = _Wants()
+        self._raised = RaisedExceptions()
+        self._conditions = ConditionFilter(host)
+        self._crash = CrashRecorder(crash_folder)
+        for problem in (NOTIFICATION.problem, MARKERS.problem):
+            if problem is not None:
+                host.print(f"dynamo-dap: {problem}\n", "important")
+
+    # -- arming ----------------------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Have the hooks in that breakpoints, steps and pause requests need now. Any thread."""
+        if NOTIFICATION.problem is not None:
+            return
+        if MARKERS.problem is None:
+            self._marker_hook.install()
+        self._wants = wants = self._what_is_wanted()
+        if self._host.options.run_time or wants.calls:
+            self._recorder.install()
+        if wants.notification:
+            if not self._notifier.is_installed:
+                self._calls.forget()
+            self._notifier.install()
+        else:
+            self._notifier.remove()
+        self._events.want_raises(wants.raises)
+        if not wants.everything:
+            self._crash.pause()
+        self._watch_again(wants)
+        if wants.breakpoints:
+            self._lines.update()  # The client, who is setting them, hears it in the answer.
+        if self._host.steps.current() is not None:
+            self._watch_own_stack()
+
+    def _what_is_wanted(self) -> _Wants:
+        host = self._host
+        cached_calls, gradients = self._calls.arm(), self._gradients.arm()
+        armed = _Wants(
+            cached_calls=cached_calls,
+            gradients=gradients,
+            compiled=self._calls.are_compiled_wanted(),
+            counts=self.counts_calls,
+        )
+        if not host.options.run_time:
+            return armed
+        raises = GENERATED_CODE in host.breakpoints.exception_filters
+        entries = host.options.stop_on_generated_code
+        stepping = host.steps.any_step or host.steps.any_pause_request
+        everything = raises or entries or stepping or host.options.trace_instructions
+        breakpoints = bool(self._instruction_breakpoints) or host.breakpoints.any_line(RUN_TIME)
+        return replace(armed, everything=everything, entries=entries, raises=raises, breakpoints=breakpoints)
+
+    def count_calls(self) -> None:
+        """Count the calls of generated code from now on, to the end of the session. Any thread."""
+        if not self.counts_calls:
+            self.counts_calls = True
+            self.arm()
+
+    def _watch_again(self, wants: _Wants) -> None:
+        """Breakpoints may have come to, or gone from, code that was watched or is running."""
+        kept: set[int] = set()
+        for generated in self.codes:
+            code = generated.code_if_alive
+            if code is not None and self._is_wanted(generated, wants):
+                kept.add(id(code))
+                self._events.watch(generated, code)
+        self._events.keep_only(kept)
+
+    def _is_wanted(self, generated: GeneratedCode, wants: _Wants) -> bool:
+        """Bring the stops of ``generated`` up to date, and return whether its events are needed."""
+        may_stop = self._calls.may_stop(generated) | self._gradients.may_stop(generated)
+        if wants.breakpoints:
+            any_mode = not wants.cached_calls or generated.cannot_be_stopped
+            generated.stops = self._plans.of(generated, any_mode=any_mode).stops
+        elif generated.stops or generated.has_marker:
+            generated.stops = self._plans.without_breakpoints(generated).stops
+        return wants.everything or may_stop or bool(generated.stops)
+
+    def _watch_own_stack(self) -> None:
+        """A step begins on this thread: events are needed of the frames of generated code that it may come back to."""
+        frame: types.FrameType | None = sys._getframe()
+        while frame is not None:
+            generated = self.codes.recognise(frame.f_code)
+            if generated is not None:
+                self._events.watch_running(generated, frame)
+            frame = frame.f_back
+
+    def close(self) -> None:
+        """Take the hooks out, and patches back. Any thread."""
+        take_all_back(self.codes)
+        self._wants = _Wants()
+        self._calls.close()
+        self._gradients.close()
+        if NOTIFICATION.problem is not None:
+            return
+        self._notifier.remove()
+        self._marker_hook.remove()
+        self._recorder.remove()
+        self._events.close()
+        self._instruction_breakpoints.clear()
+        self._form = None
+        self.counts_calls = False
+        self._plans.forget()
+        self._crash.pause()
+
+    # -- the beginning of generated code ---------------------------------------------------------------------------
+
+    def _about_to_run(self, code: types.CodeType) -> None:
+        if self._host.is_holding:
+            return
+        wants = self._wants
+        armed = (wants, self._host.breakpoints.version, self._instruction_breakpoints.version, self.codes.count)
+        known = self.codes.get(code)
+        if known is not None and known.passes_for == armed:
+            known.hits += self.counts_calls
+            self._calls.passes(known)
+            return
+        self._drop_step_that_ran_off()
+        generated = self.codes.meet(code)
+        generated.hits += self.counts_calls
+        is_noted = self._calls.about_to_run(generated)
+        if wants.breakpoints:
+            for changed in self._lines.update():
+                self._host.breakpoint_changed(changed)
+        # A step, which leads into whatever runs next, has everything wanted. Whether a call that was compiled for is to
+        # be noted says nothing of others.
+        is_wanted = self._is_wanted(generated, wants)
+        if not is_wanted and self._calls.number != 0:
+            generated.passes_for = armed
+        if is_wanted or is_noted:
+            self._events.about_to_run(generated, code)
+            if self._events.problem is not None:
+                self._host.print(f"dynamo-dap: {self._events.problem}\n", "important")
+
+    def _drop_step_that_ran_off(self) -> None:
+        """The frame of a step may have ended by an exception, of which no event came."""
+        step = self._host.steps.current()
+        if step is None or not isinstance(step.origin, Origin) or step.origin.frame is None:
+            return
+        if not is_on_stack(step.origin.frame, sys._getframe()):
+            step.origin.frame = None
+
+    # -- events: the thread that runs the code ---------------------------------------------------------------------
+
+    def on_instruction(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
+        """See ``events.Sink``."""
+        wants = self._wants
+        if offset == generated.entry_offset and (wants.calls or wants.everything) and not self._host.is_holding:
+            self._calls.begins(generated, frame)
+            self._gradients.begins(generated, frame, self._calls.number)
+        elif wants.gradients:
+            self._gradients.came_to(generated, frame, offset)
+        stops: Sequence[LineBreakpoint] | None = generated.stops.get(offset)
+        if not wants.everything:
+            # What a program pays for a breakpoint at each instruction of the code that it is in.
+            if stops is None:
+                return
+            if stops and not (stops := self._conditions.not_surely_false(stops, generated, frame, offset)):
+                return
+        index = generated.table.index_of_start.get(offset)
+        if index is None or index < generated.entry:
+            return
+        if wants.everything:
+            self._look_at_everything(generated, frame, index, wants)
+        if not self._host.is_holding and not self._conditions.are_evaluated:
+            self._decide(RunningFrame(generated, frame, index), stops)
+
+    def _look_at_everything(self, generated: GeneratedCode, frame: types.FrameType, index: int, wants: _Wants) -> None:
+        if self._crash.is_on:
+            self._crash.record(generated, index)
+        if wants.raises:
+            self._raised.before_instruction(generated, frame, index)
+
+    def _decide(self, running: RunningFrame, stops: Sequence[LineBreakpoint] | None) -> None:
+        host = self._host
+        hit = host.should_stop(list(stops), lambda: GeneratedFrame(running, host.print)) if stops else []
+        if hit:
+            running.statement = self._statement_of(hit, running)
+            self._stop(running, "breakpoint", hit=hit, why=_why(running))
+        elif stops is not None and running.index in running.generated.markers:
+            self._stop(running, "breakpoint", why="torch._dynamo.bytecode_debugger.breakpoint()")
+        elif host.steps.any_pause_request and host.steps.take_pause_request():
+            self._stop(running, "pause")
+        elif (step := host.steps.current()) is not None and ends_at(step, running.frame, running.index):
+            self._stop(running, "step")
+        elif self._wants.entries and running.index == running.generated.entry:
+            self._stop(running, "entry", why=f"entry of {running.generated.name}")
+
+    def _statement_of(self, hit: Sequence[int], running: RunningFrame) -> Statement | None:
+        """Return the user's statement that has one of the breakpoints ``hit``."""
+        for statement in running.generated.listing.group_of(running.index).purpose.statements:
+            on_line = (self._host.breakpoints.lines_in(statement.path) or {}).get(statement.line, ())
+            if any(breakpoint.id in hit for breakpoint in on_line):
+                return statement
+        for breakpoint in self._host.breakpoints.lines_of_mode(RUN_TIME):
+            if breakpoint.id in hit:
+                text = linecache.getline(breakpoint.path, breakpoint.line).strip()
+                return Statement(breakpoint.path, breakpoint.line, running.generated.function, text)
+        return None
+
+    def on_return(self, generated: GeneratedCode, frame: types.FrameType, value: object) -> None:
+        """See ``events.Sink``."""
+        self._ended(frame, (generated.name, value))
+
+    def on_unwind(self, generated: GeneratedCode, frame: types.FrameType) -> None:
+        """See ``events.Sink``."""
+        self._ended(frame, None)
+
+    def _ended(self, frame: types.FrameType, returned: tuple[str, Any] | None) -> None:
+        step = self._host.steps.current()
+        if step is not None and isinstance(step.origin, Origin) and step.origin.frame is frame:
+            step.origin.frame = None
+            step.origin.returned = returned
+        if self._wants.raises:
+            self._raised.frame_ended(frame)
+        self._calls.ended(frame)
+        self._gradients.ended(frame)
+        self._crash.frame_ended(frame, self.codes)
+
+    def on_raise(self, generated: GeneratedCode, frame: types.FrameType, offset: int, exception: BaseException) -> None:
+        """See ``events.Sink``."""
+        if not self._wants.raises or self._host.is_holding:
+            return
+        index = generated.table.index_at(offset)
+        if index is None or not self._raised.is_new(generated, index, exception):
+            return
+        operands = self._raised.operands_of(frame, index)
+        running = RunningFrame(generated, frame, index, Moment.RAISED, operands)
+        condition = self._host.breakpoints.exception_filters.get(GENERATED_CODE)
+        if condition and not self._holds(condition, running):
+            return
+        self._stop(running, "exception", exception=raised_exception(exception))
+
+    def _holds(self, condition: str, running: RunningFrame) -> bool:
+        try:
+            return GeneratedFrame(running, self._host.print).is_true(condition)
+        except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+            text = f"The condition {condition!r} of '{GENERATED_CODE}' failed: {text_of_raised(error)}"
+            self._host.print(f"{text}\n", "important")
+            return True
+
+    # -- stopping --------------------------------------------------------------------------------------------------
+
+    def _stop(
+        self,
+        running: RunningFrame,
+        reason: str,
+        *,
+        hit: list[int] | None = None,
+        why: str | None = None,
+        exception: RaisedException | None = None,
+        is_written_by_user: bool = False,
+    ) -> None:
+        step = self._host.steps.current()
+        if step is not None and isinstance(step.origin, Origin):
+            # What the frame of the step returned, if it did, is shown in the frame that the step comes to.
+            running.returned = step.origin.returned
+        self._host.hold(
+            Stop(
+                engine=self.name,
+                reason=reason,
+                frames=lambda: self._stack(running, user_first=is_written_by_user),
+                description=_headline(running, exception),
+                text=f"Paused on {why or _where(running, reason)}" if exception is None else exception.description,
+                hit_breakpoint_ids=hit or [],
+                exception=exception,
+                origin=Origin(running.generated, running.frame, running.index),
+            )
+        )
+
+    def _stack(self, running: RunningFrame, *, user_first: bool) -> list[Frame]:
+        host = self._host
+        top: list[Frame] = [GeneratedFrame(running, host.print), UserFrame(running, host.print)]
+        if user_first:
+            top.reverse()
+        return top + list(host.python_stack(running.frame.f_back))
+
+    def present_frame(self, frame: types.FrameType) -> Frame | None:
+        """Show a running frame of generated code, further down a stack; None for any other frame."""
+        generated = self.codes.recognise(frame.f_code)
+        index = generated.table.index_at(frame.f_lasti) if generated is not None else None
+        if generated is None or index is None:
+            return None
+        return GeneratedFrame(RunningFrame(generated, frame, index, Moment.INSIDE), self._host.print)
+
+    def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
+        """Stop at the user's line when generated code called ``breakpoint()``; debugpy leaves it alone."""
+        generated = self.codes.recognise(frame.f_code)
+        index = generated.table.index_at(frame.f_lasti) if generated is not None else None
+        if generated is None or index is None:
+            return False
+        running = RunningFrame(generated, frame, index, Moment.INSIDE)
+        self._stop(running, "breakpoint", why="breakpoint()", is_written_by_user=True)
+        return True
+
+    # -- requests: the agent's reader thread -----------------------------------------------------------------------
+
+    def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody:
+        """Serve the DAP request.
+
+        Raises:
+            RequestError: the memory reference is no address of generated code, or of code that is gone.
+        """
+        with _refusals():
+            return disassemble(self.codes, arguments)
+
+    def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
+        """Replace the breakpoints on addresses; one answer for each. The caller arms the engines afterwards."""
+        return self._instruction_breakpoints.set_addresses(requested)
+
+    def set_listing_breakpoints(
+        self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
+    ) -> list[Breakpoint] | None:
+        """Replace the breakpoints on lines of a listing; None when ``virtual`` is no listing of generated code.
+
+        The caller arms the engines afterwards.
+        """
+        shown = self._shown_by(virtual)
+        return None if shown is None else self._instruction_breakpoints.set_listing(*shown, requested)
+
+    def show_listings_as(self, form: str) -> None:
+        """Have frames show their listings in this form from now on, one of ``LISTING_FORMS``."""
+        self._form = form
+
+    def patch(self, arguments: PatchArguments) -> PatchBody:
+        """Serve ``PATCH``; see ``agent.engine.InstructionEngine``."""
+        with _refusals():
+            generated, index = self.codes.instruction_at(parsed_address(arguments.instruction_reference))
+            instruction = patch(generated, index, arguments.instruction)
+            was = generated.unpatched.table[instruction.index]
+            return PatchBody(runs_next(generated).name, str(instruction), str(was))
+
+    def take_patches_back(self, arguments: UnpatchArguments) -> UnpatchBody:
+        """Serve ``UNPATCH``; see ``agent.engine.InstructionEngine``."""
+        reference = arguments.instruction_reference
+        if reference is None:
+            return UnpatchBody(take_all_back(self.codes))
+        with _refusals():
+            return UnpatchBody(take_back(self.codes.instruction_at(parsed_address(reference))[0]))
+
+    def _shown_by(self, virtual: VirtualSource) -> tuple[GeneratedCode, str] | None:
+        """Return of which code a document is the listing, and in which form."""
+        for generated in self.codes:
+            for form in LISTING_FORMS:
+                if listing_source(generated, form).key == virtual.key:
+                    return generated, form
+        return None
+
+    def listing_of(self, code: types.CodeType) -> VirtualSource | None:
+        """Return the listing of ``code``; see ``agent.engine.Engine``."""
+        generated = self.codes.recognise(code)
+        return None if generated is None else listing_source(generated)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Answer a request that cannot be served with what is wrong with it."""
+    try:
+        yield
+    except (BadAddress, CodeGone) as problem:
+        raise RequestError(str(problem), error_id=ErrorId.NO_ADDRESS) from None
+    except PatchRefused as problem:
+        raise RequestError(str(problem), error_id=ErrorId.PATCH_REFUSED) from None
+
+
+def _headline(running: RunningFrame, exception: RaisedException | None) -> str:
+    """Return what fits into the headline of a call stack."""
+    if exception is None:
+        return f"Running {running.generated.name}"
+    return f"{exception.exception_id.rpartition('.')[2]} in generated code"
+
+
+def _why(running: RunningFrame) -> str | None:
+    """What to say of a breakpoint that stops elsewhere than on its line."""
+    purpose = running.generated.listing.group_of(running.index).purpose
+    if running.statement is None or purpose.kind is not Kind.GRAPH:
+        return None
+    return f"breakpoint: {purpose.title}, which computes line {running.statement.line}"
+
+
+def _where(running: RunningFrame, reason: str) -> str:
+    name = running.generated.table[running.index].name
+    return f"{reason} in {running.generated.name} at {running.index} {name}"
+
+
+def _new_source(sink: Sink, codes: GeneratedCodes) -> Source:
+    """Return this Python's way of getting events."""
+    if sys.version_info >= (3, 12):
+        from dynamo_dap.debuggee.generated.monitoring_events import MonitoringEvents
+
+        return MonitoringEvents(sink, codes)
+    from dynamo_dap.debuggee.generated.trace_events import TraceEvents
+
+    return TraceEvents(sink, codes)

@@ -1,0 +1,53 @@
+"""What the interpreter reports while generated code runs, through one interface for all versions of Python.
+
+``TraceEvents`` (``sys.settrace``) is for Python 3.11 and older, ``MonitoringEvents`` (``sys.monitoring``) for 3.12 and
+newer. All events come on the thread that runs the code.
+"""
+
+from __future__ import annotations
+
+from types import CodeType, FrameType
+from typing import Protocol
+
+from dynamo_dap.debuggee.generated.generated import GeneratedCode
+
+
+class Sink(Protocol):
+    """Who receives the events. Nothing raised here reaches the program, but for ``KeyboardInterrupt``."""
+
+    def on_instruction(self, generated: GeneratedCode, frame: FrameType, offset: int) -> None:
+        """The instruction at ``offset`` is about to be executed in ``frame``."""
+
+    def on_return(self, generated: GeneratedCode, frame: FrameType, value: object) -> None:
+        """``frame`` is about to return ``value``."""
+
+    def on_raise(self, generated: GeneratedCode, frame: FrameType, offset: int, exception: BaseException) -> None:
+        """``exception`` came out of the instruction at ``offset``: raised there, or in what it called."""
+
+    def on_unwind(self, generated: GeneratedCode, frame: FrameType) -> None:
+        """``frame`` ends by an exception. On Python 3.12 and newer only while raises are wanted."""
+
+
+class Source(Protocol):
+    """One way of getting events."""
+
+    problem: str | None
+    """Why no events can be had, for the user; None when they can."""
+
+    def about_to_run(self, generated: GeneratedCode, code: CodeType) -> None:
+        """Deliver the events of the frame of ``code`` that begins now on this thread."""
+
+    def watch(self, generated: GeneratedCode, code: CodeType) -> None:
+        """Deliver the events of frames of ``code`` wherever they are, as far as that can be done. Any thread."""
+
+    def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
+        """Deliver the events of ``frame``, which is on this thread's stack already."""
+
+    def keep_only(self, wanted: set[int]) -> None:
+        """Deliver no more events of generated code whose ``id(code)`` is not in ``wanted``. Any thread."""
+
+    def want_raises(self, wanted: bool) -> None:
+        """Whether ``on_raise`` and ``on_unwind`` are needed. Any thread."""
+
+    def close(self) -> None:
+        """Deliver nothing more and give everything back to the interpreter. Any thread."""

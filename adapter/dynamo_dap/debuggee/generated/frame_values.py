@@ -1,0 +1,76 @@
+"""The values of one frame of generated code: locals, cells, the value stack. Runs on the held thread only."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from dynamo_dap.debuggee.generated.generated import GeneratedCode
+from dynamo_dap.debuggee.torch_api.generated_code import VALUE_STACK, value_stack
+
+
+class FrameValues:
+    """Reads a frame. Nothing is kept between reads, so that what is shown is what is there."""
+
+    def __init__(self, generated: GeneratedCode, frame: types.FrameType, index: int, *, is_whole: bool) -> None:
+        """``index`` is the current instruction's; ``is_whole`` when it has not begun: its operands are there."""
+        self.generated = generated
+        self.frame = frame
+        self.index = index
+        self.is_whole = is_whole
+        self.operands: tuple[Any, ...] | None = None
+        """Operands of the current instruction, kept from before it began, if they are not on the stack any more."""
+
+    def locals(self) -> dict[str, Any]:
+        """Return local variables and the contents of cells by name."""
+        return dict(self.frame.f_locals)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all variables: parameters first, then other locals, then cells that are neither."""
+        return tuple(dict.fromkeys((*self.frame.f_code.co_varnames, *self.cell_names)))
+
+    @property
+    def cell_names(self) -> tuple[str, ...]:
+        """Names of cells: those of the frame's own, then those it was given."""
+        code = self.frame.f_code
+        return (*code.co_cellvars, *code.co_freevars)
+
+    @property
+    def stack_problem(self) -> str | None:
+        """Why the value stack cannot be shown; None when it can."""
+        if VALUE_STACK.problem is not None:
+            return VALUE_STACK.problem
+        return None if self._depth() is not None else "no path of the code leads to this instruction"
+
+    def stack(self) -> list[Any]:
+        """Return the value stack, bottom first; empty slots as torch's sentinel. Empty when it cannot be shown."""
+        depth = self._depth()
+        if depth is None or VALUE_STACK.problem is not None:
+            return []
+        slots = value_stack(self.frame, depth)
+        return slots if self.operands is None else [*slots, *self.operands]
+
+    def written_names(self) -> dict[str, Any]:
+        """Return what the listing has other names for than the frame: values on the stack, and globals."""
+        statements, held = self.generated.statements, self.frame.f_globals
+        named = {
+            shown: held[name]
+            for shown, name in statements.names_of_globals().items()
+            if name in held and "." not in shown
+        }
+        stack = self.stack()
+        names = statements.names_on_stack(self.index).items()
+        return {**named, **{name: stack[slot] for slot, name in names if slot < len(stack)}}
+
+    @property
+    def operands_in_use(self) -> int:
+        """How many operands of the current instruction are missing from the stack, as it is using or has used them."""
+        if self.is_whole or self.operands is not None:
+            return 0
+        before, below = self.generated.depths.before(self.index), self.generated.depths.below_operands(self.index)
+        return 0 if before is None or below is None else before - below
+
+    def _depth(self) -> int | None:
+        depths = self.generated.depths
+        return depths.before(self.index) if self.is_whole else depths.below_operands(self.index)

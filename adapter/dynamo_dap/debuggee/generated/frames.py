@@ -1,0 +1,194 @@
+"""Frames of generated code as a stopped thread shows them.
+
+Made on the held thread; each dies with its pause. A frame on top is shown twice: in its annotated listing, and (the
+next frame of the stack) at the line of the user's file that its instruction is about.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from dynamo_dap.debuggee.agent.eager_expressions import complete_python
+from dynamo_dap.debuggee.agent.frames import Frame, Position
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.generated import evaluation
+from dynamo_dap.debuggee.generated.frame_values import FrameValues
+from dynamo_dap.debuggee.generated.generated import GeneratedCode, made_once
+from dynamo_dap.debuggee.generated.purpose import without_comment
+from dynamo_dap.debuggee.generated.scopes import scopes_of
+from dynamo_dap.debuggee.torch_api.compile_records import Statement
+from dynamo_dap.debuggee.torch_api.dynamo_names import shown_names
+from dynamo_dap.debuggee.values.model import (
+    EvaluationError,
+    Fixed,
+    Location,
+    ScopeOfFrame,
+    Value,
+    Variable,
+    VirtualSource,
+)
+from dynamo_dap.protocol.contract import INSTRUCTIONS, STATEMENTS
+from dynamo_dap.protocol.types import CompletionItem
+
+_OF_LISTING = re.compile(r"__listing__\[(\d+)\]")
+
+
+class Moment(Enum):
+    """Where a frame is, relative to its current instruction."""
+
+    BEFORE = "before"
+    """It is about to execute it: the stack is whole."""
+    INSIDE = "inside"
+    """It is executing it (a caller's call): the operands are in use."""
+    RAISED = "raised"
+    """It raised: the operands are gone."""
+
+
+@dataclass(slots=True)
+class RunningFrame:
+    """A frame of generated code and where it is, as its own thread found it."""
+
+    generated: GeneratedCode
+    frame: types.FrameType
+    index: int
+    moment: Moment = Moment.BEFORE
+    operands: tuple[Any, ...] | None = None
+    """What an instruction that raised had taken from the stack, if that was kept."""
+    returned: tuple[str, Any] | None = None
+    """Name and returned value of the frame that a step just came out of."""
+    statement: Statement | None = None
+    """The user's statement whose breakpoint stopped here, where one group of instructions carries out several."""
+
+
+class GeneratedFrame(Frame):
+    """A frame of generated code, at its instruction in the listing."""
+
+    is_writable = True
+    _folds_temporaries = False
+    """Here a compiler's engineer looks at them."""
+
+    def __init__(self, running: RunningFrame, console: Callable[[str], None]) -> None:
+        """What expressions print goes to ``console``."""
+        # Conditions are evaluated in such a frame at every instruction: nothing is made before it is needed.
+        self._running = running
+        self._console = console
+        self._scratch: dict[str, object] = {}
+
+    @cached_property
+    def _values(self) -> FrameValues:
+        running = self._running
+        values = FrameValues(running.generated, running.frame, running.index, is_whole=running.moment is Moment.BEFORE)
+        values.operands = running.operands
+        return values
+
+    @property
+    def instruction_pointer_reference(self) -> str | None:  # type: ignore[override]
+        """The address of the current instruction."""
+        return self._running.generated.reference(self._running.index)
+
+    @property
+    def name(self) -> str:
+        """``fn (generated #0)``."""
+        return self._running.generated.name
+
+    @property
+    def source(self) -> str | VirtualSource | None:
+        """The annotated listing."""
+        return listing_source(self._running.generated)
+
+    @property
+    def position(self) -> Position:
+        """The line of the current instruction in the listing."""
+        return Position(self._running.generated.document().line_of(self._running.index))
+
+    def scopes(self) -> Sequence[ScopeOfFrame]:
+        """The real state."""
+        running, folds = self._running, self._folds_temporaries
+        return scopes_of(running.generated, self._values, running.returned, folds_temporaries=folds)
+
+    def evaluate(self, expression: str, context: str) -> Value:
+        """Evaluate over locals, globals and ``__stack__``; ``__listing__[7]`` explains a line of the listing."""
+        asked = _OF_LISTING.fullmatch(expression.strip())
+        if asked is not None:
+            return self._explained(int(asked[1]))
+        return evaluation.evaluate(self._values, self._scratch, expression, context, self._console)
+
+    def _explained(self, line: int) -> Value:
+        explanation = self._running.generated.document().explanation(line)
+        if explanation is None:
+            raise EvaluationError(f"line {line} of the listing shows no instruction")
+        below = [Variable("whole", Value(explanation.text))]
+        for statement in explanation.purpose.statements:
+            where = f"{os.path.basename(statement.path)}:{statement.line}"
+            below.append(
+                Variable(
+                    where, Value(without_comment(statement.text), location=Location(statement.path, statement.line))
+                )
+            )
+        below += [Variable(str(number), Value(text)) for number, text in enumerate(explanation.instructions, 1)]
+        return Value(shown_names(explanation.purpose.title), children=Fixed(tuple(below)), kind="virtual")
+
+    def is_true(self, expression: str) -> bool:
+        """Evaluate a condition."""
+        return evaluation.is_true(self._values, expression)
+
+    def write(self, expression: str, value: str) -> Value:
+        """Assign to a local, a slot ``__stack__[i]``, or an attribute or item of what an expression gives."""
+        return evaluation.assign(self._values, expression, value)
+
+    def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
+        """Complete names and attributes."""
+        return complete_python(text, column, {**self._values.frame.f_globals, **self._values.locals(), "__stack__": []})
+
+
+class UserFrame(GeneratedFrame):
+    """The same frame, at the line of the user's file that the current instruction is about."""
+
+    _folds_temporaries = True
+
+    def __init__(self, running: RunningFrame, console: Callable[[str], None]) -> None:
+        """As ``GeneratedFrame``."""
+        super().__init__(running, console)
+        self.is_user_code = is_user_file(running.generated.path)
+        statement = running.statement or running.generated.listing.statement_at(running.index)
+        self._path = statement.path if statement is not None else running.generated.path
+        line = statement.line if statement is not None else running.generated.listing.user_line(running.index)
+        self._line = line or 1
+
+    @property
+    def name(self) -> str:
+        """The user's function."""
+        return self._running.generated.user_name
+
+    @property
+    def source(self) -> str | VirtualSource | None:
+        """The user's file."""
+        return self._path
+
+    @property
+    def position(self) -> Position:
+        """The line of the statement that is carried out, else the line that the code carries."""
+        return Position(self._line)
+
+
+_SHOWN_AS = {STATEMENTS: (".py", "text/x-python"), INSTRUCTIONS: (".dynamo", "text/x-python-bytecode")}
+"""Suffix of the name, and what editors take it for."""
+
+
+def listing_source(generated: GeneratedCode, form: str | None = None) -> VirtualSource:
+    """Return a listing of ``generated`` as a document, in the form that is shown now, if none is given."""
+    form = form or generated.form
+    suffix, mime_type = _SHOWN_AS[form]
+    return VirtualSource(
+        name=f"{generated.function} #{generated.number}{suffix}",
+        text=made_once(lambda: generated.document(form).text()),
+        mime_type=mime_type,
+        key=("generated code", generated.number, form),
+    )

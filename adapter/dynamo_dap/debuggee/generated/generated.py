@@ -1,0 +1,397 @@
+"""The code objects that Dynamo generated, as far as this session has seen them.
+
+A ``GeneratedCode`` is made when its code first runs (or is first looked up) and lives as long as the code object, which
+it does not keep alive. Expensive facts are computed when first needed. Runs on any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from types import CodeType
+from typing import Protocol
+
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import CallFacts, RequestError
+from dynamo_dap.debuggee.agent.user_code import normalized_path
+from dynamo_dap.debuggee.bytecode.instructions import InstructionTable
+from dynamo_dap.debuggee.bytecode.line_table import prologue_end, qualified_name
+from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
+from dynamo_dap.debuggee.generated.listing import Explanation, Listing
+from dynamo_dap.debuggee.generated.purpose import Kind
+from dynamo_dap.debuggee.generated.statements import StatementListing
+from dynamo_dap.debuggee.torch_api.compile_records import CompileRecord, CompileRecorder, lines_computed
+from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, resume_function, user_function_name
+from dynamo_dap.debuggee.torch_api.generated_code import (
+    compile_id_of,
+    has_marker,
+    is_marker,
+    original_of,
+    user_function_of,
+    versions_of,
+)
+from dynamo_dap.protocol.contract import STATEMENTS, ErrorId
+
+ADDRESS_SHIFT = 24
+"""An address is ``(number + 1) << ADDRESS_SHIFT | offset``: each code object has 16 MB of addresses."""
+
+
+class Document(Protocol):
+    """A listing of one code object, in one form. Lines are 1-based, instructions are given by their indices."""
+
+    def text(self) -> str:
+        """Return the whole of it."""
+
+    def line_of(self, index: int) -> int:
+        """Return the line of an instruction."""
+
+    def entry_of(self, line: int) -> int | None:
+        """Return the instruction at which a line begins; None where there is none."""
+
+    def is_same_statement(self, one: int, other: int) -> bool:
+        """Whether a step by statement goes over both instructions at once."""
+
+    def explanation(self, line: int) -> Explanation | None:
+        """Return what a line stands for, in full; None where it stands for nothing."""
+
+
+_OF_COMPILE = ("record", "listing", "statements", "table", "depths")
+
+
+class CodeGone(Exception):
+    """The code object that something asks about does not exist any more; the text says so, for a person."""
+
+
+class GeneratedCode:
+    """One code object that Dynamo generated."""
+
+    def __init__(self, number: int, code: CodeType, codes: GeneratedCodes) -> None:
+        """``number`` names it in the session, from 0; ``codes`` are all that the session has met."""
+        self.number = number
+        self.codes = codes
+        self._code = weakref.ref(code)
+        original = original_of(code)
+        self.original_id = id(original)
+        """``id`` of the code that it was made from: calls are counted by it."""
+        user = user_function_of(original) if original is not None else code
+        self.function = user.co_name
+        """Name of the user's function that it runs (a part of)."""
+        self.qualified_name = qualified_name(user)
+        self.is_resume_function = user is not (original or code)
+        resumed = resume_function(original) if original is not None else None
+        self._resumed = f"resumed at line {resumed.line}, " if resumed is not None else ""
+        self.user_name = user_function_name(original or code)
+        """Its name in the stack where the user's file is shown: ``Model.forward``, ``fn (resumed at line 8)``."""
+        self.path = user.co_filename
+        self.first_line = user.co_firstlineno
+        """The line where the user's function begins, 1-based."""
+        self.has_marker = has_marker(code)
+        self.facts: CallFacts | None = None
+        """What holds for every call that runs this; None while it is not known."""
+        self.may_stop = False
+        """Whether a call may have to stop before this runs (``agent.engine.CachedCalls``)."""
+        self.decided_at = -1
+        """The version of the breakpoints for which ``may_stop`` holds."""
+        self.leads_on = False
+        """Whether what comes after its graph break may have to stop."""
+        self.leading_decided_at = (-1, 0)
+        """The version of the breakpoints for which that holds, and how many codes there were."""
+        self.backward_facts: CallFacts | None = None
+        """What holds for the backward passes of all calls that run this; None while it is not known."""
+        self.keeps_inputs = False
+        """Whether the backward pass of a call may have to stop (``agent.engine.BackwardCalls``)."""
+        self.keeping_decided_at = -1
+        """The version of the breakpoints for which ``keeps_inputs`` holds."""
+        self.cannot_be_kept = False
+        """Whether the inputs of a call were to be kept, and could not."""
+        self.cannot_be_stopped = False
+        """Whether a call was to stop before this ran, and could not."""
+        self.passes_for: tuple[object, ...] | None = None
+        """What was armed when a call was found to need nothing: as long as that is so, others need nothing either."""
+        self.hits = 0
+        """How often it was about to run, while the engine counts that."""
+        self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
+        """Where it stops now, by offset (``plans.Plan.stops``): kept here since it is asked at every instruction."""
+
+    def let_go(self) -> None:
+        """The code is gone: drop what is known of its compile, with its graph. Sources and addresses refer to this."""
+        for name in _OF_COMPILE:
+            self.__dict__.pop(name, None)
+        self.facts = self.backward_facts = None
+
+    @property
+    def after_break(self) -> Iterator[GeneratedCode]:
+        """Yield what may run behind its graph break: resume functions of the same function that have been met."""
+        code = self.code_if_alive
+        if code is not None and goes_on_after_break(code):
+            for each in self.codes:
+                is_same = (each.path, each.first_line, each.function) == (self.path, self.first_line, self.function)
+                if each is not self and each.is_resume_function and is_same and each.code_if_alive is not None:
+                    yield each
+
+    @property
+    def code(self) -> CodeType:
+        """The code object.
+
+        Raises:
+            CodeGone: it does not exist any more.
+        """
+        code = self._code()
+        if code is None:
+            raise CodeGone(f"{self.name} does not exist any more: Dynamo dropped it, or its function is gone")
+        return code
+
+    @property
+    def code_if_alive(self) -> CodeType | None:
+        """The code object; None when it does not exist any more."""
+        return self._code()
+
+    @property
+    def original(self) -> CodeType | None:
+        """The code that it was made from, if Dynamo still knows."""
+        return original_of(self.code)
+
+    @property
+    def name(self) -> str:
+        """How it is called in the stack: ``fn (generated #0)``, ``fn (generated #2: #0 patched)``."""
+        unpatched = self.unpatched
+        patched = "" if unpatched is self else f": #{unpatched.number} patched"
+        return f"{self.function} ({self._resumed}generated #{self.number}{patched})"
+
+    @property
+    def unpatched(self) -> GeneratedCode:
+        """The code as Dynamo generated it: itself, if it is no patch of another."""
+        return self.codes.versions(self)[0]
+
+    @cached_property
+    def changes(self) -> Mapping[int, str]:
+        """The patched instructions by index: what Dynamo generated there."""
+        if self.unpatched is self:
+            return {}
+        table, before = self.table, self.unpatched.table
+        return {
+            instruction.index: str(instruction)
+            for instruction in before
+            if table.as_told(instruction.index) != before.as_told(instruction.index)
+        }
+
+    @cached_property
+    def table(self) -> InstructionTable:
+        """Its instructions."""
+        return InstructionTable(self.code)
+
+    @cached_property
+    def entry(self) -> int:
+        """Index of the first instruction whose events come reliably: behind ``RESUME`` and the making of cells.
+
+        Whether events of those before it come depends on the version of Python and on whether the code ran before.
+        """
+        return self.table.index_at(prologue_end(self.code)) or 0
+
+    @cached_property
+    def entry_offset(self) -> int:
+        """The offset of the instruction ``entry``."""
+        return self.table[self.entry].start
+
+    @cached_property
+    def after_graph(self) -> frozenset[int]:
+        """The offsets of the instructions before which the compiled graph has just returned."""
+        calls = [group.purpose.anchor for group in self.listing.groups_of(Kind.GRAPH)]
+        return frozenset(self.table[index + 1].start for index in calls)
+
+    @cached_property
+    def depths(self) -> StackDepths:
+        """The depth of the value stack before each of its instructions."""
+        return StackDepths(self.code, self.table)
+
+    @cached_property
+    def compile_id(self) -> str | None:
+        """The id of the compile that made it."""
+        return compile_id_of(self.code)
+
+    @cached_property
+    def record(self) -> CompileRecord | None:
+        """What Dynamo recorded of its compile; None when that was before the session."""
+        return self.codes.recorder.record_of(self.code)
+
+    @cached_property
+    def computed_lines(self) -> frozenset[tuple[str, int]]:
+        """Normalized path and line of what its compiled graph computes."""
+        lines = lines_computed(self.record.graph) if self.record is not None else ()
+        return frozenset((normalized_path(path), line) for path, line in lines)
+
+    @cached_property
+    def functions(self) -> frozenset[tuple[str, int]]:
+        """Normalized path and first line of the user's functions that it runs: its own, and those traced into it."""
+        traced = self.record.traced if self.record is not None else ()
+        return frozenset((normalized_path(path), line) for path, line in (*traced, (self.path, self.first_line)))
+
+    @cached_property
+    def listing(self) -> Listing:
+        """Its annotated listing."""
+        return Listing(self.code, self.original, self.depths, self.record, self.changes)
+
+    def document(self, form: str | None = None) -> Document:
+        """Return the document that its frames show; ``form`` is one of ``LISTING_FORMS``, that of now if not given."""
+        return self.statements if (form or self.form) == STATEMENTS else self.listing
+
+    @property
+    def form(self) -> str:
+        """How it is shown now, one of ``LISTING_FORMS``."""
+        return self.codes.form()
+
+    @cached_property
+    def statements(self) -> StatementListing:
+        """Its listing as Python."""
+        return StatementListing(self.code, self.original, self.depths, self.listing)
+
+    @cached_property
+    def markers(self) -> frozenset[int]:
+        """Indices of torch's breakpoint markers."""
+        if not self.has_marker:  # and no need to take the code apart
+            return frozenset()
+        return frozenset(instruction.index for instruction in self.table if is_marker(instruction.value))
+
+    @property
+    def base_address(self) -> int:
+        """The address of its first byte."""
+        return (self.number + 1) << ADDRESS_SHIFT
+
+    def address(self, index: int) -> int:
+        """Return the address of the instruction ``index``."""
+        return self.base_address | self.table[index].start
+
+    def reference(self, index: int) -> str:
+        """Return the address of the instruction ``index`` as DAP's memory reference."""
+        return hex(self.address(index))
+
+
+class GeneratedCodes:
+    """Every generated code object met, by identity and by number."""
+
+    def __init__(self, recorder: CompileRecorder, form: Callable[[], str]) -> None:
+        """``recorder`` knows what Dynamo recorded of compiles; ``form`` says how generated code is shown now."""
+        self.recorder = recorder
+        self.form = form
+        self._count = 0
+        self._by_id: dict[int, GeneratedCode] = {}
+        self._by_number: dict[int, GeneratedCode] = {}
+        self._references: dict[int, weakref.ref[CodeType]] = {}
+        self._lock = threading.RLock()
+
+    def get(self, code: CodeType) -> GeneratedCode | None:
+        """Return what is known of ``code``; None when it was not met. Cheap: asked at every instruction."""
+        return self._by_id.get(id(code))
+
+    def meet(self, code: CodeType) -> GeneratedCode:
+        """Return what is known of ``code``, which Dynamo generated."""
+        known = self._by_id.get(id(code))
+        if known is not None:
+            return known
+        with self._lock:
+            known = self._by_id.get(id(code))
+            if known is None:
+                known = GeneratedCode(self._count, code, self)
+                self._count += 1
+                key, number = id(code), known.number
+                self._references[key] = weakref.ref(code, lambda _: self._forget(key, number))
+                self._by_id[key] = known
+                self._by_number[number] = known
+            return known
+
+    def recognise(self, code: CodeType) -> GeneratedCode | None:
+        """Return what is known of ``code``, met or not; None when Dynamo did not generate it."""
+        known = self._by_id.get(id(code))
+        if known is not None:
+            return known
+        return self.meet(code) if original_of(code) is not None else None
+
+    def versions(self, generated: GeneratedCode) -> list[GeneratedCode]:
+        """Return what calls have run that ``generated`` served, see ``versions_of``; the last is what they run next."""
+        code = generated.code_if_alive
+        return [generated] if code is None else [self.meet(version) for version in versions_of(code)]
+
+    def at_address(self, address: int) -> GeneratedCode | None:
+        """Return the code object that ``address`` is in or just behind; None when there never was one.
+
+        Raises:
+            CodeGone: there was one.
+        """
+        number = (address >> ADDRESS_SHIFT) - 1
+        generated = self._by_number.get(number)
+        if generated is None and 0 <= number < self.count:
+            raise CodeGone(
+                f"generated code #{number} does not exist any more: Dynamo dropped it, or its function is gone"
+            )
+        return generated
+
+    def instruction_at(self, address: int) -> tuple[GeneratedCode, int]:
+        """Return the code that has an instruction at ``address``, and the instruction.
+
+        Raises:
+            BadAddress: no instruction begins there.
+            CodeGone: one did.
+        """
+        generated = self.at_address(address)
+        if generated is None:
+            raise BadAddress(f"{hex(address)} is not the address of generated code")
+        offset = address & ((1 << ADDRESS_SHIFT) - 1)
+        index = generated.table.index_at(offset)
+        if index is None:
+            raise BadAddress(f"{hex(address)} is past the end of {generated.name}")
+        instruction = generated.table[index]
+        if offset not in (instruction.start, instruction.offset):
+            begin = generated.reference(index)
+            raise BadAddress(f"{hex(address)} is in the middle of {instruction.name}, which begins at {begin}")
+        return generated, index
+
+    @property
+    def count(self) -> int:
+        """How many have been met, those that are gone included."""
+        return self._count
+
+    def __iter__(self) -> Iterator[GeneratedCode]:
+        return iter(list(self._by_number.values()))
+
+    def _forget(self, key: int, number: int) -> None:
+        self._references.pop(key, None)
+        self._by_id.pop(key, None)
+        known = self._by_number.pop(number, None)
+        if known is not None:
+            known.let_go()
+
+
+def made_once(make: Callable[[], str]) -> Callable[[], str]:
+    """Return the text of a document as it is first asked for: what was shown once can be, when the code is gone.
+
+    It raises ``RequestError`` when the code is gone and nothing was shown.
+    """
+    known: list[str] = []
+
+    def text() -> str:
+        if not known:
+            try:
+                known.append(make())
+            except CodeGone as gone:
+                raise RequestError(str(gone), error_id=ErrorId.UNKNOWN_REFERENCE) from None
+        return known[0]
+
+    return text
+
+
+class BadAddress(Exception):
+    """No address of an instruction; the text says why, for a person."""
+
+
+def parsed_address(reference: str) -> int:
+    """Return the address that a memory reference is.
+
+    Raises:
+        BadAddress: it is no number.
+    """
+    try:
+        return int(reference, 0)
+    except ValueError:
+        raise BadAddress(f"{reference!r} is not the address of an instruction") from None

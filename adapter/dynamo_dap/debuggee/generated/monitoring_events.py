@@ -1,0 +1,148 @@
+"""Events of generated code by ``sys.monitoring``: Python 3.12 and newer.
+
+Under a tool id of our own, since pydevd and torch's own debugger both take ``DEBUGGER_ID``. Events of instructions and
+returns are turned on per code object, so no other code pays. Those of raised exceptions exist only for the whole
+interpreter; they are on while needed. No callback returns ``DISABLE``: each execution of an instruction is reported.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any
+
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.generated.events import Sink
+from dynamo_dap.debuggee.generated.generated import GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.torch_api.skipping import never_compile
+
+TOOL_NAME = "dynamo-dap"
+_OWN_IDS = (4, 3)
+"""The ids that Python reserves for nobody."""
+
+
+class MonitoringEvents:
+    """See ``events.Source``."""
+
+    def __init__(self, sink: Sink, codes: GeneratedCodes) -> None:
+        """``sink`` receives the events; ``codes`` knows generated code by identity."""
+        self._sink = sink
+        self._codes = codes
+        self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+        self._tool: int | None = None
+        self._watched: dict[int, GeneratedCode] = {}
+        self._wants_raises = False
+        self._lock = threading.RLock()
+        self.problem: str | None = None
+
+    def about_to_run(self, generated: GeneratedCode, code: CodeType) -> None:
+        """Watch ``code``, once for all its frames."""
+        # New code may have the identity of some that is gone by now.
+        if self._watched.get(id(code)) is not generated:
+            self.watch(generated, code)
+
+    def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
+        """Watch the code of ``frame``: local events reach frames that run already."""
+        self.about_to_run(generated, frame.f_code)
+
+    def watch(self, generated: GeneratedCode, code: CodeType) -> None:
+        """Watch ``code`` from now on, in frames that run already as well."""
+        with self._lock:
+            if self._watched.get(id(code)) is generated or self._take_tool() is None:
+                return
+            self._watched[id(code)] = generated
+            events = self._monitoring.events
+            self._monitoring.set_local_events(self._tool, code, events.INSTRUCTION | events.PY_RETURN)
+
+    def keep_only(self, wanted: set[int]) -> None:
+        """Stop watching all other code."""
+        with self._lock:
+            for key in [key for key in self._watched if key not in wanted]:
+                self._unwatch(key)
+
+    def _unwatch(self, key: int) -> None:
+        generated = self._watched.pop(key)
+        code = generated.code_if_alive
+        if code is not None and self._tool is not None:
+            self._monitoring.set_local_events(self._tool, code, 0)
+
+    def want_raises(self, wanted: bool) -> None:
+        """Turn the interpreter's raise events on or off."""
+        with self._lock:
+            if wanted == self._wants_raises or (wanted and self._take_tool() is None):
+                return
+            self._wants_raises = wanted
+            self._set_global_events()
+
+    def _set_global_events(self) -> None:
+        events = self._monitoring.events
+        self._monitoring.set_events(self._tool, events.RAISE | events.PY_UNWIND if self._wants_raises else 0)
+
+    def close(self) -> None:
+        """Stop watching and free the tool id."""
+        with self._lock:
+            self.keep_only(set())
+            if self._tool is None:
+                return
+            self._wants_raises = False
+            self._set_global_events()
+            for event in self._callbacks():
+                self._monitoring.register_callback(self._tool, event, None)
+            self._monitoring.free_tool_id(self._tool)
+            self._tool = None
+
+    def _take_tool(self) -> int | None:
+        if self._tool is None:
+            self._tool = next((number for number in _OWN_IDS if self._monitoring.get_tool(number) is None), None)
+            if self._tool is None:
+                self.problem = "every tool id of sys.monitoring is taken: generated code cannot be stepped"
+                return None
+            self._monitoring.use_tool_id(self._tool, TOOL_NAME)
+            for event, callback in self._callbacks().items():
+                never_compile(callback)
+                self._monitoring.register_callback(self._tool, event, callback)
+        return self._tool
+
+    def _callbacks(self) -> dict[int, Any]:
+        events = self._monitoring.events
+        return {
+            events.INSTRUCTION: self._on_instruction,
+            events.PY_RETURN: self._on_return,
+            events.RAISE: self._on_raise,
+            events.PY_UNWIND: self._on_unwind,
+        }
+
+    # -- callbacks: the thread that runs the code; an exception that leaves one becomes the program's ------------------
+
+    def _on_instruction(self, code: CodeType, offset: int) -> None:
+        generated = self._watched.get(id(code))
+        if generated is not None:
+            try:
+                self._sink.on_instruction(generated, sys._getframe(1), offset)
+            except Exception:  # noqa: BLE001  (see above)
+                log_exception("looking at an instruction")
+
+    def _on_return(self, code: CodeType, offset: int, value: object) -> None:
+        generated = self._watched.get(id(code))
+        if generated is not None:
+            try:
+                self._sink.on_return(generated, sys._getframe(1), value)
+            except Exception:  # noqa: BLE001  (see above)
+                log_exception("looking at a return")
+
+    def _on_raise(self, code: CodeType, offset: int, exception: BaseException) -> None:
+        generated = self._watched.get(id(code))
+        if generated is not None:
+            try:
+                self._sink.on_raise(generated, sys._getframe(1), offset, exception)
+            except Exception:  # noqa: BLE001  (see above)
+                log_exception("looking at an exception")
+
+    def _on_unwind(self, code: CodeType, offset: int, exception: BaseException) -> None:
+        generated = self._watched.get(id(code))
+        if generated is not None:
+            try:
+                self._sink.on_unwind(generated, sys._getframe(1))
+            except Exception:  # noqa: BLE001  (see above)
+                log_exception("looking at the end of a frame")

@@ -1,0 +1,76 @@
+"""Patches of generated code: other instructions in its place, which run from the next call on.
+
+A patch is code of its own that the same cache entry runs, under the same guards; a frame that runs already ends as it
+began. Runs on any thread. Patches are taken back by the user or at the end of the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from types import CodeType
+
+from dynamo_dap.debuggee.bytecode.instructions import Instruction
+from dynamo_dap.debuggee.bytecode.patching import PatchRefused, patched
+from dynamo_dap.debuggee.generated.generated import GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.generated_code import CannotReplace, run_instead
+
+_NUMBERED = re.compile(r"\s*(\d+)\s*:\s*")
+
+
+def runs_next(generated: GeneratedCode) -> GeneratedCode:
+    """Return what calls that ``generated`` serves run from now on: itself, or the latest patch."""
+    return generated.codes.versions(generated)[-1]
+
+
+def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
+    """Have calls run other instructions from ``index`` on, as ``text`` names them; return the first of them.
+
+    See ``bytecode.patching.patched``; a number of the listing and ``:`` before it give another ``index``. Other
+    patches of the same code stay.
+
+    Raises:
+        PatchRefused: it cannot be done; nothing was changed.
+    """
+    numbered = _NUMBERED.match(text)
+    if numbered is not None:
+        index, text = int(numbered[1]), text[numbered.end() :]
+    if index >= len(generated.table):
+        raise PatchRefused(f"the last instruction of {generated.name} is {len(generated.table) - 1}")
+    if index < generated.entry:
+        raise PatchRefused("what the interpreter does before a function begins cannot be patched")
+    _run(generated, patched(runs_next(generated).code, index, text))
+    if not runs_next(generated).changes:
+        # With the last instruction back as it was, Dynamo's own code runs, not a copy.
+        _run(generated, generated.unpatched.code)
+    return runs_next(generated).table[index]
+
+
+def take_back(generated: GeneratedCode) -> int:
+    """Have calls run what Dynamo generated; return how many instructions were patched.
+
+    Raises:
+        PatchRefused: it cannot be done; nothing was changed.
+    """
+    count = len(runs_next(generated).changes)
+    if count:
+        _run(generated, generated.unpatched.code)
+    return count
+
+
+def take_all_back(codes: GeneratedCodes) -> int:
+    """Have every patched call run what Dynamo generated; return how many instructions were patched."""
+    count = 0
+    for generated in codes:
+        # Of code that Dynamo dropped since, nothing runs any more.
+        with contextlib.suppress(PatchRefused):
+            count += take_back(generated)
+    return count
+
+
+def _run(generated: GeneratedCode, instead: CodeType) -> None:
+    try:
+        run_instead(generated.code, instead)
+    except (CannotReplace, FeatureMissing) as problem:
+        raise PatchRefused(f"{generated.name} cannot be patched: {problem}") from None

@@ -1,0 +1,78 @@
+"""The rules by which a step ends in generated code.
+
+Pure decisions over where the step began and where execution is. The stepping thread only.
+
+- **Granularity**: ``instruction`` ends at the next instruction; ``statement`` at the next statement of the listing (one
+  call of the graph, one side effect, one resume function), in the form of instructions at the next group of them.
+  ``line`` ends at the next line: of the listing where it shows statements, else of the user's file.
+- **in**: also ends at the first instruction of any generated code that runs meanwhile: nested functions, resume
+  functions.
+- **over**: calls run through; once the frame has returned, ends in its caller, if that is generated code, at what
+  follows the call.
+- **out**: runs to the frame's return and ends there, with the value on top of the stack. Out of a frame that already
+  stands at its return ends in the caller.
+- Past the outermost generated frame a step continues: it ends in whatever generated code runs next on the thread (a
+step in also where Dynamo traces next; ordinary Python is up to the other backend).
+
+**Steps that began elsewhere** (*handing over*): a step *in* from a traced frame or from ordinary Python ends at the
+first instruction of the next generated code that runs. After the last traced line of a function that is the code just
+generated for it; at a call of a function with a matching cache entry it is the cached code. A step *over* or *out* that
+began elsewhere never ends in generated code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.generated.generated import GeneratedCode
+from dynamo_dap.protocol.contract import INSTRUCTIONS
+
+
+@dataclass(eq=False, slots=True)
+class Origin:
+    """Where a step began, and what became of that frame since."""
+
+    generated: GeneratedCode
+    frame: FrameType | None
+    """None once it has ended: a frame that is remembered would keep its locals alive."""
+    index: int
+    returned: tuple[str, Any] | None = field(default=None)
+    """The frame's name and the value it returned."""
+
+
+def ends_at(step: Step, frame: FrameType, index: int) -> bool:
+    """Decide whether ``step`` ends before the instruction ``index`` of ``frame``."""
+    origin = step.origin
+    if not isinstance(origin, Origin):
+        return step.kind is StepKind.IN
+    if frame is origin.frame:
+        return _ends_in_same_frame(step, origin, index)
+    if step.kind is StepKind.IN:
+        return True
+    # Another frame runs: one that the step's frame called, or, once that has ended, whoever comes next.
+    return not is_on_stack(origin.frame, frame)
+
+
+def _ends_in_same_frame(step: Step, origin: Origin, index: int) -> bool:
+    if step.kind is StepKind.OUT:
+        return origin.generated.table[index].is_return
+    if step.granularity == "instruction" or index <= origin.index:
+        return True
+    generated = origin.generated
+    if step.granularity == "line" and generated.form == INSTRUCTIONS:
+        begun = generated.listing.statement_begun_at(index)
+        return begun is not None and begun != generated.listing.statement_at(origin.index)
+    return not generated.document().is_same_statement(index, origin.index)
+
+
+def is_on_stack(wanted: FrameType | None, top: FrameType) -> bool:
+    """Whether ``wanted`` is ``top`` or one of its callers."""
+    frame: FrameType | None = top
+    while frame is not None:
+        if frame is wanted:
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,175 @@
+"""Events of generated code by ``sys.settrace``: Python 3.11 and older.
+
+A trace function is set just before generated code begins and removed when the last frame of generated code on the
+thread ends. Meanwhile every event is passed on to the trace function that was there before: it sees the frames, lines,
+returns and exceptions that it would have seen without us, generated frames included.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any
+
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.tracing import ChainingTracer, TraceFunction, set_trace
+from dynamo_dap.debuggee.generated.events import Sink
+from dynamo_dap.debuggee.generated.generated import GeneratedCode, GeneratedCodes
+from dynamo_dap.debuggee.torch_api.skipping import never_compile
+
+
+class TraceEvents:
+    """See ``events.Source``."""
+
+    problem: str | None = None
+
+    def __init__(self, sink: Sink, codes: GeneratedCodes) -> None:
+        """``sink`` receives the events; ``codes`` knows generated code by identity."""
+        self._sink = sink
+        self._codes = codes
+        self._threads = threading.local()
+        self._closed = False
+        never_compile(_ThreadTracer.on_call)
+        never_compile(_ThreadTracer.on_event)
+
+    def about_to_run(self, generated: GeneratedCode, code: CodeType) -> None:
+        """Set the trace function, for the ``call`` event of the frame that begins now."""
+        self._closed = False
+        self._tracer().expect(code)
+
+    def watch(self, generated: GeneratedCode, code: CodeType) -> None:
+        """Nothing to do: frames are traced from their beginning, or taken up on their own thread."""
+
+    def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
+        """Trace ``frame`` from where it is."""
+        self._closed = False
+        self._tracer().take_up(generated, frame)
+
+    def keep_only(self, wanted: set[int]) -> None:
+        """Frames that are traced stay so to their end: there is nothing to take back from another thread."""
+
+    def want_raises(self, wanted: bool) -> None:
+        """Raises come along."""
+
+    def close(self) -> None:
+        """Tell nobody any more; what is set comes out as the frames end."""
+        self._closed = True
+
+    def _tracer(self) -> _ThreadTracer:
+        tracer: _ThreadTracer | None = getattr(self._threads, "tracer", None)
+        if tracer is None:
+            tracer = self._threads.tracer = _ThreadTracer(self._report, self._codes)
+        return tracer
+
+    def _report(self, generated: GeneratedCode, frame: FrameType, event: str, argument: Any) -> None:
+        if self._closed:
+            return
+        try:
+            if event == "opcode":
+                self._sink.on_instruction(generated, frame, frame.f_lasti)
+            elif event == "exception":
+                self._sink.on_raise(generated, frame, frame.f_lasti, argument[1])
+            elif event == "return":
+                instruction = generated.table.at(frame.f_lasti)
+                if instruction is not None and instruction.is_return:
+                    self._sink.on_return(generated, frame, argument)
+                else:
+                    self._sink.on_unwind(generated, frame)
+        except Exception:  # noqa: BLE001  (an exception that leaves a trace function becomes the program's)
+            log_exception(f"looking at a trace event '{event}'")
+
+
+class _ThreadTracer(ChainingTracer):
+    """The trace function of one thread, and the one that was there before."""
+
+    def __init__(self, report: Callable[[GeneratedCode, FrameType, str, Any], None], codes: GeneratedCodes) -> None:
+        self._report = report
+        self._codes = codes
+        self._expected: CodeType | None = None
+        self._takes_its_place = False
+        """Whether ``before`` is one that goes on in C from the next call on; else it misses lines."""
+        self._traced: set[int] = set()
+        """``id`` of the frames traced, all of them running."""
+        # One object for all time, so that it can be recognised.
+        self._function: TraceFunction = self.on_call
+
+    def expect(self, code: CodeType) -> None:
+        self._expected = code
+        self._put_in()
+
+    def take_up(self, generated: GeneratedCode, frame: FrameType) -> None:
+        if id(frame) in self._traced:
+            return
+        self._put_in()
+        self._trace(generated, frame, frame.f_trace)
+
+    def _put_in(self) -> None:
+        current: Any = sys.gettrace()
+        if current is not self._function:
+            # Frames traced so far, if any, lost their events to whoever set another function.
+            self._traced.clear()
+            self.before = current
+            set_trace(self._function)
+
+    def _take_out_when_done(self) -> None:
+        if not self._traced and sys.gettrace() is self._function:
+            set_trace(self.before)
+            self.before = None
+            if self._takes_its_place:
+                self._takes_its_place = False
+                _call()
+
+    def on_call(self, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
+        before = self.before
+        local: TraceFunction | None = before(frame, event, argument) if before is not None else None
+        if before is not None and sys.gettrace() is before:
+            # One in C, as coverage's, takes its place when it is called as a function of Python's.
+            self._takes_its_place = True
+            set_trace(self._function)
+        expected = self._expected
+        if expected is None or frame.f_code is not expected:
+            return local
+        self._expected = None
+        return self._trace(self._codes.meet(expected), frame, local)
+
+    def _trace(self, generated: GeneratedCode, frame: FrameType, before: TraceFunction | None) -> TraceFunction:
+        """Trace one frame, passing on to ``before`` what it would have received."""
+        asked_for = {"opcode": frame.f_trace_opcodes, "line": frame.f_trace_lines}
+        traced = _TracedFrame(
+            generated, before, {event for event, is_asked_for in asked_for.items() if not is_asked_for}
+        )
+        self._traced.add(id(frame))
+        function = partial(self.on_event, traced)
+        traced.function = function
+        frame.f_trace_opcodes = True
+        frame.f_trace = function
+        return function
+
+    def on_event(self, traced: _TracedFrame, frame: FrameType, event: str, argument: Any) -> TraceFunction:
+        self._report(traced.generated, frame, event, argument)
+        if traced.before is not None and event not in traced.withheld:
+            traced.before = traced.before(frame, event, argument)
+        if event == "return":
+            self._traced.discard(id(frame))
+            self._take_out_when_done()
+        return traced.function
+
+
+def _call() -> None:
+    """Be a call, which somebody's trace function is told of."""
+
+
+class _TracedFrame:
+    """One frame that is traced, and the trace function that it has from elsewhere."""
+
+    __slots__ = ("before", "function", "generated", "withheld")
+
+    def __init__(self, generated: GeneratedCode, before: TraceFunction | None, withheld: set[str]) -> None:
+        self.generated = generated
+        self.before = before
+        self.withheld = withheld
+        """Events that it did not ask for."""
+        self.function: TraceFunction

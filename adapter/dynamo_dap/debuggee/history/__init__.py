@@ -1,0 +1,1 @@
+"""What a user can step back through: snapshots of a trace, time travel, what-if."""

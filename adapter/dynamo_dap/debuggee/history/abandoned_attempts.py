@@ -1,0 +1,148 @@
+"""Attempts that Dynamo gave up, to begin the analysis of the frame again: what is left of them is kept to be looked at.
+
+Torch clears an attempt's objects as it is given up. For one that was logged this is put off, until nobody can go back
+to it any more. One that ended at a graph break is the trace of what comes before the break: the attempt that follows
+traces the same, and is turned into code there. Tracing thread; lives until ``close``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.fake_evaluation import global_state, preserved_global_state
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.isolation import DYNAMO_OFF, READING
+from dynamo_dap.debuggee.torch_api.real_values import note_versions
+from dynamo_dap.debuggee.torch_api.retracing import clear, retraced_call
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.translator import EARLIER_REASONS, restart_reasons
+
+_OUTPUT = "torch._dynamo.output_graph:OutputGraph.cleanup"
+_RESTART = "torch._dynamo.exc:RestartAnalysis"
+_BREAK = "torch._dynamo.exc:SpeculationRestartAnalysis"
+_TRACING = "torch._guards:tracing"
+_COMPILING = "torch._guards:compile_context"
+_CONTEXT = "torch._guards:CompileContext.try_get"
+_INPUT = "grapharg"
+"""What a placeholder's ``meta`` has of the input that it stands for."""
+
+ABANDONED = Feature(
+    "going back to attempts that Dynamo gave up", _OUTPUT, _RESTART, _BREAK, _TRACING, _COMPILING, _CONTEXT
+)
+
+
+class AbandonedAttempt:
+    """An attempt that may be given up."""
+
+    def __init__(self, frame: TracedFrame) -> None:
+        """``frame`` is one of the attempt's functions."""
+        output: Any = frame.attempt
+        self._output = output
+        self._root: Any = None
+        self._arguments: Any = None
+        self._state: Sequence[Callable[[], None]] = ()
+        """Put the random states back that its code began with, once that has run."""
+        self._context: Any = None
+        """Which compile and attempt it is."""
+        self._taken: list[tuple[dict[str, Any], Any]] = []
+        """What its graphs' inputs stand for, which torch 2.14 takes from the nodes of an attempt that was given up."""
+        self._guards: Any = None
+        """Its guards, which are taken as well."""
+        self.reason = ""
+        """Why it was given up, as torch says."""
+        self.is_given_up = self.ended_at_break = False
+        if ABANDONED.problem is None and retraced_call() is None and getattr(self._output, "root_tx", None) is not None:
+            self._root = self._output.root_tx
+            self._arguments = self._root.f_locals
+            self._output.cleanup = self._cleanup
+            self._context = _context_now()
+
+    @property
+    def frame(self) -> TracedFrame:
+        """The function that was compiled, while the attempt can be looked at."""
+        return TracedFrame(self._root)
+
+    def _cleanup(self) -> None:
+        """Run where torch would clear the attempt: as its interpreter is left."""
+        problem = sys.exc_info()[1]
+        if not isinstance(problem, ABANDONED.resolve(_RESTART)):
+            self._output.__dict__.pop("cleanup", None)
+            self._output.cleanup()
+            return
+        self.is_given_up = True
+        self.reason = str(getattr(problem, "restart_reason", None) or type(problem).__name__)
+        self.ended_at_break = isinstance(problem, ABANDONED.resolve(_BREAK))
+        for tracer in self._output.tracers:
+            # Torch empties the graphs once the exception has been caught.
+            tracer.graph._clear_nodes = _nothing
+            nodes = [node for node in tracer.graph.nodes if _INPUT in node.meta]
+            self._taken += [(node.meta, node.meta[_INPUT]) for node in nodes]
+        guards = self._output.tracing_context.guards_context.dynamo_guards.inner
+        self._guards = type(guards)(list(guards))
+
+    def _put_back(self) -> None:
+        for meta, argument in self._taken:
+            meta.setdefault(_INPUT, argument)
+        guards = self._output.tracing_context.guards_context.dynamo_guards
+        if self._guards is not None and not guards.inner:
+            guards.inner = self._guards
+        self._taken, self._guards = [], None
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look at the attempt in place of the one that runs."""
+        self._put_back()
+        self._root.f_locals = self._arguments
+        tracing, compiling = ABANDONED.resolve(_TRACING), ABANDONED.resolve(_COMPILING)
+        with preserved_global_state(), tracing(self._output.tracing_context), compiling(self._context):
+            for put_back in self._state:
+                put_back()
+            yield
+
+    @property
+    def can_outlive_compile(self) -> bool:
+        """Whether what the program changes by then can be noted."""
+        return DYNAMO_OFF.problem is None and READING.problem is None
+
+    def outlive_compile(self) -> None:
+        """The compile is over and the program runs on: hold nothing that it could notice, and note what it changes."""
+        self._put_back()
+        context = self._output.tracing_context
+        context.tensor_to_context.clear()
+        clear_weakrefs = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
+        if clear_weakrefs is not None:
+            clear_weakrefs(context.fake_mode)
+        note_versions(self._output.root_tracer.graph)
+        self._state = global_state()
+
+    def close(self) -> None:
+        """Forget it."""
+        if not self.is_given_up:
+            self._output.__dict__.pop("cleanup", None)
+            return
+        self.is_given_up = False
+        for tracer in self._output.tracers:
+            tracer.graph.__dict__.pop("_clear_nodes", None)
+            tracer.graph._clear_nodes()
+        clear(self._output)
+        self._root.f_locals = {}
+        self._root = self._arguments = self._guards = None
+        self._taken = []
+
+
+def _context_now() -> Any:
+    """Return a copy of what tells which compile and attempt runs: torch counts attempts in the same object."""
+    context = ABANDONED.resolve(_CONTEXT)()
+    if context is None:
+        return None
+    known = type(context)(context.compile_id)
+    known.attempt = context.attempt
+    setattr(known, EARLIER_REASONS, tuple(restart_reasons(sys._getframe())))
+    return known
+
+
+def _nothing() -> None:
+    """Do nothing."""

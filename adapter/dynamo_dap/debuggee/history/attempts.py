@@ -1,0 +1,540 @@
+"""The ways that a thread has come in traces: the one that runs, attempts that Dynamo gave up, what was before a break.
+
+Each is a leg, with a past of its own. Dynamo gives an attempt up and begins again: its past can be gone to, and nothing
+leads back there by itself. What comes after a graph break is a trace of its own: from its beginning steps lead back to
+the end of the leg before the break. That is the attempt that ended there, or the kept trace of the cache entry that ran
+before, with what this call was given: where the cache served it, or where Dynamo went on at the break without beginning
+again, so that nothing is left of the attempt. Tracing thread, but for ``TraceLogs.want``; legs live until the function
+that they lead to is compiled, or the call that they lead to is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import types
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from dynamo_dap.debuggee.agent.engine import RequestError
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
+from dynamo_dap.debuggee.history.time_travel import Armed, Arrival, Past, Place, Stops
+from dynamo_dap.debuggee.history.trace_changes import CHANGES, TRACE_LOG
+from dynamo_dap.debuggee.history.trace_log import TraceLog
+from dynamo_dap.debuggee.numerics.not_finite import NAN, kinds_of
+from dynamo_dap.debuggee.replay.saved_traces import CannotKeep
+from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, resume_function, user_function_name
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.graph import with_operands
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
+from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
+from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
+from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
+from dynamo_dap.debuggee.trace.guards_view import note_expressions
+from dynamo_dap.debuggee.trace.stepping import TraceProgress
+from dynamo_dap.protocol.contract import (
+    BECAME_NAN,
+    GUARDED_AT,
+    MADE,
+    MUTATED,
+    ErrorId,
+    TimelineBody,
+    TimelineEntry,
+)
+
+_MAXIMUM_LEGS = 8
+"""Attempts that are kept beside the one that runs: each holds what Dynamo made for it."""
+_MAXIMUM_ENTRIES = 10_000
+_MAXIMUM_REASON = 100
+
+
+@dataclass(eq=False)
+class Leg:
+    """A past that can be gone to."""
+
+    past: Past
+    attempt: AbandonedAttempt | None = None
+    """What is kept of it; None for the one that runs, and for the kept trace of a cached call."""
+    before: Leg | None = None
+    """What was before the graph break that it goes on after."""
+    lend: Callable[[], AbstractContextManager[None]] | None = None
+    """Puts what its call was given in place, where its trace is kept, and the call has come to a graph break."""
+    code: weakref.ref[types.CodeType] | None = None
+    """What was generated of it, once that is: it runs up to the break, and calls what goes on after it."""
+
+    def leads_from(self, code: types.CodeType) -> bool:
+        """Whether generated ``code`` leads on from here."""
+        return self.code is not None and self.code() is code
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether Dynamo threw it away to begin again, and nothing of it is part of what the program ran."""
+        return self.attempt is not None and self.attempt.is_given_up
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look at it in place of the trace that runs. Raises ``CannotKeep`` where that cannot be now."""
+        if self.lend is not None:
+            with self.lend():
+                yield
+        elif self.attempt is None or not self.attempt.is_given_up:
+            yield
+        else:
+            with self.attempt.looking():
+                yield
+
+    def show(self, arrival: Arrival) -> None:
+        """Put the state in place that an arrival shows."""
+        self.past.show(arrival.shown, as_result=arrival.shown != arrival.place.at)
+
+
+StopsOf = Callable[[Past], Stops]
+
+
+class Journey:
+    """The legs of a thread, the oldest first; the last is that of the trace that runs."""
+
+    def __init__(self, legs: Sequence[Leg]) -> None:
+        """``legs`` are those that can be gone to."""
+        self.legs = legs
+        self.present = legs[-1]
+        self._offsets = [0]
+        for each in legs[:-1]:
+            self._offsets.append(self._offsets[-1] + each.past.end)
+
+    # -- numbers of moments, over all legs -------------------------------------------------------------------------
+
+    def number(self, leg: Leg, at: int) -> int:
+        """Return the number of a leg's moment over all legs."""
+        return self._offsets[self.legs.index(leg)] + at
+
+    def _leg_of(self, number: int) -> tuple[Leg, int]:
+        index = bisect_right(self._offsets, number) - 1
+        return self.legs[index], number - self._offsets[index]
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def back(self, leg: Leg, place: Place, step: Step, stops: StopsOf) -> tuple[Leg, Arrival]:
+        """Return where a step into the past ends: see ``Past.back``."""
+        if step.kind is StepKind.TO_MOMENT:
+            leg, at = self._leg_of(step.target)
+            return leg, Arrival.at(max(leg.past.beginning, min(at, leg.past.end - 1)), "goto")
+        beginning: tuple[Leg, Arrival] | None = None
+        while True:
+            try:
+                with leg.looking():
+                    arrival = leg.past.back(place, step, stops(leg.past))
+            except CannotKeep as problem:
+                assert beginning is not None, "one stands somewhere"
+                return beginning[0], replace(beginning[1], remark=f"what was before cannot be shown: {problem}")
+            if leg is not self.present:
+                leg.past.show(None)
+            if not arrival.is_beginning or leg.before is None:
+                return leg, arrival
+            beginning = leg, arrival
+            leg = leg.before
+            place = Place(leg.past.end)
+
+    def forward(
+        self, leg: Leg, arrival: Arrival, now: Place, step: Step | None, stops: StopsOf
+    ) -> tuple[Leg, Arrival] | None:
+        """Return where going forward stops before ``now`` in the trace that runs: see ``Past.forward``."""
+        while True:
+            end = now if leg is self.present else Place(leg.past.end)
+            try:
+                with leg.looking():
+                    found = leg.past.forward(arrival, end, step, stops(leg.past))
+            except CannotKeep:  # what was armed when one came here is not any more
+                found = None
+            if found is not None or leg is self.present:
+                return None if found is None else (leg, found)
+            leg.past.show(None)
+            after = next((each for each in reversed(self.legs) if each.before is leg), None)
+            if after is None:
+                return None
+            leg = after
+            arrival = Arrival(Place(leg.past.beginning - 1, is_after=True), "entry")
+
+    def statements_between(self, leg: Leg, at: int, now: Place) -> int | None:
+        """Return how many statements lie before ``now``; None when the leg does not lead there."""
+        total = 0
+        while leg is not self.present:
+            total += leg.past.statements_between(at, leg.past.end)
+            after = next((each for each in reversed(self.legs) if each.before is leg), None)
+            if after is None:
+                return None
+            leg, at = after, after.past.beginning - 1
+        return total + leg.past.statements_between(at, now.at)
+
+    def mark(self, leg: Leg) -> str:
+        """Return what begins with a leg, for the timeline; nothing for a trace that is alone."""
+        index = self.legs.index(leg)
+        attempt = leg.past.identity.attempt
+        parts: list[str] = []
+        is_kept = leg.attempt is None
+        if leg.before is not None and (attempt == 0 or is_kept or leg is self.present):
+            reason = _short(leg.before.attempt)
+            parts.append(f"after a graph break: {reason}" if reason else "after a graph break")
+        if is_kept:  # it has no attempts
+            return ", ".join(parts)
+        is_restarted = attempt > 0 and index > 0 and self.legs[index - 1] is not leg.before
+        if leg.is_given_up or is_restarted:
+            parts.append(f"attempt {attempt + 1}")
+        if leg.is_given_up:
+            parts.append(f"given up: {_short(leg.attempt)}")
+        return ", ".join(parts)
+
+
+def _short(attempt: AbandonedAttempt | None) -> str:
+    lines = (attempt.reason if attempt is not None else "").strip().splitlines()
+    text = lines[0] if lines else ""
+    return text if len(text) <= _MAXIMUM_REASON else f"{text[:_MAXIMUM_REASON]}…"
+
+
+class Standpoint:
+    """A place in a journey, as who is held there sees what was before: ``agent.stepping.History``."""
+
+    def __init__(self, journey: Journey, leg: Leg, place: Place, armed: Armed) -> None:
+        """``armed`` tells which lines have breakpoints."""
+        self._journey = journey
+        self._leg = leg
+        self._past = leg.past
+        self._place, self._at = place, place.at
+        self._armed = armed
+
+    def timeline(self, start: int | None, count: int) -> TimelineBody:
+        """See ``History``."""
+        journey = self._journey
+        statements: list[tuple[int, Leg, int, str]] = []
+        for leg in journey.legs:
+            past, mark = leg.past, journey.mark(leg)
+            for at in range(past.beginning, past.end):
+                if past.begins_statement(at):
+                    statements.append((journey.number(leg, at), leg, at, mark))
+                    mark = ""
+        count = min(count, _MAXIMUM_ENTRIES)
+        current = journey.number(self._leg, self._at)
+        if start is None:
+            numbers = [number for number, *_ in statements]
+            start = max(0, min(bisect_right(numbers, current) - count // 2, len(statements) - count))
+        shown = statements[start : start + count]
+        return TimelineBody([self._entry(*each) for each in shown], len(statements), current, start)
+
+    def _entry(self, number: int, leg: Leg, at: int, mark: str) -> TimelineEntry:
+        moment = leg.past.moment(at)
+        then = moment.frames[0]
+        return TimelineEntry(
+            moment=number,
+            function=user_function_name(then.frame.code),
+            path=then.path,
+            line=then.line,
+            depth=len(moment.frames) - 1,
+            nodes=sum(each.nodes for each in moment.graphs),
+            has_breakpoint=then.line in (self._armed(then.path) or ()),
+            mark=mark,
+        )
+
+    def origin(self, depth: int, name: str, what: str) -> int:
+        """See ``History``."""
+        return self._journey.number(self._leg, self._origin(depth, name, what))
+
+    def _origin(self, depth: int, name: str, what: str) -> int:
+        past, at = self._past, self._at
+        frames = past.moment(at).frames
+        if depth >= len(frames):
+            raise _no_origin("a function that is not traced keeps nothing of its past")
+        if what == MADE:
+            return _found(past.made_at(at, name), f"no statement of this trace has added a node '{name}'")
+        value = frames[depth].frame.lookup(name)
+        if value is MISSING:
+            raise _no_origin(f"there is no local variable '{name}' here")
+        if what == MUTATED:
+            return _found(
+                past.changed_at(at, frames[depth].frame, name),
+                f"the object of '{name}' has not been changed in this trace",
+            )
+        if what == GUARDED_AT:
+            source = frames[depth].frame.source_of(value)
+            found = None if source is None else past.guarded_at(at, source)
+            return _found(found, f"no guard holds '{name}' to anything so far")
+        if what == BECAME_NAN:
+            return self._first_nan(frames[depth].frame, value, name)
+        bound = past.bound_at(self._place, frames[depth].frame, name, frames[depth].frame.local(name))
+        return _found(bound, f"'{name}' came with the call: nothing in this trace has bound it")
+
+    def _first_nan(self, frame: TracedFrame, value: object, name: str) -> int:
+        form = frame.form_of(value) if is_tracker(value) else None
+        if not isinstance(form, TensorForm) or form.node is None:
+            raise _no_origin(f"'{name}' is no tensor that this trace has computed")
+        for node in with_operands(form.node):
+            try:
+                has_nan = NAN in kinds_of(frame.real_value(node))
+            except NoRealValue:
+                continue
+            if has_nan:
+                moment = self._past.made_at(self._at, node.name)
+                return _found(moment, f"'{node.name}', which '{name}' is computed from, came with a NaN")
+        raise _no_origin(f"neither '{name}' nor anything that it is computed from has a NaN")
+
+
+def _found(moment: int | None, otherwise: str) -> int:
+    if moment is None:
+        raise _no_origin(otherwise)
+    return moment
+
+
+def _no_origin(text: str) -> RequestError:
+    return RequestError(text, error_id=ErrorId.NO_ORIGIN)
+
+
+class TraceLogs:
+    """The log of the trace that runs, and those that it goes on from. One for each process."""
+
+    def __init__(self, facts: CodeFactsCache, just_my_code: Callable[[], bool]) -> None:
+        """``just_my_code`` is whether statements of libraries are left out."""
+        self._facts, self._just_my_code = facts, just_my_code
+        self._leg: Leg | None = None
+        self._log: TraceLog | None = None
+        self._attempt: object = None
+        self._thread: int | None = None
+        self._earlier: list[tuple[int, Leg]] = []
+        """With the thread that each is of."""
+        self._lock = threading.RLock()
+        self._of_call = threading.local()
+        """``before``: what was before a resume function that a thread traces once more.
+
+        ``unkept``: the generated code, by identity, of a trace that ended at a graph break, if nothing is kept of it.
+        """
+        self.begun: Callable[[types.FrameType], Leg | None] = lambda frame: None
+        """Returns the kept trace of what a frame runs, if it is known what that call was given."""
+        self._travellers = 0
+        """How many threads are held where they may look at earlier legs."""
+        self._is_wanted = self._has_gap = False
+        """Whether anything is noted, and whether nothing was for a while: the log does not lead to what comes then."""
+
+    def want(self, wanted: bool) -> None:
+        """Hear of what traces change in place, or not. Any thread."""
+        self._is_wanted = wanted and TRACE_LOG.problem is None
+        self._has_gap = self._has_gap or not wanted
+        CHANGES.want(wanted)
+        self._forget_what_nobody_wants()
+
+    @contextlib.contextmanager
+    def travelling(self) -> Iterator[None]:
+        """Keep the legs while the calling thread is held."""
+        with self._lock:
+            self._travellers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._travellers -= 1
+            self._forget_what_nobody_wants()
+
+    def _forget_what_nobody_wants(self) -> None:
+        with self._lock:
+            if not self._is_wanted and not self._travellers:
+                self._forget_earlier()
+
+    def note(
+        self, frame: TracedFrame, progress: TraceProgress, *, is_line: bool = True, as_a_whole: bool = False
+    ) -> None:
+        """The trace has come to an instruction, which has a line or not. See ``TraceLog.note``."""
+        if not self._is_wanted:
+            return
+        log = self._log
+        if log is None or self._has_gap or self._attempt is not frame.attempt:
+            with self._lock:
+                log = self._begin(frame, progress)
+        log.note(frame, progress.position, is_line=is_line, as_a_whole=as_a_whole)
+
+    def _begin(self, frame: TracedFrame, progress: TraceProgress) -> TraceLog:
+        if self._has_gap and not self._travellers:
+            self._forget_earlier()
+        before = self.leg_before(frame.compiled_code, frame_below_trace(sys._getframe()))
+        if not self._has_gap and self._is_restart(progress):
+            before = self._set_aside()
+        self._thread = threading.get_ident()
+        self.forget()
+        self._has_gap = False
+        log = self._log = CHANGES.log = TraceLog(frame)
+        self._attempt = frame.attempt
+        past = Past(log, self._facts, progress, just_my_code=self._just_my_code())
+        self._leg = Leg(past, AbandonedAttempt(frame), before)
+        return log
+
+    def _is_restart(self, progress: TraceProgress) -> bool:
+        leg = self._leg
+        if leg is None or not leg.is_given_up or self._thread != threading.get_ident():
+            return False
+        return bool(leg.past.identity.compile_id == progress.identity.compile_id)
+
+    def _set_aside(self) -> Leg | None:
+        """Keep the attempt that was given up; return what is before it."""
+        leg = self._leg
+        assert leg is not None, "there was one"
+        self._earlier.append((threading.get_ident(), leg))
+        while len(self._earlier) > _MAXIMUM_LEGS:
+            self._close(self._earlier[0][1])
+        self._leg = self._log = self._attempt = CHANGES.log = None
+        return leg.before
+
+    @contextlib.contextmanager
+    def coming_from(self, before: Leg | None) -> Iterator[None]:
+        """What the calling thread traces meanwhile is a cached call that goes on after ``before``."""
+        outer: Leg | None = getattr(self._of_call, "before", None)
+        self._of_call.before = before
+        try:
+            yield
+        finally:
+            self._of_call.before = outer
+
+    def leg_before(self, code: types.CodeType, below: types.FrameType | None) -> Leg | None:
+        """Return what was before the graph break that a resume function goes on after.
+
+        ``below`` is the frame that calls it.
+        """
+        if resume_function(code) is None:
+            return None
+        before: Leg | None = getattr(self._of_call, "before", None)
+        if before is None and below is not None:
+            before = self.begun(below)
+        if before is not None:
+            return before
+        function = user_function_of(code)
+        for thread, leg in reversed(self._earlier):
+            leads_here = leg.code is not None and (below is None or leg.leads_from(below.f_code))
+            if thread == threading.get_ident() and leads_here and leg.past.is_of(function):
+                return leg
+        return None
+
+    def take_unkept(self, code: types.CodeType) -> bool:
+        """Tell, once, whether ``code`` was generated last on this thread, of a trace before a break, now gone."""
+        unkept: int | None = getattr(self._of_call, "unkept", None)
+        self._of_call.unkept = None
+        return unkept == id(code)
+
+    def leads_from(self, code: types.CodeType) -> bool:
+        """Whether generated ``code`` leads on from an attempt that is kept. Any thread."""
+        return any(leg.leads_from(code) for _, leg in self._earlier)
+
+    def ended(self, code: types.CodeType) -> None:
+        """Generated ``code`` has run on this thread: nothing leads back to what was before its break any more."""
+        with self._lock:
+            for thread, leg in list(self._earlier):
+                if leg.leads_from(code) and thread == threading.get_ident():
+                    self._close(leg)
+
+    def journey(self, frame: TracedFrame) -> Journey | None:
+        """Return the ways that lead to where the frame's trace is; None when its own is not known."""
+        if self._leg is None or self._attempt is not frame.attempt:
+            return None
+        identity, before = self._leg.past.identity, all_before(self._leg)
+        mine = [
+            leg
+            for thread, leg in self._earlier
+            if thread == threading.get_ident()
+            and leg not in before
+            and leg.past.identity.compile_id == identity.compile_id
+        ]
+        return Journey([*reversed(before), *mine, self._leg])
+
+    def take(self, output: object) -> tuple[Past, TraceLog] | None:
+        """Return the past of the attempt that wrote ``output``, to be kept; None when it is not all known."""
+        leg, log = self._leg, self._log
+        if leg is None or log is None or self._attempt is not output or log.forgotten:
+            return None
+        self._leg = self._log = self._attempt = CHANGES.log = None
+        return leg.past, log
+
+    def compile_ended(self, generated: types.CodeType | None) -> None:
+        """A compile of this thread is over, and code was ``generated`` or not."""
+        with self._lock:
+            self._compile_ended(generated)
+
+    def _compile_ended(self, generated: types.CodeType | None) -> None:
+        leg = self._leg
+        if leg is None or self._thread != threading.get_ident():
+            return
+        compile_id = leg.past.identity.compile_id
+        mine = [each for thread, each in self._earlier if each.past.identity.compile_id == compile_id]
+        last = mine[-1] if mine and generated is not None else None
+        if last is not None and (
+            last.attempt is None or not last.attempt.ended_at_break or not last.attempt.can_outlive_compile
+        ):
+            last = None
+        for each in mine:
+            if each is not last:
+                self._close(each)
+        if last is not None and last.attempt is not None:
+            last.past.outlive_trace()
+            try:
+                with last.looking():
+                    note_expressions(last.attempt.frame)
+            except Exception:  # noqa: BLE001  (whatever it is, the attempt must hold nothing of the program's)
+                log_exception("keeping the guards of an attempt")
+            last.attempt.outlive_compile()
+            last.code = None if generated is None else weakref.ref(generated)
+        elif generated is not None and goes_on_after_break(generated):
+            self._of_call.unkept = id(generated)
+        else:
+            for each in all_before(leg):
+                self._close(each)
+        self.forget()
+
+    @contextlib.contextmanager
+    def put_aside(self) -> Iterator[None]:
+        """Let another trace run inside this one, on the same thread."""
+        known = self._leg, self._log, self._attempt, self._thread, self._has_gap, self._earlier
+        self._leg = self._log = self._attempt = CHANGES.log = None
+        self._earlier = []
+        try:
+            yield
+        finally:
+            self.forget()
+            self._forget_earlier()
+            self._leg, self._log, self._attempt, self._thread, has_gap, self._earlier = known
+            self._has_gap, CHANGES.log = self._has_gap or has_gap, self._log
+
+    def forget(self) -> None:
+        """The trace of this thread is over, if it has one: another thread may be tracing by now."""
+        if self._thread not in (None, threading.get_ident()):
+            return
+        if self._leg is not None:
+            self._leg.past.close()
+            if self._leg.attempt is not None:
+                self._leg.attempt.close()
+        self._leg = self._log = self._attempt = CHANGES.log = None
+
+    def _close(self, leg: Leg) -> None:
+        self._earlier = [(thread, each) for thread, each in self._earlier if each is not leg]
+        for _, each in self._earlier:
+            if each.before is leg:
+                each.before = None
+        if leg.lend is not None:  # it is kept for later calls
+            return
+        leg.past.close()
+        if leg.attempt is not None:
+            leg.attempt.close()
+
+    def _forget_earlier(self) -> None:
+        while self._earlier:
+            self._close(self._earlier[0][1])
+
+
+def all_before(leg: Leg) -> list[Leg]:
+    """Return what was before a leg, the nearest first."""
+    found: list[Leg] = []
+    before = leg.before
+    while before is not None:
+        found.append(before)
+        before = before.before
+    return found

@@ -1,0 +1,415 @@
+"""Traces in which the debugger changes something: apart from the program, beside the trace that is held.
+
+A held trace is left as it is. Its call is traced once more (``retracing``), from its arguments, up to where the user
+changed something; there an assignment is traced as if the function contained it, or the interpreter goes on at another
+line. Tracing thread, under Dynamo's compile lock; nothing here lives longer than such a trace.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import linecache
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature, FeatureMissing
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, retraced_call
+from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic, symbols_of
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
+from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
+from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, source_name, unwrapped
+
+_COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
+_FUNCTION_MODES = "torch._dynamo.variables.torch_function:torch_function_mode_stack_state_mgr"
+_FUNCTION = "torch._dynamo.variables:UserFunctionVariable"
+_BUILDER = "torch._dynamo.variables.builder:VariableBuilder"
+_SYMBOL = "torch._dynamo.variables.builder:VariableBuilder.wrap_symint"
+_SOURCE = "torch._dynamo.source:SyntheticLocalSource"
+_DYNAMIC = "torch.fx.experimental.symbolic_shapes:DimDynamic"
+_SIZES = "torch._dynamo.variables.builder:_automatic_dynamic"
+_STORE_CELL = "torch._dynamo.side_effects:SideEffects.store_cell"
+
+CHANGING = Feature("changing what a held trace goes on with", _COMPILE_FRAME, _FUNCTION_MODES, _FUNCTION, _STORE_CELL)
+SIZES = Feature("static sizes in place of symbols, and symbols in place of static ones", _SIZES, _DYNAMIC)
+SYMBOLS = Feature("a symbol in place of a number", _BUILDER, _SYMBOL, _SOURCE, _DYNAMIC)
+
+NEW_SYMBOL = "dynamic"
+"""``dynamic(8)`` in an assignment: a symbol that has this value in the call."""
+CHANGED = "<changed by the debugger>"
+"""The file that assignments are said to be in: nodes that come of them tell so."""
+_SYMBOL_NAME = "__symbol_{}__"
+
+
+class CannotChange(Exception):
+    """Something cannot be changed in a trace; the text says why, and nothing was changed."""
+
+
+# -- the call ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _FrameToBe:
+    """The frame of a call that is being compiled: there is none yet."""
+
+    f_globals: dict[str, Any]
+    f_builtins: dict[str, Any]
+    f_back: types.FrameType | None
+
+
+def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
+    """Return the call whose trace runs, or is looked at, above the Python frame ``top``.
+
+    Raises:
+        CannotChange: its function was not called with what is traced.
+    """
+    call = retraced_call()
+    if call is not None:
+        if call.in_backward is not None:
+            raise CannotChange("the call is over: it is looked at from its backward pass")
+        return call
+    compiling = _compiling_frame(top)
+    if compiling is None:
+        raise CannotChange("the compile that this trace belongs to is not known")
+    given = compiling.f_locals
+    return CachedCall(
+        code=given["code"],
+        frame=_FrameToBe(given["globals"], given["builtins"], frame_below_trace(top)),
+        arguments=given["locals"],
+        closure=given["closure"],
+        compile_id=compile_id,
+        backend=given["compiler_fn"],
+        number=None,
+        is_compiled_now=True,
+    )
+
+
+def is_full_graph(top: types.FrameType) -> bool:
+    """Whether the trace that runs above ``top`` may have no graph break."""
+    compiling = _compiling_frame(top)
+    return compiling is not None and bool(compiling.f_locals.get("one_graph"))
+
+
+def _compiling_frame(top: types.FrameType | None) -> types.FrameType | None:
+    code = CHANGING.resolve(_COMPILE_FRAME).__code__
+    while top is not None and top.f_code is not code:
+        top = top.f_back
+    return top
+
+
+@contextlib.contextmanager
+def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[None]:
+    """Let another trace run inside: what the one above ``top``, of ``frame``, keeps in globals of torch is put back."""
+    if _compiling_frame(top) is None:  # a kept trace is looked at: nothing runs
+        yield
+        return
+    output = frame.translator.output
+    with contextlib.ExitStack() as stack:
+        for container in _containers():
+            stack.callback(_put_back, container, container.copy())
+        stack.enter_context(_functions_modes_put_back())
+        now: dict[str, Any] = {}
+        output.save_global_state(out=now)
+        stack.callback(_set_all, now)
+        _set_all(output.tracing_context.global_context.global_state)
+        yield
+
+
+def _containers() -> list[Any]:
+    """Return what is kept of objects that graphs make, and of numbers that must be constants."""
+    created: Any = sys.modules.get("torch._dynamo.graph_bytecode_inputs")
+    names = ("index_to_bytecode_constructor", "index_to_external_object_weakref", "keep_alive")
+    containers = [getattr(created, name, None) for name in names]
+    tensorify: Any = sys.modules.get("torch._dynamo.utils")
+    containers.append(getattr(getattr(tensorify, "TensorifyState", None), "force_specializations", None))
+    return [each for each in containers if each is not None]
+
+
+def _put_back(container: Any, contents: Any) -> None:
+    container.clear()
+    container.extend(contents) if isinstance(container, list) else container.update(contents)
+
+
+@contextlib.contextmanager
+def _functions_modes_put_back() -> Iterator[None]:
+    """Have the program's function modes on as they were when the trace began, which turned them off."""
+    manager = CHANGING.resolve(_FUNCTION_MODES)
+    before = manager.stack
+    try:
+        with manager.temp_restore_stack():
+            yield
+    finally:
+        manager.stack = before
+
+
+def _set_all(state: dict[str, Any]) -> None:
+    for put, value in list(state.values()):
+        put(value)
+
+
+# -- assignments -------------------------------------------------------------------------------------------------------
+
+
+def assign(frame: TracedFrame, text: str) -> None:
+    """Trace the statements of ``text`` where ``frame`` stands, as if the function contained them there.
+
+    Raises:
+        CannotChange: Dynamo cannot trace them, or what they need is not there; the trace is not to be gone on with.
+    """
+    CHANGING.require()
+    body = _parsed(text)
+    line = _line_of(text)
+    names = sorted(_assigned_names(body))
+    assigned = [name for name in names if frame.is_declared(name)]
+    globals_ = [name for name in names if name not in assigned and name in frame.globals]
+    numbers = _SymbolCalls(frame, line)
+    statements: list[Any] = [numbers.visit(each) for each in body]
+    values = _locals_used(frame, statements)
+    if assigned:
+        items: list[ast.expr] = [ast.Name(name, ast.Load()) for name in assigned]
+        statements.append(ast.Return(items[0] if len(items) == 1 else ast.Tuple(items, ast.Load())))
+    if globals_:
+        statements.insert(0, ast.Global(globals_))
+    result = _call(frame, statements, {**values, **numbers.symbols}, line)
+    results = [result] if len(assigned) < 2 else list(unwrapped(result).items)
+    for name, value in zip(assigned, results, strict=False):
+        _store(frame, name, value)
+
+
+def _parsed(text: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(text, CHANGED).body
+    except SyntaxError as problem:
+        raise CannotChange(f"not valid Python: {problem.msg}") from None
+
+
+def _assigned_names(body: list[ast.stmt]) -> set[str]:
+    stores = (node for each in body for node in ast.walk(each) if isinstance(node, ast.Name))
+    named = list(stores)
+    deleted = next((node.id for node in named if isinstance(node.ctx, ast.Del)), None)
+    if deleted is not None:
+        raise CannotChange(f"'{deleted}' cannot be deleted in a trace")
+    return {node.id for node in named if isinstance(node.ctx, ast.Store)}
+
+
+def _locals_used(frame: TracedFrame, trees: Sequence[ast.AST]) -> dict[str, Tracker]:
+    """Return the trackers of the local variables that the trees name, where they have values."""
+    names = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    values = {each.id: _tracker(frame, each.id) for each in names if frame.is_declared(each.id)}
+    for each in names:
+        if isinstance(each.ctx, ast.Load) and each.id in values and values[each.id] is None:
+            problem = "has no value here" if frame.lookup(each.id) is MISSING else "is not known to the trace"
+            raise CannotChange(f"'{each.id}' {problem}")
+    return {name: value for name, value in sorted(values.items()) if value is not None}
+
+
+def _tracker(frame: TracedFrame, name: str) -> Tracker | None:
+    cell = dict(frame.cells()).get(name)
+    if cell is not None:
+        return frame.cell_contents(cell)
+    return None if frame.lookup(name) is MISSING else frame.translator.symbolic_locals.get(name)
+
+
+_texts: list[str] = []
+"""What was assigned: the lines of a file of its own, which is named where graphs name the user's."""
+
+
+def _line_of(text: str) -> int:
+    line = " ".join(part.strip() for part in text.strip().splitlines())
+    if line not in _texts:
+        _texts.append(line)
+        lines = [f"{each}\n" for each in _texts]
+        linecache.cache[CHANGED] = (sum(map(len, lines)), None, lines, CHANGED)
+    return _texts.index(line) + 1
+
+
+def _call(frame: TracedFrame, statements: list[Any], values: dict[str, Tracker], line: int) -> Any:
+    """Have the statements traced as the body of a function that takes ``values``; return what it returns."""
+    function = ast.parse("def changed(): pass").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.args.args = [ast.arg(name) for name in values]
+    function.body = statements
+    module = ast.fix_missing_locations(ast.Module([function], []))
+    for node in ast.walk(module):
+        if "lineno" in node._attributes:
+            node.lineno, node.end_lineno = line, line  # type: ignore[attr-defined]
+    outer = compile(module, CHANGED, "exec")
+    code = next(each for each in outer.co_consts if isinstance(each, types.CodeType))
+    made = types.FunctionType(code, frame.globals, "changed")
+    tx = frame.translator
+    try:
+        return CHANGING.resolve(_FUNCTION)(made).call_function(tx, list(values.values()), {})
+    except Exception as problem:  # noqa: BLE001  (whatever Dynamo raises, the user is told)
+        raise CannotChange(_reason(problem)) from None
+
+
+def _reason(problem: Exception) -> str:
+    lines = [line.strip() for line in str(problem).strip().splitlines()]
+    text = next((line for line in lines if line), type(problem).__name__)
+    explained = next((line.partition(":")[2].strip() for line in lines if line.startswith("Explanation:")), None)
+    return f"Dynamo cannot trace it here: {text}" + ("" if explained is None else f": {explained}")
+
+
+def _store(frame: TracedFrame, name: str, value: Tracker) -> None:
+    tx = frame.translator
+    cell = dict(frame.cells()).get(name)
+    if cell is not None:
+        tx.output.side_effects.store_cell(cell, value)
+        return
+    if name in frame.cell_names:
+        raise CannotChange(f"'{name}' is a captured variable without a value here")
+    hint: Callable[[str], None] | None = getattr(value, "set_name_hint", None)
+    if hint is not None:
+        hint(name)
+    tx.symbolic_locals[name] = value
+
+
+class _SymbolCalls(ast.NodeTransformer):
+    """Makes symbols for the calls of ``dynamic``, unless the program has something of this name."""
+
+    def __init__(self, frame: TracedFrame, line: int) -> None:
+        self._frame = frame
+        self._line = line
+        self._is_known = frame.lookup(NEW_SYMBOL) is not MISSING
+        self.symbols: dict[str, Tracker] = {}
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Replace the call by a name for the symbol."""
+        self.generic_visit(node)
+        if self._is_known or not isinstance(node.func, ast.Name) or node.func.id != NEW_SYMBOL:
+            return node
+        if len(node.args) != 1 or node.keywords:
+            raise CannotChange(f"{NEW_SYMBOL} takes one number")
+        values = _locals_used(self._frame, [node.args[0]])
+        found = _call(self._frame, [ast.Return(node.args[0])], {**values, **self.symbols}, self._line)
+        number = _constant(found)
+        if number in (0, 1):
+            raise CannotChange("Dynamo makes no symbols for 0 and 1")
+        name = _SYMBOL_NAME.format(len(self.symbols))
+        self.symbols[name] = _new_symbol(self._frame, number)
+        return ast.copy_location(ast.Name(name, ast.Load()), node)
+
+
+def _constant(tracker: Tracker) -> int:
+    is_constant = unwrapped(tracker).is_python_constant()
+    value = unwrapped(tracker).as_python_constant() if is_constant else None
+    if type(value) is not int:
+        raise CannotChange(f"{NEW_SYMBOL} takes a whole number that Dynamo knows")
+    return value
+
+
+def _new_symbol(frame: TracedFrame, number: int) -> Tracker:
+    try:
+        SYMBOLS.require()
+    except FeatureMissing as problem:
+        raise CannotChange(str(problem)) from None
+    tx = frame.translator
+    known = tx.output.unspec_variable_map
+    name = next(name for at in range(len(known) + 1) if (name := f"dynamic_{at}") not in str(list(known)))
+    builder = SYMBOLS.resolve(_BUILDER)(tx, SYMBOLS.resolve(_SOURCE)(name))
+    tracker: Tracker = builder.wrap_symint(number, dynamism=SYMBOLS.resolve(_DYNAMIC).DYNAMIC)
+    return tracker
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
+
+STATIC, SYMBOLIC = "static", "symbolic"
+"""What a size can be set to: ``x.shape[0] = symbolic``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeChange:
+    """Whether a size of an input is a symbol."""
+
+    source: str
+    """Of the tensor, as torch writes it."""
+    dimension: int
+    is_symbol: bool
+
+
+def size_change(frame: TracedFrame, tensor: Any, source: str | None, dimension: int, wanted: object) -> SizeChange:
+    """Return what a size is to be when its trace begins: ``wanted`` is ``STATIC``, ``SYMBOLIC`` or its number.
+
+    ``tensor`` is the FakeTensor, or that of the call where there is none yet; ``source`` is how the call gives it, None
+    where it is computed.
+
+    Raises:
+        CannotChange: it cannot be that; the text says why.
+    """
+    try:
+        SIZES.require()
+    except FeatureMissing as problem:
+        raise CannotChange(str(problem)) from None
+    if not -tensor.dim() <= dimension < tensor.dim():
+        raise CannotChange(f"the tensor has {tensor.dim()} dimensions")
+    dimension %= tensor.dim()
+    size = tensor.size()[dimension]
+    number = hint_of(size) if is_symbolic(size) else size
+    if wanted not in (STATIC, SYMBOLIC, number):
+        raise CannotChange(f"the size is {number} in this call: it can be '{STATIC}', {number} or '{SYMBOLIC}'")
+    is_symbol = wanted == SYMBOLIC
+    if is_symbol == is_symbolic(size) and is_fake_tensor(tensor):
+        raise CannotChange(f"the size is {SYMBOLIC if is_symbol else STATIC} already")
+    if is_symbol and number in (0, 1):
+        raise CannotChange("Dynamo makes no symbols for 0 and 1")
+    if source is None:
+        source, dimension = _size_of_input(frame, size)
+    return SizeChange(source, dimension, is_symbol)
+
+
+def _size_of_input(frame: TracedFrame, size: Any) -> tuple[str, int]:
+    """Return which size of which input a symbol stands for."""
+    symbols = symbols_of(size) if is_symbolic(size) else []
+    known = getattr(frame.translator.output.shape_env, "var_to_sources", {})
+    for source in known.get(symbols[0], ()) if len(symbols) == 1 else ():
+        base = source_name(getattr(source, "base", None))
+        if base is not None and getattr(source, "idx", None) is not None:
+            return base, int(source.idx)
+    raise CannotChange("the tensor is computed: its sizes follow from those of the inputs, which can be changed")
+
+
+@contextlib.contextmanager
+def sizes_changed(changes: Sequence[SizeChange]) -> Iterator[None]:
+    """Have what this thread traces meanwhile begin with such sizes."""
+    if not changes:
+        yield
+        return
+    module = sys.modules["torch._dynamo.variables.builder"]
+    original, thread = SIZES.resolve(_SIZES), threading.get_ident()
+    kinds = SIZES.resolve(_DYNAMIC)
+
+    def contexts(value: Any, tx: Any, source: Any, *arguments: Any, **named: Any) -> Any:
+        context = original(value, tx, source, *arguments, **named)
+        name = source_name(source) if threading.get_ident() == thread else None
+        for each in changes:
+            if each.source == name:
+                context.dynamic_sizes[each.dimension] = kinds.DYNAMIC if each.is_symbol else kinds.STATIC
+                context.constraint_sizes[each.dimension] = None
+        return context
+
+    module._automatic_dynamic = contexts  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        module._automatic_dynamic = original  # type: ignore[attr-defined]
+
+
+# -- other lines -------------------------------------------------------------------------------------------------------
+
+_BLOCKS = frozenset({"FOR_ITER", "SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH"})
+"""Instructions that open a block which ends at their target."""
+
+
+def blocks_around(frame: TracedFrame, index: int) -> object:
+    """Return what tells the blocks around an instruction: loops, ``with`` and ``try``; equal for those in the same."""
+    raw = frame.translator.instructions
+    opened = tuple(
+        at for at, each in enumerate(frame.instructions) if each.name in _BLOCKS and at < index < each.target
+    )
+    entry = getattr(raw[index], "exn_tab_entry", None)
+    return opened, None if entry is None else (id(entry.target), entry.depth)

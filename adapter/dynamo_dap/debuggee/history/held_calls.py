@@ -1,0 +1,89 @@
+"""Which call of a compiled function a held thread is in, and what it was given. On that thread."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dynamo_dap.debuggee.history.changed_traces import CannotChange, is_full_graph, traced_call
+from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_function_name
+from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
+from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+
+
+@dataclass(frozen=True)
+class HeldCall:
+    """A call that has begun, or is about to."""
+
+    call: CachedCall
+    is_full_graph: bool = False
+    note: str | None = None
+    """What is not as it was when the call began, for a person."""
+
+
+def held_call(top: types.FrameType) -> HeldCall | None:
+    """Return the innermost call of a compiled function, above ``top``; None when there is none.
+
+    After a graph break it is the whole call: its generated code is what called the resume function.
+    """
+    resumed: str | None = None
+    try:
+        traced = traced_call(top, "?")
+    except CannotChange:
+        traced = None
+    if traced is not None:
+        if resume_function(traced.code) is None:
+            return HeldCall(traced, is_full_graph(top) if traced.is_compiled_now else False)
+        resumed = user_function_name(traced.code)
+    for frame in _with_callers(top):
+        original = original_of(frame.f_code)
+        if original is None:
+            continue
+        if resume_function(original) is not None:
+            resumed = resumed or user_function_name(original)
+            continue
+        note = "the arguments are saved as they are at the stop: the call has begun"
+        if resumed is not None:
+            note = f"{note}, and {resumed} is a part of it"
+        return HeldCall(_running_call(frame, original), note=note)
+    return None
+
+
+def _with_callers(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _running_call(frame: types.FrameType, original: types.CodeType) -> CachedCall:
+    cells = dict(zip(frame.f_code.co_freevars, captured_cells(frame), strict=True))
+    return CachedCall(
+        code=original,
+        frame=frame,
+        arguments=dict(frame.f_locals),
+        closure=tuple(cells.get(name, types.CellType()) for name in original.co_freevars),
+        compile_id="?",
+        backend=getattr(cache_entry_of(frame.f_code), "backend", None),
+        number=None,
+    )
+
+
+def compiled_call(compiling: FrameCompile) -> HeldCall | None:
+    """Return the call for which a compile begins; None for a part of one after a graph break."""
+    frame = compiling.frame
+    if resume_function(compiling.code) is not None or frame is None:
+        return None
+    call = CachedCall(
+        code=compiling.code,
+        frame=frame,
+        arguments=frame.f_locals,
+        closure=tuple(getattr(frame, "closure", None) or ()),
+        compile_id=compiling.compile_id,
+        backend=compiling.backend,
+        number=None,
+        is_compiled_now=True,
+    )
+    return HeldCall(call, compiling.one_graph)

@@ -1,0 +1,31 @@
+"""Where a traced function can go on at another line: to which statements the user may jump. Held tracing thread."""
+
+from __future__ import annotations
+
+from dynamo_dap.debuggee.agent.stepping import Jump
+from dynamo_dap.debuggee.history.changed_traces import blocks_around
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.trace.code_facts import CodeFacts
+from dynamo_dap.debuggee.values.model import WriteRefused
+
+
+def jump_in(frame: TracedFrame, facts: CodeFacts, path: str, line: int) -> Jump:
+    """Return where ``line`` begins in the function, for the trace to go on there.
+
+    Raises:
+        WriteRefused: it cannot go on there; the text says why.
+    """
+    name = user_function_name(frame.code)
+    target = facts.first_of_line(line) if path == frame.path else None
+    if target is None:
+        raise WriteRefused(f"no line of {name}, which is traced, begins there")
+    if frame.next_index is None:
+        raise WriteRefused(f"{name} returns: nothing of it can be gone to any more")
+    here = frame.index
+    begin = all(map(facts.begins_statement, (line, frame.line)))
+    if not begin or facts.first_of_line(frame.line) != here:
+        raise WriteRefused("a jump leads from the beginning of a statement to the beginning of another")
+    if blocks_around(frame, here) != blocks_around(frame, target):
+        raise WriteRefused(f"line {line} is in another block: a loop, 'with' or 'try' is neither entered nor left")
+    return Jump(line, target)

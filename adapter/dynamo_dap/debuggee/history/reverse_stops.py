@@ -1,0 +1,201 @@
+"""What stops who goes through the past of a trace: breakpoints on lines and functions, data breakpoints, exceptions.
+
+Backwards and forwards these are the stops that the trace made when it came there, in the other order and in the same.
+What is watched only since is found by comparing what the log of the trace has. Tracing thread; made for one stop, or
+for one walk through a kept trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.history.time_travel import Met, Past, has_written
+from dynamo_dap.debuggee.replay.cached_calls import applies_here
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
+from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
+from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
+from dynamo_dap.debuggee.trace.data_watch import difference, mutation, state_of
+from dynamo_dap.debuggee.trace.frames import TracedFunction
+from dynamo_dap.debuggee.trace.stepping import TracePoint
+from dynamo_dap.debuggee.trace.stop_texts import data_changed
+
+Functions = Callable[[TracePoint], Sequence[LineBreakpoint]]
+"""Returns the breakpoints on the function whose first line begins at a point."""
+
+AddressOf = Callable[[TracedFrame, int], int]
+
+
+class StopsInThePast:
+    """See ``time_travel.Stops``. Nothing is counted or logged: that was done when the past was the present."""
+
+    def __init__(self, host: Host, past: Past, functions: Functions, address_of: AddressOf) -> None:
+        """``address_of`` returns the address of an instruction of a traced function."""
+        self._host = host
+        self._past = past
+        self._functions = functions
+        self._address_of = address_of
+        self._facts = CodeFactsCache()
+        self._watched = [entry for entry in host.breakpoints.data if entry.access != GUARDED]
+        self._of_code: dict[int, list[DataEntry]] = {}
+
+    def armed(self, path: str) -> Collection[int] | None:
+        """See ``Stops``; None when any line may, for its function."""
+        return None if self._host.breakpoints.functions else self._host.breakpoints.lines_in(path) or ()
+
+    # -- lines and functions ---------------------------------------------------------------------------------------
+
+    def hits(self, at: int, point: TracePoint) -> list[int]:
+        """See ``Stops``."""
+        candidates = [each for each in self._candidates(point) if each.conditions.log_message is None]
+        stopped = self._past.stopped.get(at, ())
+        candidates = [each for each in candidates if each.conditions.hit_condition is None or each.id in stopped]
+        if any(each.conditions.condition is not None for each in candidates):
+            self._past.show(at)
+        return self._holding(candidates, point.frame, point.index)
+
+    def _candidates(self, point: TracePoint) -> list[LineBreakpoint]:
+        lines = self._host.breakpoints.lines_in(point.frame.path) or {}
+        return [*applying(point, lines.get(point.line, ())), *self._functions(point)]
+
+    def _holding(self, candidates: Sequence[LineBreakpoint], frame: TracedFrame, index: int) -> list[int]:
+        if not candidates:
+            return []
+        shown = TracedFunction(frame, self._address_of(frame, index), {}, self._host)
+        return [each.id for each in candidates if self._host.condition_holds(each, lambda: shown)]
+
+    # -- what instructions did -------------------------------------------------------------------------------------
+
+    @property
+    def may_meet(self) -> bool:
+        """See ``Stops``."""
+        return bool(self._watched or self._past.events)
+
+    def met(self, at: int) -> Met | None:
+        """See ``Stops``."""
+        return self._data_met(at) or self._event_met(at)
+
+    def _event_met(self, at: int) -> Met | None:
+        on = {*self._host.breakpoints.exception_filters, *self._host.eager_debugger.exception_filters}
+        data = {entry.id for entry in self._host.breakpoints.data}
+        for event in reversed(self._past.events.get(at, ())):
+            hit = [each for each in event.hit if each in data]
+            if hit or not on.isdisjoint(event.filters):
+                return Met("data breakpoint" if hit else "exception", event.raised, hit)
+        return None
+
+    def _data_met(self, at: int) -> Met | None:
+        found = self._watched_at(at)
+        if not found:
+            return None
+        past = self._past
+        written = past.written(at)
+        past.show(at)
+        before = [state_of(frame, entry.variable.name) for entry, frame in found]
+        past.show(at + 1, as_result=True)
+        changes: dict[DataEntry, str] = {}
+        for (entry, frame), then in zip(found, before, strict=True):
+            name = entry.variable.name
+            now = state_of(frame, name)
+            text = difference(name, then, now)
+            if text is None and then is not None and now is not None and _is_among(frame, now.value, written):
+                text = mutation(name, then, now)
+            if text is not None:
+                changes[entry] = text
+        frame = past.moment(at + 1).frames[0].frame
+        hit = self._stopping(at, list(changes), frame) if changes else []
+        texts = [text for entry, text in changes.items() if entry.id in hit]
+        return Met("data breakpoint", data_changed("; ".join(texts)), hit, as_result=True) if hit else None
+
+    def _stopping(self, at: int, entries: Sequence[DataEntry], frame: TracedFrame) -> list[int]:
+        stopped = self._past.stopped.get(at, ())
+        known = [each for each in entries if each.conditions.hit_condition is None or each.id in stopped]
+        return self._holding(known, frame, frame.index)
+
+    def _watched_at(self, at: int) -> list[tuple[DataEntry, TracedFrame]]:
+        """Return the data breakpoints, with their functions, that the instruction of a moment may concern."""
+        if not self._watched or at + 1 >= self._past.end:
+            return []
+        moment, after = self._past.moment(at), self._past.moment(at + 1)
+        found: list[tuple[DataEntry, TracedFrame]] = []
+        for then in moment.frames:
+            entries = self._entries_of(then.frame)
+            now = (
+                next((each for each in after.frames if each.interpreter is then.interpreter), None) if entries else None
+            )
+            if now is None or self._facts.of(then.frame).is_resume_prologue(then.at):
+                continue
+            is_changed = moment.changes != after.changes or bool(self._past.written(at))
+            for entry in entries:
+                name = entry.variable.name
+                if is_changed or then.locals.get(name) is not now.locals.get(name):
+                    found.append((entry, then.frame))
+        return found
+
+    def _entries_of(self, frame: TracedFrame) -> list[DataEntry]:
+        code = frame.code
+        known = self._of_code.get(id(code))
+        if known is None:
+            function = user_function_of(code)
+            known = [entry for entry in self._watched if entry.variable.belongs_to(function)]
+            self._of_code[id(code)] = known
+        return known
+
+
+class StopsOfCall(StopsInThePast):
+    """What stops a call that goes through the kept trace of its cache entry: hits are counted, messages logged."""
+
+    def __init__(
+        self,
+        host: Host,
+        past: Past,
+        functions: Functions,
+        address_of: AddressOf,
+        reached: Callable[[TracedFrame, Sequence[LineBreakpoint]], None],
+    ) -> None:
+        """``reached`` hears of breakpoints that the call comes to."""
+        super().__init__(host, past, functions, address_of)
+        self._reached = reached
+
+    def hits(self, at: int, point: TracePoint) -> list[int]:
+        """See ``Stops``."""
+        candidates = self._candidates(point)
+        if not candidates:
+            return []
+        self._past.show(at)
+        self._reached(point.frame, candidates)
+        return self._noted(at, self._should_stop(candidates, point.frame, point.index))
+
+    def met(self, at: int) -> Met | None:
+        """See ``Stops``."""
+        met = self._data_met(at)
+        if met is not None:
+            self._noted(at, met.hit)
+        return met
+
+    def _stopping(self, at: int, entries: Sequence[DataEntry], frame: TracedFrame) -> list[int]:
+        return self._should_stop(entries, frame, frame.index)
+
+    def _should_stop(self, entries: Sequence[LineBreakpoint], frame: TracedFrame, index: int) -> list[int]:
+        address = self._address_of(frame, index)
+        return self._host.should_stop(list(entries), lambda: TracedFunction(frame, address, {}, self._host))
+
+    def _noted(self, at: int, hit: list[int] | Sequence[int]) -> list[int]:
+        if hit:
+            self._past.stopped.setdefault(at, set()).update(hit)
+        return list(hit)
+
+
+def applying(point: TracePoint, reached: Sequence[LineBreakpoint]) -> list[LineBreakpoint]:
+    """Return those of the breakpoints on a line that are for traces, where the line begins."""
+    if not reached or not point.begins_line or point.continues_statement:
+        return []
+    return [breakpoint for breakpoint in reached if applies_here(breakpoint.mode)]
+
+
+def _is_among(frame: TracedFrame, value: object, written: Sequence[object]) -> bool:
+    form = frame.form_of(value) if written and is_tracker(value) else None
+    return isinstance(form, TensorForm) and form.node is not None and has_written(written, form.node)

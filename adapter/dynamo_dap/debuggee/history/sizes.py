@@ -1,0 +1,108 @@
+"""Sizes of tensors that the user wants to be symbols in a trace, or not to be: ``x.shape[0] = symbolic``.
+
+Held tracing thread.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.agent.stepping import ChangeAsked
+from dynamo_dap.debuggee.history.changed_traces import SYMBOLIC, CannotChange, SizeChange, size_change
+from dynamo_dap.debuggee.torch_api.symbols import is_symbolic
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor, is_tensor
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm, Unrealized
+from dynamo_dap.debuggee.trace.expressions import assignment
+from dynamo_dap.debuggee.trace.forms import UNKNOWN
+from dynamo_dap.debuggee.trace.paths import Paths
+from dynamo_dap.debuggee.values.model import Children, Followed, Value, Variable, WriteRefused
+
+_SHAPE = "shape"
+
+
+class ChildrenOfTensor(Followed):
+    """What is known of a tensor; its sizes can be set."""
+
+    def __init__(
+        self,
+        frame: TracedFrame,
+        expression: str,
+        children: Children | None,
+        others: Callable[[], Sequence[Variable]],
+        tensor: Callable[[], Any] | None,
+    ) -> None:
+        """``expression`` is how the tensor is written in ``frame``."""
+        super().__init__(children, others, tensor)
+        self._frame = frame
+        self._expression = expression
+
+    def can_write(self, name: str) -> bool:
+        """Return whether it is the sizes."""
+        return name == _SHAPE
+
+    def write(self, name: str, expression: str) -> Value:
+        """Set all sizes, or each: ``symbolic``, ``(symbolic, 4)``."""
+        if name != _SHAPE:
+            raise WriteRefused(f"'{name}' of a tensor cannot be set: assign another tensor")
+        raise ChangeAsked(assignment(self._frame, f"{self._expression}.{name}", expression))
+
+
+def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:
+    """Return what an assignment says of the sizes of a tensor; nothing for any other.
+
+    Raises:
+        CannotChange: they cannot be that.
+    """
+    target, value = _assigned(text)
+    dimension = None
+    if isinstance(target, ast.Subscript):
+        dimension, target = _number(target.slice), target.value
+    if not isinstance(target, ast.Attribute) or target.attr != _SHAPE:
+        return ()
+    paths = Paths(frame, {})
+    found = paths.follow(target.value)
+    form = None if found is UNKNOWN else paths.form_of(found)
+    tensor: Any = form.example if isinstance(form, TensorForm) else form.value if isinstance(form, Unrealized) else None
+    if value is None or not is_tensor(tensor):
+        return ()
+    source = frame.source_of(found)
+    if dimension is not None:
+        return (size_change(frame, tensor, source, dimension, _wanted(value)),)
+    parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value] * tensor.dim()
+    if len(parts) != tensor.dim():
+        raise CannotChange(f"the tensor has {tensor.dim()} dimensions")
+    are_known = is_fake_tensor(tensor)
+    changed = [
+        (at, part)
+        for at, part in enumerate(parts)
+        if not are_known or (_wanted(part) == SYMBOLIC) != is_symbolic(tensor.size()[at])
+    ]
+    if not changed:
+        raise CannotChange("its sizes are that already")
+    return tuple(size_change(frame, tensor, source, at, _wanted(part)) for at, part in changed)
+
+
+def _assigned(text: str) -> tuple[ast.expr | None, ast.expr | None]:
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return None, None
+    statement = body[0] if len(body) == 1 else None
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        return statement.targets[0], statement.value
+    return None, None
+
+
+def _number(node: ast.expr) -> int | None:
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        return None
+    return value if type(value) is int else None
+
+
+def _wanted(node: ast.expr) -> object:
+    return node.id if isinstance(node, ast.Name) else _number(node)

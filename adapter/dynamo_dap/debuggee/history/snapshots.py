@@ -1,0 +1,451 @@
+"""The moments of a trace: what Dynamo's interpreter had as each instruction was about to run.
+
+Half of the instructions do no more than push a value, or nothing that can be seen: of these only where they stood is
+noted. What there was as they began follows from the next moment that was noted as a whole: the same but for the values
+that lie on top of the stack since. Tracing thread; they live as long as the log of the trace (``trace_log``).
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple, overload
+
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.translator import Translator
+
+PUSHED: Mapping[str, int] = {
+    "LOAD_CONST": 1,
+    "LOAD_FAST": 1,
+    "LOAD_FAST_BORROW": 1,
+    "LOAD_SMALL_INT": 1,
+    "NOP": 0,
+    "NOT_TAKEN": 0,
+    "PRECALL": 0,
+    "PUSH_NULL": 1,
+    "RESUME": 0,
+}
+"""How many values an instruction pushes, of those that do nothing else, if ``only_pushes`` does not say otherwise."""
+QUIET = frozenset({*PUSHED, "COPY", "JUMP_BACKWARD", "JUMP_FORWARD", "KW_NAMES", "POP_TOP", "STORE_FAST", "SWAP"})
+"""Instructions that change nothing but the stack and variables, where the same function goes on."""
+NO_PROGRESS: Mapping[str, Any] = {}
+"""Of functions that are no generators."""
+_OF_RESUMED_STACK = "__stack"
+"""Begins the names of variables in which resume functions get what was on the stack: to load one deletes it."""
+
+
+class FrameThen(NamedTuple):
+    """A function as its interpreter had it."""
+
+    translator: Translator
+    locals: dict[str, Any]
+    stack: Sequence[Any]
+    pointer: int | None
+    instruction: Any
+    line: int
+    blocks: Sequence[Any]
+    progress: Mapping[str, Any]
+    """Of a generator: what it has yielded, and whether it has ended."""
+
+    @property
+    def frame(self) -> TracedFrame:
+        """The function, as it is now."""
+        return TracedFrame(self.translator)
+
+    @property
+    def interpreter(self) -> object:
+        """See ``TracedFrame.interpreter``."""
+        return self.translator
+
+    @property
+    def path(self) -> str:
+        """The file that the code says it is from."""
+        path: str = self.translator.f_code.co_filename
+        return path
+
+    @property
+    def at(self) -> int:
+        """The index of the instruction that was being executed."""
+        return int(self.translator.indexof[self.instruction]) if self.pointer is None else self.pointer - 1
+
+
+class GraphThen(NamedTuple):
+    """How much of a graph had been written."""
+
+    tracer: Any
+    nodes: int
+    inputs: int
+
+
+class EffectsThen(NamedTuple):
+    """What Dynamo knew of objects."""
+
+    effects: Any
+    """Torch's ``SideEffects``: the body of a higher-order operator is traced with a copy."""
+    tracked: int
+    """How many objects are known by identity."""
+    saved: int
+    """How many times tensors were saved for a backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizesThen:
+    """What Dynamo knew of sizes (torch/fx/experimental/symbolic_shapes.py, ``ShapeEnv``)."""
+
+    version: tuple[int, ...]
+    """That of the environment, and which ranges it had: those change without a new version."""
+    guards: list[Any]
+    replacements: dict[Any, Any]
+    ranges: dict[Any, Any]
+
+
+class TraceThen(NamedTuple):
+    """What all functions of a trace have in common; most moments have that of the one before."""
+
+    graphs: tuple[GraphThen, ...]
+    guards: int
+    effects: EffectsThen
+    sizes: SizesThen
+
+
+class Moment(NamedTuple):
+    """The trace as an instruction was about to run."""
+
+    frames: tuple[FrameThen, ...]
+    """The function and its callers, innermost first."""
+    left: tuple[FrameThen, ...]
+    """Generators that ran at the moment before, and wait to be resumed."""
+    is_line: bool
+    """Whether a line of the source begins there, as Dynamo counts lines."""
+    position: int
+    """How many instructions with a line the attempt had come to."""
+    changes: int
+    """How many changes (``trace_changes``) had been made."""
+    trace: TraceThen
+
+    @property
+    def graphs(self) -> tuple[GraphThen, ...]:
+        """See ``TraceThen``."""
+        return self.trace.graphs
+
+    @property
+    def guards(self) -> int:
+        """See ``TraceThen``."""
+        return self.trace.guards
+
+
+_COUNTS = 5
+"""How many numbers ``_counts`` has of each trace."""
+_LOADS = frozenset(name for name in PUSHED if name.startswith("LOAD_FAST"))
+
+
+def only_pushes(instruction: Any, own: Mapping[str, Any], *, is_inlined: bool) -> bool:
+    """Whether an instruction, one of ``PUSHED`` with a line, changes nothing but the stack, on which it puts values.
+
+    ``own`` are the fields of the interpreter that is about to run it.
+    """
+    if instruction.opname in _LOADS:
+        variable = instruction.argval
+        if variable not in own["symbolic_locals"] or (not is_inlined and variable.startswith(_OF_RESUMED_STACK)):
+            return False
+    if blocks := own["block_stack"]:
+        # Dynamo notes what ``with`` statements it is in as it comes to an instruction.
+        entry = instruction.exn_tab_entry
+        if entry is None or entry.target is not blocks[-1].target:
+            return False
+    # Where the stack is empty the trace of a function that is not inlined may end, at a graph break.
+    return is_inlined or bool(own["stack"] and not own.get("is_tracing_resume_prologue"))
+
+
+def where(translator: Translator, instruction: Any) -> tuple[int, Any, int]:
+    """Return pointer, instruction and line of a function that is about to run an instruction with a line."""
+    return translator.indexof[instruction] + 1, instruction, instruction.starts_line
+
+
+@cache
+def _marks() -> dict[type, Any]:
+    """Return what is held in place of all trackers of a type, by type: those of NULL on the value stack are alike."""
+    null = getattr(sys.modules.get("torch._dynamo.variables.misc"), "NullVariable", None)
+    return {} if null is None else {null: null()}
+
+
+class _Sequences:
+    """Many short sequences in one list, numbered from the first that was ever added."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        """Those of all, one after the other."""
+        self.count = 0
+        """How many were ever added."""
+        self._ends = array("q")
+        """Where each ends, of all items that were ever added."""
+        self._forgotten = self._forgotten_items = 0
+
+    def add(self, items: Iterable[Any]) -> None:
+        """Add a sequence; its number is what ``count`` was."""
+        self.items += items
+        self._ends.append(self._forgotten_items + len(self.items))
+        self.count += 1
+
+    def get(self, number: int, *, without: int = 0) -> list[Any]:
+        """Return a sequence, but for so many items at its end."""
+        first = self._first(number)
+        end = self._ends[number - self._forgotten] - self._forgotten_items
+        return self.items[first - self._forgotten_items : end - without]
+
+    def _first(self, number: int) -> int:
+        return self._ends[number - self._forgotten - 1] if number > self._forgotten else self._forgotten_items
+
+    def forget(self, number: int) -> None:
+        """Forget the sequences before one that there is."""
+        first = self._first(number)
+        del self._ends[: number - self._forgotten]
+        del self.items[: first - self._forgotten_items]
+        self._forgotten, self._forgotten_items = number, first
+
+
+class Moments(Sequence[Moment]):
+    """Moments, oldest first. A trace has thousands, and most of what each of them is like is as at the one before.
+
+    So a list or an array holds one thing of all of them: objects that each of them kept would be for the garbage
+    collector to go through, which took longer than to note them. They are numbered from the first that ever was.
+    """
+
+    def __init__(self, forgotten: int = 0) -> None:
+        """``forgotten`` is how many there were before."""
+        self._shared = _marks()
+        self.instructions: list[Any] = []
+        """Of each moment the one that is about to run."""
+        self.forgotten = forgotten
+        """How many of the oldest were forgotten."""
+        self.changed = array("q")
+        """Of each change (``trace_changes``) how many moments there were by then."""
+        self._noted = array("q")
+        """The numbers of moments that stack and variables were copied of; others are told from the next one."""
+        self._stacks = _Sequences()
+        """Their value stacks; ``_forgotten_stacks`` is the number of the first of ``_noted``."""
+        self._forgotten_stacks = 0
+        self._bound = array("q")
+        """The number of the variables that each of them had."""
+        self._names: list[tuple[str, ...]] = []
+        self._values = _Sequences()
+        """Names and values of variables."""
+        self._variables: dict[str, Any] | None = None
+        """The last ones."""
+        self._begun = array("q")
+        """The numbers of the first moments of the stretches."""
+        self._functions: list[Translator] = []
+        """Of each stretch."""
+        self._callers: list[tuple[FrameThen, ...]] = []
+        """Of each stretch, as they are while they wait."""
+        self._positions = array("q")
+        """Of the first moment of each stretch."""
+        self._left: dict[int, tuple[FrameThen, ...]] = {}
+        """See ``Moment.left``; of those of which there is any."""
+        self._traced = array("q")
+        """The numbers of the moments from which on ``TraceThen`` is what the following hold of it."""
+        self._tracers: list[Any] = []
+        self._counts = array("q")
+        """Nodes and inputs of the innermost graph, guards, objects tracked, times that tensors were saved."""
+        self._effects: list[Any] = []
+        self._sizes: list[SizesThen] = []
+        self._graphs: dict[int, tuple[GraphThen, ...]] = {}
+        """All graphs, where there were several."""
+        self._without_line = array("q")
+        """Those whose instruction has no line: they do not count as positions."""
+        self._prologue: set[int] = set()
+        """Those at which a resume function restores its state: Dynamo counts no line there."""
+        self._places: dict[int, tuple[int | None, Any, int]] = {}
+        """Pointer, instruction and line of those for which the instruction does not tell."""
+        self._blocks: dict[int, tuple[Any, ...]] = {}
+        """Of those in which there were any."""
+        self._progress: dict[int, dict[str, Any]] = {}
+        """Of those in generators."""
+
+    @property
+    def number(self) -> int:
+        """That of the next moment."""
+        return self.forgotten + len(self.instructions)
+
+    # -- writing: what is noted is noted of the last moment --------------------------------------------------------
+
+    def begin(
+        self, translator: Translator, callers: tuple[FrameThen, ...], left: tuple[FrameThen, ...], position: int
+    ) -> None:
+        """The next moment is the first of a stretch, at ``position``; for ``left`` see ``Moment``."""
+        number = self.number
+        self._begun.append(number)
+        self._functions.append(translator)
+        self._callers.append(callers)
+        self._positions.append(position)
+        if left:
+            self._left[number] = left
+
+    def note(self, stack: Sequence[Any], variables: dict[str, Any]) -> None:
+        """Note what is on the stack, and the variables: as at the moment before if they are the same object."""
+        self._noted.append(self.forgotten + len(self.instructions) - 1)
+        shared = self._shared
+        self._stacks.add([shared.get(type(each), each) for each in stack])
+        if variables is not self._variables:
+            self._variables = variables
+            self._names.append(tuple(variables))
+            self._values.add(variables.values())
+        self._bound.append(self._values.count - 1)
+
+    def note_place(self, place: tuple[int | None, Any, int], *, has_line: bool, is_prologue: bool) -> None:
+        """Note where the function stands, if that is not where its instruction is, or it has no line."""
+        number = self.forgotten + len(self.instructions) - 1
+        self._places[number] = place
+        if not has_line:
+            self._without_line.append(number)
+        if is_prologue:
+            self._prologue.add(number)
+
+    def note_blocks(self, blocks: tuple[Any, ...]) -> None:
+        """Note the blocks that the function is in."""
+        self._blocks[self.forgotten + len(self.instructions) - 1] = blocks
+
+    def note_progress(self, progress: dict[str, Any]) -> None:
+        """Note how far a generator has come."""
+        self._progress[self.forgotten + len(self.instructions) - 1] = progress
+
+    def note_trace(self, trace: TraceThen) -> None:
+        """Note what is known of the trace as a whole: it is not as at the moment before."""
+        # The moments before that were not noted have changed nothing, but some may stand behind what has.
+        number = self._noted[-2] + 1 if len(self._noted) > 1 else self.forgotten
+        innermost, effects = trace.graphs[-1], trace.effects
+        self._traced.append(number)
+        self._tracers.append(innermost.tracer)
+        self._counts.extend((innermost.nodes, innermost.inputs, trace.guards, effects.tracked, effects.saved))
+        self._effects.append(effects.effects)
+        self._sizes.append(trace.sizes)
+        if len(trace.graphs) > 1:
+            self._graphs[number] = trace.graphs
+
+    def forget(self, count: int) -> None:
+        """Forget the oldest moments; there are more of them, and the last one was noted."""
+        del self.instructions[:count]
+        self.forgotten += count
+        gone = bisect_left(self._noted, self.forgotten)
+        self._forgotten_stacks += gone
+        self._stacks.forget(self._forgotten_stacks)
+        before = self._bound[0]
+        del self._noted[:gone], self._bound[:gone]
+        self._values.forget(self._bound[0])
+        del self._names[: self._bound[0] - before]
+        gone = bisect_right(self._begun, self.forgotten) - 1
+        del self._begun[:gone], self._functions[:gone], self._callers[:gone], self._positions[:gone]
+        gone = bisect_right(self._traced, self.forgotten) - 1
+        del self._traced[:gone], self._tracers[:gone], self._counts[: gone * _COUNTS]
+        del self._effects[:gone], self._sizes[:gone]
+        del self._without_line[: bisect_left(self._without_line, self._begun[0])]
+        self._prologue = {each for each in self._prologue if each >= self.forgotten}
+        for noted, first in (
+            (self._places, self.forgotten),
+            (self._blocks, self.forgotten),
+            (self._progress, self.forgotten),
+            (self._left, self.forgotten),
+            (self._graphs, self._traced[0]),
+        ):
+            for number in [number for number in noted if number < first]:
+                del noted[number]
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    @overload
+    def __getitem__(self, index: int) -> Moment: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Moment]: ...
+    def __getitem__(self, index: int | slice) -> Moment | Sequence[Moment]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        number = self.forgotten + range(len(self.instructions))[index]
+        at = bisect_right(self._begun, number) - 1
+        begin = self._begun[at]
+        lines = bisect_right(self._without_line, number) - bisect_right(self._without_line, begin)
+        return Moment(
+            (self._function(number, self._functions[at]), *self._callers[at]),
+            self._left.get(number, ()),
+            number not in self._prologue and not self._lacks_line(number),
+            self._positions[at] + number - begin - lines,
+            bisect_right(self.changed, number),
+            self._trace(bisect_right(self._traced, number) - 1),
+        )
+
+    def _trace(self, at: int) -> TraceThen:
+        nodes, inputs, guards, tracked, saved = self._counts[at * _COUNTS : (at + 1) * _COUNTS]
+        graphs = self._graphs.get(self._traced[at], (GraphThen(self._tracers[at], nodes, inputs),))
+        return TraceThen(graphs, guards, EffectsThen(self._effects[at], tracked, saved), self._sizes[at])
+
+    def _lacks_line(self, number: int) -> bool:
+        at = bisect_left(self._without_line, number)
+        return at < len(self._without_line) and self._without_line[at] == number
+
+    def function(self, index: int) -> FrameThen:
+        """Return the innermost function of a moment: cheaper than the moment."""
+        number = self.forgotten + range(len(self.instructions))[index]
+        return self._function(number, self._functions[bisect_right(self._begun, number) - 1])
+
+    def lines(self, first: int, end: int) -> Iterator[tuple[int, int, str, int]]:
+        """Yield moments: the index, and of the innermost function ``id``, file and line. Cheaper than the function."""
+        at = bisect_right(self._begun, self.forgotten + first) - 1
+        for index in range(first, end):
+            number = self.forgotten + index
+            if at + 1 < len(self._begun) and self._begun[at + 1] == number:
+                at += 1
+            place = self._places.get(number)
+            translator, line = self._functions[at], self.instructions[index].starts_line if place is None else place[2]
+            yield index, id(translator), translator.f_code.co_filename, line
+
+    def _function(self, number: int, translator: Translator) -> FrameThen:
+        at = bisect_left(self._noted, number)
+        noted = self._noted[at]
+        pushed = 0
+        instruction = self.instructions[number - self.forgotten]
+        if noted != number:
+            passed = self.instructions[number - self.forgotten : noted - self.forgotten]
+            pushed = sum([PUSHED[each.opname] for each in passed])
+        return FrameThen(
+            translator,
+            self._variables_at(at),
+            tuple(self._stacks.get(self._forgotten_stacks + at, without=pushed)),
+            *(self._places.get(number) or where(translator, instruction)),
+            self._blocks.get(noted, ()),
+            self._progress.get(noted, NO_PROGRESS),
+        )
+
+    def _variables_at(self, at: int) -> dict[str, Any]:
+        number = self._bound[at]
+        return dict(zip(self._names[number - self._bound[0]], self._values.get(number), strict=True))
+
+    def left_before(self, index: int) -> Iterator[FrameThen]:
+        """Yield the generators that were left at a moment or before, as they waited, the latest first."""
+        for number in reversed(self._left):
+            if number <= self.forgotten + index:
+                yield from self._left[number]
+
+    def begun_after(self, index: int) -> Iterator[tuple[Translator, int]]:
+        """Yield the functions that went on after a moment, each time that they did, with the moment's index."""
+        for at in range(bisect_right(self._begun, self.forgotten + index), len(self._begun)):
+            yield self._functions[at], self._begun[at] - self.forgotten
+
+    @property
+    def noted(self) -> int:
+        """How many were noted with their stacks and variables."""
+        return len(self._noted)
+
+    def trackers(self) -> Iterator[Any]:
+        """Yield all trackers that were there, and containers of them."""
+        yield self._stacks.items
+        yield self._values.items
+        for frames in self._left.values():
+            for frame in frames:
+                yield frame.locals
+                yield frame.stack

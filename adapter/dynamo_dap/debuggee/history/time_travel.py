@@ -1,0 +1,481 @@
+"""Steps through the past of a held trace: backwards, and forwards again up to where it stands.
+
+The log of the trace (``history.trace_log``) has its state at every line that it came to. A step back puts one
+of these states in place, and the thread is held there as anywhere else; before Dynamo goes on, what it had found is put
+back. Tracing thread; a ``Past`` lives as long as the log that it reads.
+"""
+
+from __future__ import annotations
+
+import types
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, StepKind
+from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
+from dynamo_dap.debuggee.history.snapshots import FrameThen, Moment
+from dynamo_dap.debuggee.history.trace_log import TraceLog
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.graph import is_same_tensor, written_by
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
+from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
+from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, unwrapped
+from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
+from dynamo_dap.debuggee.trace.stepping import Origin, Outcome, TracePoint, TraceProgress, outcome
+
+Armed = Callable[[str], Collection[int] | None]
+"""Returns the lines of a file that have breakpoints; None when any line may."""
+
+
+class Place(NamedTuple):
+    """Where one stands in a trace."""
+
+    at: int
+    """The moment's number."""
+    is_after: bool = False
+    """Whether its instruction has begun, or was executed: what it met, or what came of it, is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What an instruction of the past did that stops."""
+
+    reason: str
+    """DAP's ``stopped.reason``."""
+    raised: RaisedException
+    hit: Sequence[int] = ()
+    """The ids of the breakpoints that it stops for."""
+    as_result: bool = False
+    """Whether the state that the instruction left is shown, and not the one in which it began."""
+
+
+class Stops(Protocol):
+    """What stops who goes through the past."""
+
+    def armed(self, path: str) -> Collection[int] | None:
+        """See ``Armed``."""
+
+    def hits(self, at: int, point: TracePoint) -> list[int]:
+        """Return the ids of the breakpoints that stop at a moment, given by its number and as a point."""
+
+    def met(self, at: int) -> Met | None:
+        """Return what the instruction of a moment did that stops; None for nothing."""
+
+    @property
+    def may_meet(self) -> bool:
+        """Whether ``met`` need be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Where a step through the past ends."""
+
+    place: Place
+    reason: str
+    """DAP's ``stopped.reason``."""
+    hit: Sequence[int] = ()
+    """The ids of the breakpoints that it stopped for."""
+    remark: str | None = None
+    met: Met | None = None
+    is_beginning: bool = False
+    """Whether there is nothing before."""
+
+    @classmethod
+    def at(cls, at: int, reason: str, hit: Sequence[int] = (), remark: str | None = None) -> Arrival:
+        """Return an arrival where a moment's instruction is about to begin."""
+        return cls(Place(at), reason, hit, remark)
+
+    @classmethod
+    def at_what_was_met(cls, at: int, met: Met) -> Arrival:
+        """Return an arrival at what an instruction did."""
+        return cls(Place(at, is_after=True), met.reason, met.hit, met.raised.headline, met)
+
+    @property
+    def shown(self) -> int:
+        """The number of the moment whose state is shown."""
+        return self.place.at + 1 if self.met is not None and self.met.as_result else self.place.at
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An exception, or whatever else an exception filter names, that stopped the trace."""
+
+    filters: Collection[str]
+    raised: RaisedException
+    hit: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Begins:
+    """What begins at a moment."""
+
+    line: bool = False
+    continues_statement: bool = False
+    statement: bool = False
+    is_user_code: bool = False
+
+
+class Past:
+    """The moments of one attempt, as steps see them: numbered from the beginning of the log."""
+
+    def __init__(self, log: TraceLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
+        """``just_my_code`` has steps end in the user's own files only."""
+        self._log = log
+        self._facts = facts
+        self._progress = progress
+        self._just_my_code = just_my_code
+        self._begins: dict[int, _Begins] = {}
+        self._depths: dict[int, dict[int, int]] = {}
+        self._visits: defaultdict[tuple[int, int | None], list[int]] = defaultdict(list)
+        """Moments by the identity of their function's interpreter and by line: a trace has thousands of both.
+
+        Without a line, all of that run of the function.
+        """
+        self._lines: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        """Moments by file and line."""
+        self._visits_known = self._statements_known = log.forgotten
+        self._statements: list[int] = []
+        self.events: dict[int, list[Event]] = {}
+        """What stopped the trace, or would have, by the number of the moment whose instruction met it."""
+        self.stopped: dict[int, set[int]] = {}
+        """The breakpoints, by id, that stopped it at a moment when that was the present."""
+
+    @property
+    def identity(self) -> CompileIdentity:
+        """Which attempt of which compile it is of."""
+        return self._progress.identity
+
+    @property
+    def end(self) -> int:
+        """The number after that of the last moment."""
+        return self._log.forgotten + len(self._log.moments)
+
+    @property
+    def beginning(self) -> int:
+        """The number of the oldest moment."""
+        return self._log.forgotten
+
+    def moment(self, at: int) -> Moment:
+        """Return a moment."""
+        return self._log.moments[at - self._log.forgotten]
+
+    def function(self, at: int) -> FrameThen:
+        """Return the innermost function of a moment: cheaper than the moment."""
+        return self._log.moments.function(at - self._log.forgotten)
+
+    def is_of(self, code: types.CodeType) -> bool:
+        """Whether the function that was compiled is ``code``, or a resume function of it."""
+        if self.end == self.beginning:
+            return False
+        return user_function_of(self.moment(self.beginning).frames[-1].frame.code) is code
+
+    def outlive_trace(self) -> None:
+        """See ``TraceLog.outlive_trace``."""
+        self._log.outlive_trace()
+
+    def close(self) -> None:
+        """Forget it."""
+        self._log.close()
+
+    def show(self, at: int | None, *, as_result: bool = False) -> None:
+        """Put the state of a moment in place; None: what the trace goes on with. See ``TraceLog.show``."""
+        self._log.show(None if at is None else at - self._log.forgotten, as_result=as_result)
+
+    def present(self, frame: TracedFrame, index: int) -> Place:
+        """Return where the trace stands that is about to execute an instruction."""
+        if self.end == self.beginning:
+            return Place(self.end - 1, is_after=True)
+        last = self.function(self.end - 1)
+        return Place(self.end - 1, is_after=last.frame != frame or last.at != index)
+
+    def written(self, at: int) -> list[Any]:
+        """Return the nodes whose tensors the instruction of a moment has changed in place."""
+        before, after = (each.graphs[0] for each in (self.moment(at), self.moment(at + 1)))
+        if after.nodes == before.nodes:
+            return []
+        numbers = range(before.nodes - before.inputs, after.nodes - after.inputs)
+        return [each for number, node in self._log.writing_nodes() if number in numbers for each in written_by(node)]
+
+    # -- points ----------------------------------------------------------------------------------------------------
+
+    def _what_begins(self, at: int) -> _Begins:
+        begins = self._begins.get(at)
+        if begins is None:
+            begins = self._begins[at] = self._look(at)
+        return begins
+
+    def _look(self, at: int) -> _Begins:
+        moment = self.moment(at)
+        then = moment.frames[0]
+        frame, index = then.frame, then.at
+        facts, is_user_code = self._facts.of(frame), self._is_user_code(frame.path)
+        if not moment.is_line:
+            return _Begins(is_user_code=is_user_code)
+        begins_line = facts.begins_line(index, self._comes_from(at))
+        depths = self._depth_of_line(at, facts.first_of_line(then.line))
+        continues = facts.continues_statement(len(then.stack), index, then.line, depths)
+        statement = begins_line and not continues and facts.begins_statement(then.line)
+        return _Begins(begins_line, continues, statement, is_user_code)
+
+    def _comes_from(self, at: int) -> int:
+        """Return the index of the instruction with a line that was before a moment in the same function, else -1."""
+        here = self.function(at)
+        moments = self._moments_of(here)
+        for number in range(bisect_left(moments, at) - 1, -1, -1):
+            if moments[number] < self.beginning:
+                break
+            before = self.function(moments[number])
+            if before.frame.has_line(before.at):
+                return before.at
+        return -1
+
+    def _depth_of_line(self, at: int, first: int | None) -> dict[int, int]:
+        """Return how many values lay on the stack when the line of a moment began, by the line."""
+        here = self.function(at)
+        found: dict[int, int] = {}
+        visits = self._visits_of(here)
+        for number in range(bisect_right(visits, at) - 1, -1, -1):
+            earlier = visits[number]
+            if earlier < self.beginning:
+                break
+            then = self.function(earlier)
+            # The head of a loop begins once, and is come to again in each round: what the round before found holds.
+            if then.at == first or earlier in self._depths:
+                found = {here.line: len(then.stack)} if then.at == first else self._depths[earlier]
+                break
+        self._depths[at] = found
+        return found
+
+    def _visits_of(self, then: FrameThen) -> list[int]:
+        """Return the moments at which a run of a function was on a line."""
+        self._look_for_visits()
+        return self._visits[id(then.interpreter), then.line]
+
+    def _moments_of(self, then: FrameThen) -> list[int]:
+        """Return all moments of a run of a function."""
+        self._look_for_visits()
+        return self._visits[id(then.interpreter), None]
+
+    def _look_for_visits(self) -> None:
+        for at, function, path, line in self._lines_from(self._visits_known):
+            self._visits[function, line].append(at)
+            self._visits[function, None].append(at)
+            self._lines[path][line].append(at)
+        self._visits_known = self.end
+
+    def _lines_from(self, known: int) -> Iterator[tuple[int, int, str, int]]:
+        """Yield moments from one on, or from the oldest that there is: see ``Moments.lines``."""
+        oldest = self.beginning
+        for index, function, path, line in self._log.moments.lines(max(0, known - oldest), self.end - oldest):
+            yield oldest + index, function, path, line
+
+    def begins_statement(self, at: int) -> bool:
+        """Whether a statement of the user's begins at a moment."""
+        # Files of libraries, if nobody wants to see them, are not read for it.
+        return self._is_user_code(self.function(at).path) and self._what_begins(at).statement
+
+    def statements_between(self, at: int, later: int) -> int:
+        """Return how many statements begin after a moment, up to a later one."""
+        statements = self.statements()
+        return max(0, bisect_right(statements, later) - bisect_right(statements, at))
+
+    def statements(self) -> Sequence[int]:
+        """Return the moments at which statements begin: those that are forgotten by now may be among them."""
+        for at, _, path, _ in self._lines_from(self._statements_known):
+            if self._is_user_code(path) and self._what_begins(at).statement:
+                self._statements.append(at)
+        self._statements_known = self.end
+        return self._statements
+
+    def _is_user_code(self, path: str) -> bool:
+        return (not self._just_my_code or is_user_file(path)) and not stands_in_for_builtin(path)
+
+    def point(self, at: int) -> TracePoint:
+        """Return a moment as a point that steps may end at."""
+        moment, begins = self.moment(at), self._what_begins(at)
+        then = moment.frames[0]
+        return TracePoint(
+            frame=then.frame,
+            index=then.at,
+            line=then.line,
+            facts=self._facts.of(then.frame),
+            progress=self._progress,
+            begins_line=begins.line,
+            continues_statement=begins.continues_statement,
+            chain=lambda: self.chain(at),
+            is_user_code=begins.is_user_code,
+        )
+
+    def chain(self, at: int) -> list[TracedFrame]:
+        """Return the function of a moment and its callers, innermost first."""
+        return [each.frame for each in self.moment(at).frames]
+
+    def origin(self, arrival: Arrival) -> Origin:
+        """Return an arrival as where a step begins."""
+        moment = self.moment(arrival.shown)
+        then = moment.frames[0]
+        callers = tuple(self.chain(arrival.shown)[1:])
+        position = self.moment(arrival.place.at).position
+        if arrival.shown == arrival.place.at:
+            return Origin(then.frame, then.at, then.line, callers, self._progress.identity, position)
+        before = (each for each in self.moment(arrival.place.at).frames if each.interpreter is then.interpreter)
+        line = next((each.line for each in before), then.line)
+        return Origin(then.frame, then.at - 1, line, callers, self._progress.identity, position)
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def forward(
+        self, arrival: Arrival, end: Place, step: Step | None, stops: Stops, *, origin: Arrival | None = None
+    ) -> Arrival | None:
+        """Return where going forward stops before ``end``, if it does; without a step at breakpoints.
+
+        A step began at ``origin``, if that is not where going forward begins.
+        """
+        place = arrival.place
+        own: set[TracedFrame] | None = None
+        if step is not None and place.at >= self.beginning:
+            step = replace(step, origin=self.origin(origin or arrival))
+            own = set(self.chain((origin or arrival).shown)) if step.kind is not StepKind.IN else None
+        moments = range(max(place.at, self.beginning), min(end.at + 1, self.end))
+        may_stop = self._may_stop(moments, stops.armed, own or (), every=step is not None and own is None)
+        for later in moments if stops.may_meet else sorted(may_stop):
+            if later in may_stop and place < Place(later) < end:
+                point = self.point(later)
+                if hit := stops.hits(later, point):
+                    return Arrival.at(later, "breakpoint", hit)
+                if step is not None and outcome(step, point) is Outcome.STOP:
+                    return Arrival.at(later, "step")
+            is_between = place < Place(later, is_after=True) < end
+            if is_between and stops.may_meet and (met := stops.met(later)) is not None:
+                return Arrival.at_what_was_met(later, met)
+        return None
+
+    def back(self, place: Place, step: Step, stops: Stops) -> Arrival:
+        """Return where a step into the past ends: at the beginning at the latest."""
+        if step.kind is StepKind.RESTART_FRAME:
+            return self._restart(place.at, step.target)
+        if step.kind is StepKind.TO_MOMENT:
+            return Arrival.at(max(self.beginning, min(step.target, self.end - 1)), "goto")
+        if step.kind is StepKind.BACK:
+            return self._step_back(place, step.granularity)
+        moments = range(self.beginning, min(place.at + 1, self.end))
+        may_stop = self._may_stop(moments, stops.armed)
+        for earlier in reversed(moments if stops.may_meet else sorted(may_stop)):
+            is_before = Place(earlier, is_after=True) < place
+            if is_before and stops.may_meet and (met := stops.met(earlier)) is not None:
+                return Arrival.at_what_was_met(earlier, met)
+            if Place(earlier) < place and earlier in may_stop and (hit := stops.hits(earlier, self.point(earlier))):
+                return Arrival.at(earlier, "breakpoint", hit)
+        return self._first()
+
+    def _may_stop(
+        self, moments: range, armed: Armed, own: Collection[TracedFrame] = (), *, every: bool = False
+    ) -> Collection[int]:
+        """Return which of ``moments`` may stop: every one, or those of ``own`` functions and at armed lines."""
+        if every:
+            return moments
+        self._look_for_visits()
+        found = [self._visits[id(each.interpreter), None] for each in own]
+        for path, lines in self._lines.items():
+            wanted = armed(path)
+            found += lines.values() if wanted is None else [lines[line] for line in wanted if line in lines]
+        return {at for each in found for at in each[bisect_left(each, moments.start) : bisect_left(each, moments.stop)]}
+
+    def _first(self, *, statement: bool = True) -> Arrival:
+        """Return the oldest moment, or with ``statement`` that at which the first one begins."""
+        if self._log.forgotten:
+            text = "as far back as the trace is remembered"
+        else:
+            text = self._beginning if self._log.is_from_start else "nothing was armed before"
+        begins = (at for at in range(self.beginning, self.end) if statement and self.begins_statement(at))
+        return Arrival(Place(next(begins, self.beginning)), "step", remark=text, is_beginning=True)
+
+    @property
+    def _beginning(self) -> str:
+        if self.end == self.beginning or not self.moment(self.beginning).frames[-1].frame.is_of_resume_function:
+            return "the beginning of the trace"
+        return "the beginning of what comes after the graph break; what was before is not known"
+
+    def _step_back(self, place: Place, granularity: str) -> Arrival:
+        """As ``next`` the other way round: over what was called, and out of the function at its beginning."""
+        here = self.moment(min(place.at, self.end - 1)).frames
+        if place.at == self.end:  # from what came afterwards: over all that was called at the end
+            here = here[-1:]
+        own = {each.frame for each in here}
+        for earlier in range(min(place.at, self.end - 1), self.beginning - 1, -1):
+            then = self.function(earlier)
+            if then.frame not in own or Place(earlier) >= place:
+                continue
+            if granularity == "instruction":
+                return Arrival.at(earlier, "step")
+            begins = self._what_begins(earlier)
+            if not begins.is_user_code or not (begins.line if granularity == "line" else begins.statement):
+                continue
+            is_same_line = then.frame == here[0].frame and then.line == here[0].line and then.at < here[0].at
+            if granularity == "statement" or not is_same_line or place.is_after or place.at == self.end:
+                return Arrival.at(earlier, "step")
+        return self._first(statement=granularity != "instruction")
+
+    def _restart(self, at: int, depth: int) -> Arrival:
+        """Return where the function at ``depth`` of the stack began."""
+        frames = self.chain(at)
+        frame = frames[min(depth, len(frames) - 1)]
+        found = at
+        for earlier in range(found, self.beginning - 1, -1):
+            chain = self.chain(earlier)
+            if frame not in chain:
+                break
+            if chain[0] == frame and self._what_begins(earlier).line:
+                found = earlier
+        return Arrival.at(found, "restart")
+
+    # -- where something came from ---------------------------------------------------------------------------------
+
+    def bound_at(self, place: Place, frame: TracedFrame, name: str, value: object) -> int | None:
+        """Return the moment whose statement gave a variable its value; None when it came with the call."""
+        for earlier in range(place.at, self.beginning - 1, -1):
+            before = self.function(earlier)
+            if Place(earlier) < place and before.frame == frame and not _is_same(before.locals.get(name), value):
+                return earlier
+        return None
+
+    def changed_at(self, at: int, frame: TracedFrame, name: str) -> int | None:
+        """Return the moment whose statement changed a variable's object in place last; None when none did."""
+        value = next((each.locals.get(name) for each in self.moment(at).frames if each.frame == frame), None)
+        if value is None:
+            return None
+        form = frame.form_of(value) if is_tracker(value) else None
+        if isinstance(form, TensorForm) and form.node is not None:
+            earlier = range(at - 1, self.beginning - 1, -1)
+            return next((each for each in earlier if has_written(self.written(each), form.node)), None)
+        change = self._log.last_change(value, self.moment(at).changes)
+        return None if change is None else self._last(at, lambda moment: moment.changes <= change)
+
+    def guarded_at(self, at: int, source: str) -> int | None:
+        """Return the moment whose statement asked for the first guard on what a source finds; None when none did."""
+        number = self._log.guard_number(source)
+        return None if number is None else self._last(at, lambda moment: moment.guards <= number)
+
+    def made_at(self, at: int, node: str) -> int | None:
+        """Return the moment whose statement added a node to the outermost graph; None when none did."""
+        number = self._log.node_numbers().get(node)
+        if number is None:
+            return None
+        inputs = self.moment(at).graphs[0].inputs
+        return self._last(at, lambda moment: moment.graphs[0].nodes - moment.graphs[0].inputs <= number - inputs)
+
+    def _last(self, at: int, is_before: Callable[[Moment], bool]) -> int | None:
+        return next((each for each in range(at - 1, self.beginning - 1, -1) if is_before(self.moment(each))), None)
+
+
+def has_written(written: Sequence[Any], node: object) -> bool:
+    """Whether the tensor of a node is among those of others."""
+    return any(is_same_tensor(each, node) for each in written)
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other or (one is not None and other is not None and unwrapped(one) is unwrapped(other))

@@ -1,0 +1,352 @@
+"""What Dynamo changes in place while it traces: contents, attributes, lazy values, iterators.
+
+A ``Change`` holds the state of one of Dynamo's objects before it changed, and puts that in place of the present state
+or back again. Tracing thread; lives as long as the log of the trace (``trace_log``).
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from operator import length_hint
+from typing import Any, Protocol
+
+from dynamo_dap.debuggee.history.traced_bodies import BodyGraph, values_in
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, node_of
+
+_MUTATION = "torch._dynamo.side_effects:SideEffects.mutation"
+_STORE = "torch._dynamo.side_effects:SideEffects.store_attr"
+_EFFECTS = "torch._dynamo.side_effects:SideEffects"
+_REALIZE = "torch._dynamo.variables.lazy:LazyCache.realize"
+_LAZY = "torch._dynamo.variables.lazy:LazyCache"
+
+_TRACKER = "torch._dynamo.variables.base:VariableTracker"
+_OUTPUT = "torch._dynamo.output_graph:OutputGraph"
+_ADVANCING = frozenset({"next_variable", "tp_iternext_impl"})
+"""Methods of trackers that advance an iterator; not all of them tell of it."""
+
+TRACE_LOG = Feature("going back in a trace", _EFFECTS, _MUTATION, _STORE, _LAZY, _REALIZE, _TRACKER, _OUTPUT)
+
+_OF_THE_PROGRAM = frozenset({"value", "source", "fn", "f_globals", "proxy", "inline_tracer", "mutation_type"})
+"""Fields of trackers that hold the program's objects, or torch's."""
+
+
+class ChangeLog(Protocol):
+    """Who keeps changes."""
+
+    @property
+    def is_showing(self) -> bool:
+        """Whether the past is put in place of the present: what happens then is no change of the trace."""
+
+    def add_change(self, change: Change) -> None:
+        """Something is about to change in place."""
+
+    def has_change(self, kind: type, tracker: Any) -> bool:
+        """Whether a change of this kind was the last one, of this tracker, and nobody can look at what was since."""
+
+    def noted_in(self, tracer: Any) -> Iterator[Any]:
+        """Yield the names and value stacks of the moments in the body that ``tracer`` traces."""
+
+
+class Change:
+    """The state of one of Dynamo's objects before it changed; after ``swap``, that after the change, and so on."""
+
+    tracker: Any = None
+    is_realization = False
+    """Whether Dynamo looked at an object of the program's for the first time."""
+    size = 0
+    """How many items of containers were copied."""
+
+    def swap(self) -> None:
+        """Exchange the state that is held for the one that is there."""
+        raise NotImplementedError
+
+    def trackers(self) -> Iterator[Any]:
+        """Yield what it holds of trackers, and of containers of them."""
+        return iter(())
+
+    def holders(self) -> Iterator[dict[str, Any]]:
+        """Yield fields of lazy values, which hold the program's objects."""
+        return iter(())
+
+
+class _MutationChange(Change):
+    """An object is changed, of which some versions of torch note the user's lines that did."""
+
+    def __init__(self, effects: Any, tracker: Any) -> None:
+        self.tracker = tracker
+        self._stacks: dict[Any, list[Any]] = getattr(effects, "mutation_user_stacks", _NO_STACKS)
+        self._count = len(self._stacks.get(tracker, ()))
+        self._later: list[Any] | None = None
+
+    def swap(self) -> None:
+        stacks = self._stacks.get(self.tracker)
+        if stacks is None:
+            return
+        if self._later is None:
+            self._later = stacks[self._count :]
+            del stacks[self._count :]
+        else:
+            stacks.extend(self._later)
+            self._later = None
+
+
+_NO_STACKS: dict[Any, list[Any]] = {}
+
+
+class _IteratorThen:
+    """How far an iterator over a dictionary or a set had come: there are no copies that could go on."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._kind = type(iterator)
+        # One that has come to its end knows no more what it went through.
+        self._over = next((each for each in gc.get_referents(iterator) if isinstance(each, dict | set)), None)
+        self._left = length_hint(iterator)
+
+    def again(self) -> Any:
+        """Return an iterator that stands there; what it goes through is as it was then."""
+        over: Any = {} if self._over is None else self._over
+        views: dict[type, Any] = {_ITERATORS[1]: dict.values, _ITERATORS[2]: dict.items}
+        iterator = iter(views.get(self._kind, lambda over: over)(over))
+        return iter(()) if self._over is None else _advanced(iterator, len(over) - self._left)
+
+
+_ITERATORS: tuple[type, ...] = (type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set())))
+
+
+def _advanced(iterator: Any, count: int) -> Any:
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
+class _TrackerChange(_MutationChange):
+    """A tracker is modified: its fields, and the contents of the containers that they hold."""
+
+    def __init__(self, effects: Any, tracker: Any) -> None:
+        super().__init__(effects, tracker)
+        fields = self._fields = tracker.__dict__
+        self._mutation = fields.get("mutation_type")
+        self._modified = getattr(self._mutation, "is_modified", None)
+        then: dict[str, Any] = {}
+        contents: list[Any] = []
+        goes_through = "Iterator" in type(tracker).__name__  # then what it holds is not its own
+        for name, value in fields.items():
+            if name in _OF_THE_PROGRAM:
+                continue
+            kind = type(value)
+            if kind in _CONTAINERS and not goes_through:
+                contents += (value, value.copy())
+            then[name] = _IteratorThen(value) if kind in _ITERATORS else value
+        self._then = then
+        self._contents = tuple(contents)
+        """Containers, each with a copy of it."""
+        if contents:
+            self.size = sum(map(len, contents[1::2]))
+
+    def swap(self) -> None:
+        super().swap()
+        now, modified = _own_fields(self._fields), getattr(self._mutation, "is_modified", None)
+        held = self._contents
+        contents = tuple(each for container in held[::2] for each in (container, container.copy()))
+        for container, copy in zip(held[::2], held[1::2], strict=True):
+            container.clear()
+            container.extend(copy) if isinstance(container, list | deque) else container.update(copy)
+        for name in now.keys() - self._then.keys():
+            del self._fields[name]
+        self._fields.update(
+            (name, value.again() if type(value) is _IteratorThen else value) for name, value in self._then.items()
+        )
+        if modified is not None and self._mutation is not None:
+            self._mutation.is_modified = self._modified
+        self._then, self._modified, self._contents = now, modified, contents
+
+    def trackers(self) -> Iterator[Any]:
+        yield self.tracker
+        yield self._then
+        yield from self._contents[1::2]
+
+
+_CONTAINERS = frozenset({dict, list, set, deque})
+
+
+def _own_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a tracker but for those that hold the program's objects, which stay as they are."""
+    return {name: value for name, value in fields.items() if name not in _OF_THE_PROGRAM}
+
+
+class _StoreChange(_MutationChange):
+    """An attribute is stored: what is pending of an object."""
+
+    def __init__(self, effects: Any, tracker: Any) -> None:
+        super().__init__(effects, tracker)
+        self._pending: dict[Any, dict[str, Any]] = effects.store_attr_mutations
+        self._then = self._now()
+
+    def _now(self) -> dict[str, Any] | None:
+        pending = self._pending.get(self.tracker)
+        return None if pending is None else dict(pending)
+
+    def swap(self) -> None:
+        super().swap()
+        now = self._now()
+        if self._then is None:
+            self._pending.pop(self.tracker, None)
+        else:
+            # The same dictionary as it was: others may hold it.
+            pending = self._pending.setdefault(self.tracker, {})
+            pending.clear()
+            pending.update(self._then)
+        self._then = now
+
+    def trackers(self) -> Iterator[Any]:
+        yield self.tracker
+        yield self._then
+
+
+class _FieldsChange(Change):
+    """Fields are replaced: a lazy value's when it is realized, a tensor's when a hook is registered on it."""
+
+    def __init__(self, owners: Iterable[Any]) -> None:
+        fields = [fields_of(each) for each in owners]
+        self._owners = (*fields, *map(dict, fields))
+        """Fields of each owner, and then copies of them in the same order."""
+
+    def swap(self) -> None:
+        count = len(self._owners) // 2
+        for fields, then in zip(self._owners[:count], self._owners[count:], strict=True):
+            now = dict(fields)
+            fields.clear()
+            fields.update(then)
+            # The same dictionary: who keeps the trace holds it.
+            then.clear()
+            then.update(now)
+
+    def holders(self) -> Iterator[dict[str, Any]]:
+        yield from self._owners[len(self._owners) // 2 :]
+
+
+class _RealizationChange(_FieldsChange):
+    is_realization = True
+
+
+class _BodyChange(_FieldsChange):
+    """The body of a higher-order operator is over: its graph is put together anew, and its results made others'."""
+
+    def __init__(self, tracers: Sequence[Any], noted: Iterable[Any]) -> None:
+        """``tracers`` are that of the body and those of bodies around it: an autograd function's forward is one."""
+        super().__init__(values_in(tracers[-1].graph, noted))
+        self._graphs = [BodyGraph(each) for each in tracers]
+
+    def swap(self) -> None:
+        super().swap()
+        self._graphs = [each.swapped() for each in self._graphs]
+
+
+def _tensors_known_to(effects: Any) -> list[Any]:
+    """Return the tensors that the side effects of a body know: from its end on they are what was there before."""
+    return [each for each in effects.id_to_variable.values() if node_of(each) is not None]
+
+
+class _NameChange(Change):
+    """A tensor's node is named after the variable that the tensor is stored in first."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._fields, self._node = fields_of(tensor), fields_of(tensor)["proxy"].node
+        self._then = self._now()
+
+    def _now(self) -> tuple[str, bool]:
+        return self._node.name, self._fields["_is_name_set"]
+
+    def swap(self) -> None:
+        now = self._now()
+        name, self._fields["_is_name_set"] = self._then
+        # Not by the node's own ``__setattr__``, which would tell who listens for changes of the graph.
+        object.__setattr__(self._node, "name", name)
+        self._then = now
+
+
+def _name_change(tensor: Any) -> _NameChange | None:
+    return None if fields_of(tensor).get("_is_name_set", True) else _NameChange(tensor)
+
+
+class ChangeHooks:
+    """Wrappers that tell a log of changes before they are made. One per process, as the methods are."""
+
+    def __init__(self) -> None:
+        self.log: ChangeLog | None = None
+        """That of the attempt that runs; set on the tracing thread."""
+        self._lock = threading.Lock()
+        self._originals: list[tuple[Any, str, Any]] = []
+
+    def want(self, wanted: bool) -> None:
+        """Have the wrappers in, or not. Any thread."""
+        with self._lock:
+            if wanted == bool(self._originals) or TRACE_LOG.problem is not None:
+                return
+            if not wanted:
+                self.log = None
+                for owner, name, original in self._originals:
+                    setattr(owner, name, original)
+                self._originals.clear()
+                return
+            effects, lazy = TRACE_LOG.resolve(_EFFECTS), TRACE_LOG.resolve(_LAZY)
+            self._wrap(effects, "mutation", partial(self._mutation, _TrackerChange))
+            self._wrap(effects, "store_attr", partial(self._mutation, _StoreChange))
+            # Torch 2.15 has a second kind of lazy values: what was computed from lazy ones.
+            computed = getattr(sys.modules[lazy.__module__], "ComputedLazyCache", None)
+            for cache in (each for each in (lazy, computed) if each is not None):
+                self._wrap(cache, "realize", lambda cache: _RealizationChange([cache]))
+            tensors = sys.modules["torch._dynamo.variables.tensor"].TensorVariable
+            if "set_name_hint" in tensors.__dict__:
+                self._wrap(tensors, "set_name_hint", lambda tensor, *_: _name_change(tensor))
+            if "_method_register_hook" in tensors.__dict__:
+                self._wrap(tensors, "_method_register_hook", lambda tensor, *_: _FieldsChange([tensor]))
+            self._wrap(TRACE_LOG.resolve(_OUTPUT), "create_node", self._end_of_body)
+            for name in [name for name in effects.__dict__ if "runahead" in name]:
+                self._wrap(effects, name, lambda effects, inside: _FieldsChange(_tensors_known_to(inside)))
+            for kind in _with_subclasses(TRACE_LOG.resolve(_TRACKER)):
+                for name in _ADVANCING & kind.__dict__.keys():
+                    self._wrap(kind, name, self._advance)
+
+    def _mutation(
+        self, kind: type[_MutationChange], effects: Any, tracker: Any, *_: Any, **__: Any
+    ) -> _MutationChange | None:
+        log = self.log
+        return None if log is None or log.has_change(kind, tracker) else kind(effects, tracker)
+
+    def _advance(self, tracker: Any, tx: Any) -> _MutationChange | None:
+        return self._mutation(_TrackerChange, tx.output.side_effects, tracker)
+
+    def _end_of_body(self, output: Any, kind: str, *_: Any) -> _BodyChange | None:
+        """Return the change that begins with a body's output: with any other node there is none."""
+        bodies, log = output.tracers[1:], self.log
+        return (
+            _BodyChange(bodies, log.noted_in(bodies[-1])) if kind == "output" and bodies and log is not None else None
+        )
+
+    def _wrap(self, owner: Any, name: str, change: Any) -> None:
+        original = owner.__dict__[name]
+
+        def wrapper(self_: Any, *arguments: Any, **named: Any) -> Any:
+            log = self.log
+            if log is not None and not log.is_showing:
+                about_to_change = change(self_, *arguments, *named.values())
+                if about_to_change is not None:
+                    log.add_change(about_to_change)
+            return original(self_, *arguments, **named)
+
+        self._originals.append((owner, name, original))
+        setattr(owner, name, wrapper)
+
+
+def _with_subclasses(kind: Any) -> set[Any]:
+    return {kind, *(each for child in kind.__subclasses__() for each in _with_subclasses(child))}
+
+
+CHANGES = ChangeHooks()

@@ -1,0 +1,579 @@
+"""What a trace was like at each instruction that it came to, so that its past can be looked at without tracing again.
+
+Names and the value stack are copied as an instruction is about to run, or can be told from what is copied at the next
+one (``trace_moments``); what Dynamo changes in place (contents of containers, attributes, lazy values) is copied before
+it changes. ``show`` puts the past back into Dynamo's own objects, so that whoever looks at the trace sees it, and takes
+it out again: what was found is what tracing goes on with. Tracing thread; a log lives as long as the attempt that it is
+of.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from dynamo_dap.debuggee.history.snapshots import (
+    NO_PROGRESS,
+    PUSHED,
+    QUIET,
+    EffectsThen,
+    FrameThen,
+    GraphThen,
+    Moment,
+    Moments,
+    SizesThen,
+    TraceThen,
+    only_pushes,
+)
+from dynamo_dap.debuggee.history.trace_changes import Change
+from dynamo_dap.debuggee.torch_api.graph import written_by
+from dynamo_dap.debuggee.torch_api.real_values import RealValues, forget_values, put_values_back
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.translator import Translator, running_translators, with_callers
+from dynamo_dap.debuggee.torch_api.variable_trackers import source_name, unwrapped
+
+MAXIMUM_MOMENTS = 50_000
+"""The oldest are forgotten, so many at a time as ``_FORGOTTEN_AT_ONCE`` says."""
+_FORGOTTEN_AT_ONCE = 5_000
+MAXIMUM_COPIED = 4_000_000
+"""Items of containers; when more were copied, all that was before is forgotten."""
+_GENERATOR = 0x20 | 0x80 | 0x200
+"""``co_flags`` of generators and coroutines (inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR)."""
+_CONTAINERS = frozenset({list, dict, set, deque, defaultdict})
+# Fields of Dynamo's interpreter.
+_OF_RUNNING = frozenset({"symbolic_locals", "prefix_insts"})
+"""What a function needs while it runs: variables, and instructions that the generated code is to begin with."""
+_CACHES = "_cache_method_"
+_CONSTANTS = "_constants_cache"
+_MODULES = "nn_module_stack"
+_FRAME_FIELDS = ("symbolic_locals", "stack", "instruction_pointer", "current_instruction", "lineno", "block_stack")
+
+
+class TraceLog:
+    """The moments of one attempt, oldest first."""
+
+    def __init__(self, frame: TracedFrame) -> None:
+        """``frame`` is one of the attempt's functions, at the first moment that is noted."""
+        output: Any = frame.attempt
+        self._output, self._shape_env = output, output.shape_env
+        self.is_from_start = not frame.has_begun
+        """Whether the first moment is the attempt's first."""
+        self._moments = Moments()
+        self._translator: Translator | None = None
+        """The function of the last moment."""
+        self._is_inlined = self._is_generator = False
+        self._locals: dict[str, Any] | None = None
+        """Its variables as they were copied last."""
+        self._callers: tuple[FrameThen, ...] = ()
+        """Its callers, as they are while they wait."""
+        self._around: list[tuple[FrameThen, ...]] = []
+        """The callers of each of them, the innermost last, as far as they were entered one by one."""
+        self._emptied: dict[str, Any] = {}
+        """Empty containers that functions that have ended have in common, by the name of the field."""
+        self._no_constants: dict[int, list[None]] = {}
+        """What they have in common as caches of so many constants."""
+        self._modules: Any = None
+        """The modules that the last of them was in."""
+        self._position = 0
+        """That of the last moment."""
+        self._depth: int | None = None
+        """How much lay on the stack at the last moment, if it is not noted as a whole."""
+        self._is_quiet = False
+        """Whether nothing but stack and variables was changed since the last moment that is noted as a whole."""
+        self._changes: list[Change] = []
+        self._trace: TraceThen | None = None
+        """What was known of it as a whole at the last moment that was noted as a whole."""
+        self._tracer: Any = None
+        """That of the innermost graph by then, which had so many nodes and inputs."""
+        self._nodes = self._inputs = 0
+        # torch._dynamo.config: whether a graph break ends the trace of an inlined function as well.
+        self._breaks_inlined = bool(getattr(sys.modules.get("torch._dynamo.config"), "nested_graph_breaks", False))
+        self._present: _Present | None = None
+        self._has_program_run = False
+        self._shown: tuple[int, bool] | None = None
+        self._writing: tuple[int, list[tuple[int, Any]]] | None = None
+        self._undone = 0
+        self._copied = 0
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def note(self, frame: TracedFrame, position: int, *, is_line: bool = True, as_a_whole: bool = False) -> None:
+        """Add the moment at which ``frame`` stands, the innermost one.
+
+        ``is_line`` tells that its instruction has a line; ``as_a_whole`` that it may be changed there.
+        """
+        translator, moments = frame.translator, self._moments
+        own: dict[str, Any] = translator.__dict__
+        instruction, stack = own["current_instruction"], own["stack"]
+        goes_on = translator is self._translator and position == self._position + is_line
+        self._position = position
+        if not goes_on:
+            self._complete()
+            self._is_quiet = False
+            left = self._enter(translator)
+            moments.begin(translator, self._callers, left, position)
+        elif (
+            instruction.opname in PUSHED
+            and is_line
+            and not as_a_whole
+            and only_pushes(instruction, own, is_inlined=self._is_inlined)
+        ):
+            moments.instructions.append(instruction)
+            self._depth = len(stack)
+            return
+        # What is not noted of the moments before is told from this one.
+        self._depth = None
+        moments.instructions.append(instruction)
+        self._add(own, stack)
+        self._is_quiet = instruction.opname in QUIET
+        is_prologue = not self._is_inlined and bool(own.get("is_tracing_resume_prologue"))
+        if not is_line or as_a_whole or is_prologue:
+            place = own["instruction_pointer"], instruction, own["lineno"]
+            moments.note_place(place, has_line=is_line, is_prologue=is_prologue)
+        if len(moments.instructions) > MAXIMUM_MOMENTS:
+            moments.forget(_FORGOTTEN_AT_ONCE)
+
+    def _complete(self) -> None:
+        """Note the last moment as a whole, if it was not."""
+        depth, self._depth = self._depth, None
+        if depth is not None:
+            assert self._translator is not None, "it is of a function"
+            own = self._translator.__dict__
+            self._is_quiet = False
+            self._add(own, own["stack"][:depth])
+
+    def _add(self, own: dict[str, Any], stack: list[Any]) -> None:
+        moments = self._moments
+        # Trackers are equal to nothing but themselves.
+        if self._locals is None or self._locals != own["symbolic_locals"]:
+            self._locals = dict(own["symbolic_locals"])
+        moments.note(stack, self._locals)
+        if own["block_stack"]:
+            moments.note_blocks(tuple(own["block_stack"]))
+        if self._is_generator:
+            moments.note_progress(_generator_progress(self._translator))
+        if self._is_quiet:
+            return
+        # An instruction changes little: what is as before is not made anew, for the garbage collector's sake as well.
+        output, shape_env, trace = self._output, self._shape_env, self._trace
+        effects, tracers = output.side_effects, output.tracers
+        tracer = tracers[-1]
+        if (
+            trace is None
+            or tracer.graph._len != self._nodes
+            or len(output.tracing_context.guards_context.dynamo_guards.inner) != trace.guards
+            or len(tracer.input_name_to_proxy) != self._inputs
+            or len(effects.id_to_variable) != trace.effects.tracked
+            or len(effects.save_for_backward) != trace.effects.saved
+            or effects is not trace.effects.effects
+            or shape_env._version_counter != trace.sizes.version[0]
+            or tracer is not self._tracer
+            # Around the body of a higher-order operator there are other graphs, which get inputs for it.
+            or len(tracers) > 1
+            or (shape_env.var_to_range and trace.sizes.version != _version_of(shape_env))
+        ):
+            self._tracer, self._nodes, self._inputs = tracer, tracer.graph._len, len(tracer.input_name_to_proxy)
+            self._trace = self._trace_now(trace)
+            if self._trace is not trace:
+                moments.note_trace(self._trace)
+
+    def _trace_now(self, known: TraceThen | None) -> TraceThen:
+        """Return what is known of the trace as a whole; ``known``, or what of it is, if that is as it was."""
+        output = self._output
+        effects, guards = output.side_effects, len(output.tracing_context.guards_context.dynamo_guards.inner)
+        graphs = tuple([GraphThen(each, each.graph._len, len(each.input_name_to_proxy)) for each in output.tracers])
+        tracked, saved = len(effects.id_to_variable), len(effects.save_for_backward)
+        sizes = _sizes_now(self._shape_env, None if known is None else known.sizes)
+        if known is None:
+            return TraceThen(graphs, guards, EffectsThen(effects, tracked, saved), sizes)
+        if known.graphs == graphs:
+            graphs = known.graphs
+        effects_then = known.effects
+        # Torch compares those by what they have.
+        if effects_then.effects is not effects or effects_then[1:] != (tracked, saved):
+            effects_then = EffectsThen(effects, tracked, saved)
+        is_same = graphs is known.graphs and effects_then is known.effects and sizes is known.sizes
+        return known if is_same and guards == known.guards else TraceThen(graphs, guards, effects_then, sizes)
+
+    def _enter(self, translator: Translator) -> tuple[FrameThen, ...]:
+        """Note which functions wait for the one that runs; return the generators that did, and wait to be resumed."""
+        before, callers = self._translator, self._callers
+        if before is translator:
+            return ()
+        variables, self._translator, self._locals = self._locals, translator, None
+        self._is_generator = _is_generator(translator)
+        parent = getattr(translator, "parent", None)
+        self._is_inlined = parent is not None and not self._breaks_inlined
+        if parent is before and before is not None and not self._is_generator:
+            self._around.append(callers)
+            self._callers = (_frame_now(before, variables), *callers)
+            return ()
+        at = next((at for at, each in enumerate(callers) if each.translator is translator), None)
+        if at is None:
+            self._callers = self._callers_of(translator)
+            self._around.clear()
+        else:
+            self._callers = callers[at + 1 :] if at >= len(self._around) else self._around[-1 - at]
+            del self._around[-1 - at :]
+        gone: list[Translator] = [] if before is None else [before, *(each.translator for each in callers[:at])]
+        if at != 0:
+            running = {id(translator), *(id(each.translator) for each in self._callers)}
+            gone = [each for each in gone if id(each) not in running]
+        for each in gone:
+            self._empty(each)
+        return tuple([_frame_now(each) for each in gone if _is_generator(each)])
+
+    def _empty(self, translator: Translator) -> None:
+        """Have a function that has ended share what it has no more use for with others that have ended.
+
+        Nothing but the log holds it by now, and the garbage collector goes through the dozen containers that it has.
+        """
+        if _is_generator(translator):
+            return
+        own, shared = translator.__dict__, self._emptied
+        if not shared:
+            empty = {name: each for name, each in own.items() if type(each) in _CONTAINERS and not each}
+            shared.update({**empty, **{name: type(own[name])() for name in _OF_RUNNING if name in own}})
+        for name, empty in shared.items():
+            value = own.get(name)
+            if type(value) is type(empty) and (not value or name in _OF_RUNNING):
+                own[name] = empty
+        for name in [name for name in own if name.startswith(_CACHES)]:
+            del own[name]
+        if (constants := own.get(_CONSTANTS)) is not None:
+            own[_CONSTANTS] = self._no_constants.setdefault(len(constants), [None] * len(constants))
+        if (modules := own.get(_MODULES)) is not None:
+            own[_MODULES] = self._modules = self._modules if self._modules == modules else modules
+
+    def _callers_of(self, translator: Translator) -> tuple[FrameThen, ...]:
+        """Return the callers as they are while they wait."""
+        if _is_generator(translator):
+            chain = list(running_translators(sys._getframe()))
+            chain = chain[chain.index(translator) :] if translator in chain else list(with_callers(translator))
+        else:
+            chain = list(with_callers(translator))
+        waiting = {id(each.translator): at for at, each in enumerate(self._callers)}
+        callers: list[FrameThen] = []
+        for each in chain[1:]:
+            if id(each) in waiting:
+                return (*callers, *self._callers[waiting[id(each)] :])
+            callers.append(_frame_now(each))
+        return tuple(callers)
+
+    def add_change(self, change: Change) -> None:
+        """Something is about to change in place."""
+        self._changes.append(change)
+        self._moments.changed.append(self._moments.number)
+        self._copied += change.size
+        if self._copied > MAXIMUM_COPIED:
+            self._forget_all()
+
+    def has_change(self, kind: type, tracker: Any) -> bool:
+        """Whether the last change is of this kind and tracker, and no moment was since."""
+        changes, moments = self._changes, self._moments
+        is_last = bool(changes) and type(changes[-1]) is kind and changes[-1].tracker is tracker
+        return is_last and moments.changed[-1] == moments.number
+
+    def _forget_all(self) -> None:
+        self._moments = Moments(self._moments.number)
+        self._depth = self._trace = None
+        self._position = -2  # the next moment does not go on after any
+        self._changes.clear()
+        self._copied = 0
+
+    def guard_number(self, source: str) -> int | None:
+        """Return the number, in the order in which they were asked for, of the first guard on what a source finds."""
+        guards = self._output.tracing_context.guards_context.dynamo_guards.inner
+        names = (source_name(each.originating_source) for each in guards)
+        return next((number for number, name in enumerate(names) if name == source), None)
+
+    def node_numbers(self) -> dict[str, int]:
+        """Return the nodes of the outermost graph by name, with how many there were when each was added.
+
+        Inputs, which come first whenever they were made, are left out.
+        """
+        tracer = self._output.root_tracer
+        inputs = len(tracer.input_name_to_proxy)
+        operations = [node for node in tracer.graph.nodes if node.op != "placeholder"]
+        return {node.name: number + inputs for number, node in enumerate(operations)}
+
+    def trackers(self) -> Iterator[Any]:
+        """Yield all that the log holds of trackers, and of containers of them."""
+        yield from self.moments.trackers()
+        for change in self._changes:
+            yield from change.trackers()
+
+    def noted_in(self, tracer: Any) -> Iterator[Any]:
+        """Yield the names and value stacks of the moments in the body that ``tracer`` traces, the newest first."""
+        moments = self.moments
+        for at in range(len(moments) - 1, -1, -1):
+            moment = moments[at]
+            if not any(each.tracer is tracer for each in moment.graphs):
+                return
+            yield moment.frames[0].locals
+            yield moment.frames[0].stack
+
+    def lazy_fields(self) -> Iterator[dict[str, Any]]:
+        """Yield fields of values before they were realized."""
+        for change in self._changes:
+            yield from change.holders()
+
+    def close(self) -> None:
+        """The trace is over: forget it, and the real values that were computed in it."""
+        self.show(None)
+        put_values_back(self._output, None)
+        self._moments = Moments(self._moments.number)
+        self._changes.clear()
+        self._translator = self._locals = self._depth = self._trace = self._tracer = None
+        self._callers = ()
+        self._around.clear()
+        self._emptied.clear()
+        self._no_constants.clear()
+        self._modules = None
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def moments(self) -> Moments:
+        """All that are known."""
+        self._complete()
+        return self._moments
+
+    @property
+    def forgotten(self) -> int:
+        """How many of the oldest were forgotten."""
+        return self._moments.forgotten
+
+    def last_change(self, tracker: Any, before: int) -> int | None:
+        """Return the number of the last change of a tracker's object that was made before change ``before``."""
+        for number in range(before - 1, -1, -1):
+            if self._changes[number].tracker is unwrapped(tracker):
+                return number
+        return None
+
+    @property
+    def is_showing(self) -> bool:
+        """Whether the past is put in place of the present."""
+        return self._present is not None
+
+    def show(self, index: int | None, *, as_result: bool = False) -> None:
+        """Put the trace into the state of a moment; None: into that in which it was found.
+
+        With ``as_result`` it is as the instruction before has left it: the one of the moment is not fetched yet.
+        """
+        self._shown = None if index is None else (index, as_result)
+        if self._present is None:
+            if index is None:
+                return
+            self._present = _Present(self._output)
+        self._present.take_back()
+        if index is None:
+            self._redo(len(self._changes))
+            self._present = None
+            return
+        moment = self.moments[index]
+        self._redo(moment.changes)
+        self._undo(moment.changes)
+        shown = self._as_result(index) if as_result else moment
+        self._present.put_in(shown, self._suspended(index))
+
+    def _as_result(self, index: int) -> Moment:
+        moment, before = self._moments[index], self._moments[index - 1].frames
+        here = moment.frames[0]
+        waited = next((each for each in before if each.translator is here.translator), here)
+        shown = here._replace(pointer=here.at, instruction=waited.instruction, line=waited.line)
+        return moment._replace(frames=(shown, *moment.frames[1:]))
+
+    def writing_nodes(self) -> list[tuple[int, Any]]:
+        """Return the nodes of the outermost graph that change a tensor in place, with their numbers.
+
+        These count operations from 0, inputs left out. What is shown stays shown.
+        """
+        shown = self._shown
+        self.show(None)
+        graph = self._output.root_tracer.graph
+        if self._writing is None or self._writing[0] != graph._len:
+            operations = (node for node in graph.nodes if node.op != "placeholder")
+            self._writing = graph._len, [(at, node) for at, node in enumerate(operations) if written_by(node)]
+        if shown is not None:
+            self.show(shown[0], as_result=shown[1])
+        return self._writing[1]
+
+    def _undo(self, count: int) -> None:
+        while len(self._changes) - self._undone > count:
+            self._undone += 1
+            self._swap(self._changes[-self._undone])
+
+    def _redo(self, count: int) -> None:
+        while len(self._changes) - self._undone < count:
+            self._swap(self._changes[-self._undone])
+            self._undone -= 1
+
+    def _swap(self, change: Change) -> None:
+        if not (change.is_realization and self._has_program_run):
+            change.swap()
+
+    def outlive_trace(self, *, has_program_run: bool = True) -> None:
+        """The program runs on: its objects are not what they were, but what Dynamo noted of them still is.
+
+        Or it does not, in another call that the same trace is looked at for.
+        """
+        self.show(None)
+        self._has_program_run = has_program_run
+
+    def _suspended(self, index: int) -> Iterator[FrameThen]:
+        """Yield generators that do not run at a moment, as they wait to be resumed, or to begin."""
+        moments = self._moments
+        known = {id(each.translator) for each in moments[index].frames}
+        for each in moments.left_before(index):
+            if id(each.translator) not in known:
+                known.add(id(each.translator))
+                yield each
+        for translator, begun in moments.begun_after(index):
+            if _is_generator(translator) and id(translator) not in known:
+                known.add(id(translator))
+                first = moments.function(begun)
+                yield first._replace(pointer=0, stack=(), line=-1, progress=_generator_progress(None))
+
+
+def _is_generator(translator: Translator) -> bool:
+    return bool(translator.f_code.co_flags & _GENERATOR)
+
+
+def _generator_progress(translator: Translator | None) -> dict[str, Any]:
+    return {
+        "generated_items": list(getattr(translator, "generated_items", ())),
+        "generator_exhausted": getattr(translator, "generator_exhausted", False),
+    }
+
+
+def _version_of(shape_env: Any) -> tuple[int, ...]:
+    return (shape_env._version_counter, *map(id, shape_env.var_to_range.values()))
+
+
+def _sizes_now(shape_env: Any, known: SizesThen | None) -> SizesThen:
+    version = _version_of(shape_env)
+    if known is not None and known.version == version:
+        return known
+    return SizesThen(version, list(shape_env.guards), dict(shape_env.replacements), dict(shape_env.var_to_range))
+
+
+def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> FrameThen:
+    """Return a function as it is; ``known`` are variables that it has had."""
+    own = translator.__dict__
+    variables = own["symbolic_locals"]
+    return FrameThen(
+        translator,
+        known if known is not None and known == variables else dict(variables),
+        tuple(own["stack"]),
+        own["instruction_pointer"],
+        own["current_instruction"],
+        own["lineno"],
+        tuple(own["block_stack"]),
+        _generator_progress(translator) if _is_generator(translator) else NO_PROGRESS,
+    )
+
+
+class _Present:
+    """What the past is put in place of."""
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+        self._frames: list[tuple[Translator, dict[str, Any]]] = []
+        self._unlinked: list[tuple[Any, Any, Any]] = []
+        self._users: list[tuple[dict[Any, None], dict[Any, None]]] = []
+        self._lengths: list[tuple[Any, int]] = []
+        self._fields: list[tuple[Any, str, Any]] = []
+        self._values: RealValues | None = None
+        self._has_values = False
+
+    def put_in(self, moment: Moment, suspended: Iterator[FrameThen]) -> None:
+        for frame in (*moment.frames, *suspended):
+            own = frame.translator.__dict__
+            names = (*_FRAME_FIELDS, *frame.progress)
+            self._frames.append((frame.translator, {name: own[name] for name in names if name in own}))
+            then = (
+                dict(frame.locals),
+                list(frame.stack),
+                frame.pointer,
+                frame.instruction,
+                frame.line,
+                list(frame.blocks),
+            )
+            own.update(zip(_FRAME_FIELDS, then, strict=True))
+            own.update(frame.progress)
+        output = self._output
+        self._set(output, "tracers", [each.tracer for each in moment.graphs])
+        for graph in moment.graphs:
+            self._cut(graph)
+        guards = output.tracing_context.guards_context.dynamo_guards
+        if len(guards.inner) > moment.guards:
+            self._set(guards, "inner", type(guards.inner)(list(guards.inner)[: moment.guards]))
+        effects, tracked, saved = moment.trace.effects
+        self._set(output, "side_effects", effects)
+        if len(effects.id_to_variable) > tracked:
+            self._set(effects, "id_to_variable", dict(islice(effects.id_to_variable.items(), tracked)))
+        self._set(effects, "save_for_backward", effects.save_for_backward[:saved])
+        sizes, shape_env = moment.trace.sizes, output.shape_env
+        if sizes.version != _version_of(shape_env):
+            self._set(shape_env, "guards", sizes.guards)
+            self._set(shape_env, "replacements", sizes.replacements)
+            self._set(shape_env, "var_to_range", sizes.ranges)
+        self._values, self._has_values = forget_values(output), True
+
+    def _set(self, owner: Any, name: str, value: Any) -> None:
+        self._fields.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def _cut(self, then: GraphThen) -> None:
+        """Unlink the nodes that were added since: inputs come first in a graph, whenever they are made."""
+        graph = then.tracer.graph
+        count = graph._len
+        if count == then.nodes:
+            return
+        inputs = {proxy.node for proxy in list(then.tracer.input_name_to_proxy.values())[: then.inputs]}
+        left = then.nodes - len(inputs)
+        removed = []
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                if node not in inputs:
+                    removed.append(node)
+            elif left > 0:
+                left -= 1
+            else:
+                removed.append(node)
+        for node in removed:
+            before, after = node._prev, node._next
+            self._unlinked.append((node, before, after))
+            before._next, after._prev = after, before
+        self._forget_users(set(removed))
+        self._lengths.append((graph, count))
+        graph._len = count - len(removed)
+
+    def _forget_users(self, removed: set[Any]) -> None:
+        for operand in {each for node in removed for each in node.all_input_nodes} - removed:
+            users: dict[Any, None] = operand.users
+            self._users.append((users, dict(users)))
+            for node in removed & users.keys():
+                del users[node]
+
+    def take_back(self) -> None:
+        if self._has_values:
+            put_values_back(self._output, self._values)
+            self._values, self._has_values = None, False
+        for owner, name, value in reversed(self._fields):
+            setattr(owner, name, value)
+        for node, before, after in reversed(self._unlinked):
+            before._next = after._prev = node
+        for users, all_of_them in self._users:
+            users.clear()
+            users.update(all_of_them)
+        for graph, length in self._lengths:
+            graph._len = length
+        for translator, own in reversed(self._frames):
+            translator.__dict__.update(own)
+        for each in (self._fields, self._unlinked, self._users, self._lengths, self._frames):
+            each.clear()

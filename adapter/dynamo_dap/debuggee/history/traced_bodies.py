@@ -1,0 +1,77 @@
+"""What the trace of a higher-order operator's body was, before torch makes an operand of it.
+
+When the body of ``torch.cond``, checkpointing, ``map`` and others is over, torch puts its graph together anew (inputs
+are ordered, replaced and added) and has the values that the body returned stand for the operator's results. To go back
+into the body, its graph and its values are kept as they were when its last instruction had run. Tracing thread; lives
+as long as the log of the trace (``trace_log``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from dynamo_dap.debuggee.torch_api.trace_state import reachable_from
+from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, node_of
+
+
+def values_in(graph: Any, roots: Iterable[Any]) -> list[Any]:
+    """Return the trackers of what a graph computes, of those that are reached from ``roots``."""
+    found = (each for each in reachable_from(list(roots)) if is_tracker(each))
+    return [each for each in found if getattr(node_of(each), "graph", None) is graph]
+
+
+class _NodeThen(NamedTuple):
+    node: Any
+    fields: dict[str, Any]
+    users: dict[Any, None]
+    """What ``users`` had in it."""
+    operands: dict[Any, None]
+    """As ``users``."""
+
+
+_FIELDS = ("name", "_args", "_kwargs", "_input_nodes", "users", "meta", "_erased")
+
+
+class BodyGraph:
+    """The nodes of a body's graph, their order and operands, and what the body has captured from around it."""
+
+    def __init__(self, tracer: Any, also: Iterable[Any] = ()) -> None:
+        """Copy that of ``tracer`` (torch's ``SubgraphTracer``); of ``also``, nodes that it has no more, the state."""
+        self._tracer = tracer
+        self._order = list(tracer.graph.nodes)
+        self._nodes = [_note(each) for each in {**dict.fromkeys(self._order), **dict.fromkeys(also)}]
+        self._captured = {name: dict(getattr(tracer, name)) for name in _CAPTURED if hasattr(tracer, name)}
+
+    def swapped(self) -> BodyGraph:
+        """Put it in place of what the graph is now, which is returned."""
+        now = BodyGraph(self._tracer, (each.node for each in self._nodes))
+        graph = self._tracer.graph
+        # Not by a node's own ``__setattr__``, which would tell who listens for changes of the graph.
+        for then in self._nodes:
+            for name, value in then.fields.items():
+                object.__setattr__(then.node, name, value)
+            _refill(then.fields["users"], then.users)
+            _refill(then.fields["_input_nodes"], then.operands)
+        before = graph._root
+        for each in self._order:
+            before._next, each._prev = each, before
+            before = each
+        before._next, graph._root._prev = graph._root, before
+        graph._len = len(self._order)
+        for name, captured in self._captured.items():
+            _refill(getattr(self._tracer, name), captured)
+        return now
+
+
+_CAPTURED = ("lifted_freevars", "input_name_to_proxy")
+
+
+def _note(node: Any) -> _NodeThen:
+    fields = {name: getattr(node, name) for name in _FIELDS}
+    return _NodeThen(node, fields, dict(fields["users"]), dict(fields["_input_nodes"]))
+
+
+def _refill(container: dict[Any, Any], items: dict[Any, Any]) -> None:
+    container.clear()
+    container.update(items)

@@ -1,0 +1,401 @@
+"""What if: a held trace with something changed in it goes on apart from the program, whose own goes on as it is.
+
+The call is traced once more, up to where the user made the first change, and there the change is made; each later
+change begins anew with all of them, so that one that Dynamo cannot trace leaves nothing behind. Such a trace stops like
+any other. When it is over its result is thrown away, and the trace that was held meanwhile goes on without stops.
+Tracing thread, under Dynamo's compile lock: there is one such trace at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dynamo_dap.debuggee.agent.engine import Host, RequestError, WhatIf
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.stepping import AskedChange, Assignment, Changes, Jump
+from dynamo_dap.debuggee.history.changed_traces import (
+    NEW_SYMBOL,
+    CannotChange,
+    SizeChange,
+    assign,
+    beside_running_trace,
+    sizes_changed,
+    traced_call,
+)
+from dynamo_dap.debuggee.history.sizes import sizes_in
+from dynamo_dap.debuggee.replay.one_time_code import CannotServe, ServedOnce, serve_with_graph
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.generated_code import ONCE
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, MadeCode, retraced_call, trace_again
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
+from dynamo_dap.debuggee.trace.evaluation import evaluate
+from dynamo_dap.debuggee.trace.stepping import Origin, TraceProgress
+from dynamo_dap.debuggee.values.model import Value
+from dynamo_dap.protocol.contract import ErrorId
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a trace something is changed, as it is found again in another trace of the same call."""
+
+    attempt: int
+    position: int
+    code: types.CodeType
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Assigned:
+    """An assignment, in the function so many callers away from the innermost."""
+
+    text: str
+    depth: int
+    sizes: tuple[SizeChange, ...] = ()
+    """What it says of sizes: then it holds from the beginning of the trace on, and nothing is done at its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesAt:
+    """All that is changed at one place: assignments, then a jump."""
+
+    place: Place
+    assigned: tuple[_Assigned, ...] = ()
+    jump: Jump | None = None
+    texts: tuple[str, ...] = ()
+    """The changes for a person."""
+
+
+@dataclass(eq=False)
+class _Branch:
+    """One trace with changes."""
+
+    call: CachedCall
+    changes: Sequence[ChangesAt]
+    held_at: Place
+    """Where the user stood when the last change was asked for."""
+    asked: AskedChange | None
+    """That one; None when it was refused meanwhile, and this trace leads back to before."""
+    has_arrived: bool = False
+    is_over: bool = False
+    """Whether nothing more of it is wanted."""
+    refused: str | None = None
+    next: tuple[Sequence[ChangesAt], Place, AskedChange] | None = None
+    """What the user changed in it."""
+    made: set[tuple[int, int]] = field(default_factory=set)
+    """Changes that were made: attempt, position."""
+    is_kept: bool = False
+    """Whether the program's call is to run what comes of it."""
+
+    def __post_init__(self) -> None:
+        self.made_code = MadeCode(lambda: self.is_kept)
+
+
+def _where(frame: TracedFrame) -> str:
+    return f"{frame.path}:{frame.line}"
+
+
+class WhatIfs(CompileObserver):
+    """Makes such traces, and leads them to where the user is to be held. One for each engine."""
+
+    def __init__(
+        self,
+        host: Host,
+        arm: Callable[[], None],
+        apart: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """``arm`` is called when what traces have to report changes; ``apart`` puts aside what is known of the trace.
+
+        ``host`` is the agent.
+        """
+        self._host = host
+        self._arm = arm
+        self._apart = apart
+        self._branch: _Branch | None = None
+        self.is_making = False
+        """Whether a change is being made: what is traced for that is not of the function."""
+        self._silent: tuple[str, Callable[[], CachedCall | None]] | None = None
+        self._compiling: str | None = None
+        """The compile that goes on after such a trace."""
+        self._served: ServedOnce | None = None
+
+    # -- for whoever hooks traces ----------------------------------------------------------------------------------
+
+    @property
+    def are_lines_wanted(self) -> bool:
+        """Whether traces have to report lines. Any thread."""
+        return self._branch is not None
+
+    @property
+    def are_instructions_wanted(self) -> bool:
+        """Whether traces have to report every instruction. Any thread."""
+        branch = self._branch
+        return branch is not None and any(each.jump is not None for each in branch.changes)
+
+    def is_silent(self, identity: CompileIdentity) -> bool:
+        """Whether a trace is to stop nowhere: the user has seen what comes of it changed."""
+        silent = self._silent
+        return silent is not None and silent[0] == identity.compile_id and silent[1]() is retraced_call()
+
+    def is_over(self) -> bool:
+        """Whether the trace that runs is one with changes, of which nothing more is wanted."""
+        return self._branch is not None and self._branch.is_over
+
+    def jump(self, frame: TracedFrame, index: int, progress: TraceProgress) -> int:
+        """Return the index of the instruction that is run next: ``index``, or where the user wants it to go on."""
+        branch = self._branch
+        if branch is None or not self.are_instructions_wanted or not frame.has_line(index):
+            return index
+        for each in branch.changes:
+            place, jump = each.place, each.jump
+            is_there = place.position == progress.position + 1 and place.index == index and place.code is frame.code
+            if jump is not None and is_there and place.attempt <= progress.identity.attempt:
+                return jump.index
+        return index
+
+    def came_to(self, frame: TracedFrame, progress: TraceProgress) -> bool | None:
+        """The trace has come to a line: make what is to be changed there.
+
+        True: the thread is to be held here. None: the trace is to go on without stops for now.
+        """
+        branch = self._branch
+        if branch is None:
+            return False
+        attempt = progress.identity.attempt
+        try:
+            for each in branch.changes:
+                self._make(branch, each, frame, progress)
+        except CannotChange as problem:
+            branch.refused, branch.is_over = str(problem), True
+            return None
+        place = branch.held_at
+        if branch.has_arrived:
+            # The analysis was begun again: the user was not stopped on the way there.
+            return None if attempt > place.attempt and progress.position < place.position else False
+        if attempt > place.attempt or (attempt == place.attempt and progress.position > place.position):
+            branch.refused, branch.is_over = "the trace could not be brought to this place again", True
+            return None
+        if (attempt, progress.position) != (place.attempt, place.position):
+            return None
+        branch.has_arrived = True
+        return True
+
+    def _make(self, branch: _Branch, changes: ChangesAt, frame: TracedFrame, progress: TraceProgress) -> None:
+        place, attempt = changes.place, progress.identity.attempt
+        key = attempt, progress.position
+        if attempt < place.attempt or progress.position != place.position or key in branch.made:
+            return
+        index = place.index if changes.jump is None else changes.jump.index
+        if frame.code is not place.code or frame.index != index:
+            raise CannotChange("something can be changed only where a line begins: step to one, or back to one")
+        branch.made.add(key)
+        chain = frame.with_callers()
+        self.is_making = True
+        try:
+            with self._host.holding():
+                for each in (one for one in changes.assigned if not one.sizes):
+                    assign(chain[each.depth], each.text)
+        finally:
+            self.is_making = False
+
+    def answer(self, frame: TracedFrame) -> str:
+        """Tell who asked for the last change that it is made; return what kind of change it was."""
+        branch = self._branch
+        assert branch is not None, "a trace with changes runs"
+        asked = branch.asked
+        if asked is None:
+            return "changed"
+        asked.answer(self._shown(asked.change, frame))
+        return "changed" if isinstance(asked.change, Assignment) else "goto"
+
+    def _shown(self, change: Assignment | Jump, frame: TracedFrame) -> Value:
+        if not isinstance(change, Assignment) or change.shown is None:
+            return Value("")
+        assert self._branch is not None, "a trace with changes runs"
+        depth = self._branch.changes[-1].assigned[-1].depth
+        try:
+            with self._host.holding():
+                return evaluate(frame.with_callers()[depth], change.shown, "watch", console=self._host.print)
+        except Exception as problem:  # noqa: BLE001  (it is assigned, whatever showing it raises)
+            return Value(f"not available: {problem}")
+
+    # -- traces ----------------------------------------------------------------------------------------------------
+
+    def follow(self, asked: AskedChange, origin: object, top: types.FrameType) -> bool:
+        """Make a change that the user asks for at a stop, and stay in what comes of it for as long as the user does.
+
+        ``origin`` is the stop's. False: it was refused, and the thread is to be held where it was.
+        """
+        self._host.steps.finish()
+        branch = self._branch
+        try:
+            changes, place = self._with(() if branch is None else branch.changes, asked.change, origin)
+            if branch is not None:
+                branch.next, branch.is_over = (changes, place, asked), True
+                return True
+            assert isinstance(origin, Origin), "a stop in a trace knows where it is"
+            call = traced_call(top, origin.identity.compile_id)
+        except (CannotChange, FeatureMissing) as problem:
+            asked.refuse(str(problem))
+            return False
+        return self._run(call, changes, place, asked, origin, top)
+
+    def _with(
+        self, changes: Sequence[ChangesAt], change: Assignment | Jump, origin: object
+    ) -> tuple[Sequence[ChangesAt], Place]:
+        """Return the changes before ``origin``, and this one there; and where that is."""
+        if not isinstance(origin, Origin) or origin.position < 0:
+            raise CannotChange("this trace was not followed from its beginning: set a breakpoint in it, and run again")
+        place = Place(origin.identity.attempt, origin.position, origin.frame.code, origin.index)
+        earlier = [each for each in changes if each.place.position < place.position]
+        here = next((each for each in changes if each.place.position == place.position), ChangesAt(place))
+        if isinstance(change, Jump):
+            # What was assigned before the jump is assigned behind it: nothing runs between the two.
+            here = replace(here, jump=change, texts=(*here.texts, f"goto {change.line} at {_where(origin.frame)}"))
+        else:
+            chain = [origin.frame, *origin.callers]
+            depth = next((at for at, each in enumerate(chain) if each == change.frame), None)
+            if depth is None:
+                raise CannotChange("only functions that Dynamo traces here can be changed")
+            here = replace(
+                here,
+                assigned=(*here.assigned, _Assigned(change.text, depth, sizes_in(change.text, change.frame))),
+                texts=(*here.texts, f"{change.text.strip()} at {_where(chain[depth])}"),
+            )
+        return [*earlier, here], place
+
+    def _run(
+        self,
+        call: CachedCall,
+        changes: Sequence[ChangesAt],
+        place: Place,
+        asked: AskedChange | None,
+        origin: Origin,
+        top: types.FrameType,
+    ) -> bool:
+        made: Sequence[ChangesAt] = ()
+        while True:
+            texts = tuple(text for each in changes for text in each.texts)
+            branch = _Branch(replace(call, changes=texts), changes, place, asked)
+            problem = self._trace(branch, origin.frame, top)
+            if not branch.has_arrived and branch.refused is None and problem is not None:
+                branch.refused = problem
+            if branch.refused is not None:
+                if asked is not None:
+                    asked.refuse(branch.refused)
+                if not made or asked is None:
+                    return False
+                changes, asked = made, None
+            elif branch.next is not None:
+                made, (changes, place, asked) = changes, branch.next
+            else:
+                retraced = retraced_call()
+                # Not kept alive: it holds what the call was given.
+                self._silent = (call.compile_id, (lambda: None) if retraced is None else weakref.ref(retraced))
+                self._end(branch, problem)
+                return True
+
+    def _trace(self, branch: _Branch, held: TracedFrame, top: types.FrameType) -> str | None:
+        """Run a trace with changes to its end; return why it ended before."""
+        name = user_function_name(branch.call.code)
+        told = self._host.what_if = WhatIf(name, branch.call.compile_id, branch.call.changes)
+
+        def take(graph: Any) -> None:
+            if self._host.compiles is not None:
+                told.code = self._host.compiles.readable_code(name, graph)
+            frame = running_frame(sys._getframe())
+            if not branch.is_kept and frame is not None:
+                frame.end_trace()  # there is nothing to make code for
+
+        self._branch = branch
+        self._arm()
+        try:
+            sizes = [size for one in branch.changes for each in one.assigned for size in each.sizes]
+            with self._apart(), beside_running_trace(top, held), sizes_changed(sizes):
+                trace_again(branch.call, take, made_code=branch.made_code)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace is to go on)
+            log_exception("tracing with changes")
+            return f"{type(problem).__name__}: {(str(problem).strip().splitlines() or [''])[0]}"
+        finally:
+            self._branch = None
+            self._arm()
+        return None
+
+    def _end(self, branch: _Branch, problem: str | None) -> None:
+        """A trace with changes is over: what it differs from is known now, or when the compile is over."""
+        told = self._host.what_if
+        assert told is not None, "it has been traced"
+        told.is_over, told.problem = True, problem
+        made = branch.made_code
+        if not branch.call.is_compiled_now:
+            if branch.is_kept:
+                self._serve(branch.call, made)
+            self._host.what_if_is_over()
+            return
+        if branch.is_kept and made.code is not None:
+            told.kept = True
+            self._served = ServedOnce(branch.call, made, self._tell_not_kept)
+        self._compiling = branch.call.compile_id
+        HOOKS.want(self, {CompileObserver.compile_ended})
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """See ``CompileObserver``."""
+        if compiling.compile_id != self._compiling:
+            return
+        self._compiling = self._silent = None
+        HOOKS.want(self, ())
+        served, self._served = self._served, None
+        if served is not None:
+            served.close()
+        self._host.what_if_is_over()
+
+    def _serve(self, call: CachedCall, made: MadeCode) -> None:
+        try:
+            serve_with_graph(call, made)
+        except CannotServe as problem:
+            self._tell_not_kept(str(problem))
+        else:
+            assert self._host.what_if is not None, "its trace was made"
+            self._host.what_if.kept = True
+
+    def _tell_not_kept(self, problem: str) -> None:
+        if self._host.what_if is not None:
+            self._host.what_if.kept = False
+        self._host.print(f"dynamo-dap: what was changed is not kept: {problem}\n", "important")
+
+    # -- what is asked at a stop in such a trace -------------------------------------------------------------------
+
+    def at_this_stop(self) -> Changes | None:
+        """Return what was changed in the trace of this thread; None when nothing was."""
+        call = retraced_call()
+        return self if call is not None and call.changes else None
+
+    def look(self) -> None:
+        """See ``Changes``."""
+        frame, told = running_frame(sys._getframe()), self._host.what_if
+        if frame is not None and told is not None and self._host.compiles is not None:
+            told.code = self._host.compiles.readable_code(told.function, frame.graphs()[-1])
+
+    def keep(self) -> None:
+        """See ``Changes``."""
+        branch = self._branch
+        assert branch is not None, "a stop in it asks"
+        if branch.call.is_compiled_now and ONCE.problem is not None:
+            raise RequestError(ONCE.problem, error_id=ErrorId.CANNOT_CHANGE)
+        if any(NEW_SYMBOL in each.text for one in branch.changes for each in one.assigned):
+            text = f"there is nothing in the call that '{NEW_SYMBOL}' could take its number from"
+            raise RequestError(text, error_id=ErrorId.CANNOT_CHANGE)
+        branch.is_kept = True
+        name = user_function_name(branch.call.code)
+        text = f"this call of {name} will run what comes of the changed trace, not what its code says"
+        if not branch.call.is_compiled_now:
+            text += ", if no more than the graph differs from what its cache entry runs"
+        self._host.print(f"dynamo-dap: warning: {text}\n", "important")

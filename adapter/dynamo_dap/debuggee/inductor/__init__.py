@@ -1,0 +1,1 @@
+"""Stages of a compile below Dynamo: lowering stops, explored stages, kernels, costs."""

@@ -1,0 +1,123 @@
+"""One run of a bisection: counts what torch's ``CompilerBisector`` may leave out, and tells what one such thing is.
+
+Torch itself leaves out decompositions, passes and lowerings as its environment variables say; this only listens, and
+changes settings that the bisector has for the same purpose. Runs on the thread that compiles, in a process that is made
+for this run. Installed for the life of that process.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph import user_place
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.protocol.bisection import BisectedBody, BisectedPlace, BisectedThing
+
+_BISECTOR = "torch._inductor.compiler_bisector:CompilerBisector"
+_DISABLE = "torch._inductor.compiler_bisector:CompilerBisector.disable_subsystem"
+_CHANGE = "torch._inductor.compiler_bisector:CompilerBisector.get_config_change"
+_OBSERVER = "torch.fx.passes.graph_transform_observer:GraphTransformObserver"
+_CURRENT = "torch.fx.traceback:get_current_meta"
+
+BISECTING = Feature("the command bisect", _BISECTOR, _DISABLE, _CHANGE)
+PASSES = Feature("which operations a pass changed", _OBSERVER)
+CURRENT_NODE = Feature("the line of a decomposition", _CURRENT)
+
+_PLACES = 5
+
+
+class BisectedRun:
+    """Counts, for the life of its process."""
+
+    def __init__(self, number: int | None, settings: Mapping[str, object]) -> None:
+        """``number`` is which thing to tell, counted from 0; ``settings`` are Inductor's to change."""
+        self.body = BisectedBody()
+        self._number = number
+        self._settings = dict(settings)
+        self._is_told = False
+
+    def begin(self) -> None:
+        """Listen as soon as torch has what is listened to. Before the program."""
+        when_imported("torch._inductor.compiler_bisector", self._install)
+        if self._number is not None:
+            when_imported("torch.fx.passes.graph_transform_observer", self._watch_passes)
+
+    def _install(self) -> None:
+        if BISECTING.problem is not None:
+            self.body.problem = BISECTING.problem
+            return
+        bisector = BISECTING.resolve(_BISECTOR)
+        disable = bisector.disable_subsystem
+
+        def disable_subsystem(backend: str, subsystem: str, debug_info: Any = None) -> bool:
+            is_of_it = bisector.get_backend() == backend and bisector.get_subsystem() == subsystem
+            if is_of_it:
+                if self.body.count == self._number:
+                    self._tell(subsystem, debug_info, sys._getframe(1))
+                self.body.count += 1
+            return bool(disable(backend, subsystem, debug_info))
+
+        bisector.disable_subsystem = staticmethod(disable_subsystem)
+        if self._settings:
+            bisector.get_config_change = staticmethod(lambda name: dict(self._settings))
+
+    def _tell(self, subsystem: str, debug_info: Any, caller: types.FrameType) -> None:
+        name = str(debug_info()) if debug_info is not None else subsystem
+        node: Any = caller.f_locals.get("n")
+        place = None
+        if hasattr(node, "meta"):
+            name, place = str(node.target), _place_of(node)
+        elif "decomp_table" in caller.f_locals and CURRENT_NODE.problem is None:
+            current = CURRENT_NODE.resolve(_CURRENT)() or {}
+            name, place = str(caller.f_locals.get("op", name)), _place_of(types.SimpleNamespace(meta=current))
+        self.body.thing = BisectedThing(name, [] if place is None else [place])
+        self._is_told = True
+
+    def _watch_passes(self) -> None:
+        if PASSES.problem is not None:
+            return
+        observer = PASSES.resolve(_OBSERVER)
+        for name in ("apply_gm_pass", "apply_graph_pass"):
+            setattr(observer, name, self._watched(observer.__dict__[name]))
+
+    def _watched(self, original: Any) -> Any:
+        def apply(observer: Any, pass_function: Any) -> Any:
+            before, was_told = _nodes(observer.gm), self._is_told
+            answer = original(observer, pass_function)
+            if self._is_told and not was_told and self.body.thing is not None:
+                self.body.thing = _changed(self.body.thing.name, before, _nodes(observer.gm))
+            return answer
+
+        return apply
+
+
+def _nodes(module: Any) -> dict[str, tuple[str, str, BisectedPlace | None]]:
+    """Return text, operation and place of each node of a graph, by its name."""
+    nodes = getattr(getattr(module, "graph", None), "nodes", ())
+    return {node.name: (str(node.format_node()), str(node.target), _place_of(node)) for node in nodes}
+
+
+def _changed(
+    name: str,
+    before: Mapping[str, tuple[str, str, BisectedPlace | None]],
+    after: Mapping[str, tuple[str, str, BisectedPlace | None]],
+) -> BisectedThing:
+    """Return what a pass did: the operations that it took out or changed, those that it made, and their places."""
+    gone = [known for node, known in before.items() if node not in after or after[node][0] != known[0]]
+    made = [known for node, known in after.items() if node not in before or before[node][0] != known[0]]
+    places = [place for *_, place in (*gone, *made) if place is not None]
+    return BisectedThing(
+        name,
+        list(dict.fromkeys(places))[:_PLACES],
+        list(dict.fromkeys(target for _, target, _ in gone if target != "output"))[:_PLACES],
+        list(dict.fromkeys(target for _, target, _ in made if target != "output"))[:_PLACES],
+    )
+
+
+def _place_of(node: Any) -> BisectedPlace | None:
+    found = user_place(node)
+    return None if found is None else BisectedPlace(found[0].path, found[0].line, found[1])

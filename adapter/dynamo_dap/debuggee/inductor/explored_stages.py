@@ -1,0 +1,469 @@
+"""Looks on while AOTAutograd and Inductor work on a graph: what each stage made, and what each part of it came from.
+
+Functions of torch that a graph passes through are wrapped while stages are explored, and put back afterwards. Meanwhile
+torch notes from which node each node was made (``provenance_tracking_level``), and takes no compiled graph from its
+caches: what comes from there passes through no stage. Wrappers run on the compiling thread, or on the one that runs a
+backward pass for the first time; the original always runs, whatever becomes of ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo_dap.debuggee.inductor.lowering_hooks import UNCACHED
+from dynamo_dap.debuggee.inductor.stage_costs import (
+    COPIES,
+    FLOPS,
+    LOWERED_BY,
+    MEMORY,
+    NOT_FUSED,
+    SIZES,
+    Figures,
+    Reasons,
+    figures,
+    is_in_memory,
+    lowerings_of,
+    reasons_of,
+)
+from dynamo_dap.debuggee.torch_api.features import Feature
+
+_COMPILE_FX = "torch._inductor.compile_fx"
+_AOT = "torch._functorch._aot_autograd.graph_compile"
+_PRE_GRAD = f"{_COMPILE_FX}:run_pre_grad_passes"
+_JOINT_PASSES = f"{_COMPILE_FX}:_recursive_joint_graph_passes"
+_POST_GRAD = f"{_COMPILE_FX}:_recursive_post_grad_passes"
+_CODEGEN = f"{_COMPILE_FX}:_InProcessFxCompile.codegen_and_compile"
+_MODULE = "torch._inductor.graph:GraphLowering.compile_to_module"
+_PRE_FUSION = "torch._inductor.debug:log_ir_pre_fusion"
+_POST_FUSION = "torch._inductor.debug:log_ir_post_fusion"
+_KERNEL = "torch._inductor.debug:set_kernel_post_grad_provenance_tracing"
+_RUNNABLE = "torch._dynamo.repro.after_aot:save_graph_repro"
+_LEVEL = "torch._inductor.config:trace.provenance_tracking_level"
+_GRAPH_CACHE = "torch._inductor.config:fx_graph_cache"
+_AUTOGRAD_CACHE = "torch._functorch.config:enable_autograd_cache"
+_COMPILE_ID = "torch._guards:CompileContext.current_compile_id"
+
+AOT_STAGES = Feature(
+    "AOTAutograd's graphs among the stages of a compile",
+    f"{_AOT}:_log_joint_graph",
+    f"{_AOT}:_log_fw_bw_graphs",
+    f"{_AOT}:_log_inference_graph",
+    _AUTOGRAD_CACHE,
+    _COMPILE_ID,
+)
+INDUCTOR_PASSES = Feature("Inductor's passes among the stages of a compile", _PRE_GRAD, _JOINT_PASSES, _POST_GRAD)
+INDUCTOR_CODE = Feature(
+    "Inductor's operations, kernels and code among the stages of a compile",
+    _CODEGEN,
+    _MODULE,
+    _PRE_FUSION,
+    _POST_FUSION,
+    _KERNEL,
+)
+ORIGINS = Feature("which line each kernel computes", _LEVEL, _GRAPH_CACHE)
+RUNNABLE = Feature("the graph as a program among the stages of a compile", _RUNNABLE)
+
+_NAMED_ELSEWHERE = ("torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
+"""Modules that hold the function of ``_KERNEL`` by a name of their own."""
+FORWARD, BACKWARD = "forward", "backward"
+
+
+@dataclass(frozen=True)
+class IrOperation:
+    """An operation of Inductor's scheduler."""
+
+    name: str
+    """``op3``; of a fused one ``op0_op1``."""
+    text: str
+    members: tuple[str, ...]
+    """The operations that were fused into it: itself, if none were."""
+    origins: tuple[str, ...]
+    """Nodes of the post-grad graph that it computes."""
+    lowerings: list[str] = field(default_factory=list)
+    """Functions of Inductor's that made it of them."""
+    reasons: list[str] = field(default_factory=list)
+    """Why it is there as it is: a fallback, a copy."""
+    not_fused: list[tuple[str, str]] = field(default_factory=list)
+    """Other operations, and why it was not fused with them."""
+    wanting: tuple[str, ...] = ()
+    """Nodes of the post-grad graph that it copies an input for."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A call of a kernel, or of a library's function, in the output code."""
+
+    name: str
+    """``cpp_fused_add_0``, ``extern_kernels.mm``"""
+    handle: int
+    """Tells calls of the same kernel apart."""
+    operations: tuple[str, ...]
+    """The scheduler's operations that it computes."""
+    origins: tuple[str, ...]
+    """Nodes of the post-grad graph that it computes."""
+
+
+class StageObserver:
+    """Who is told what a stage made. ``direction`` is ``FORWARD`` or ``BACKWARD``."""
+
+    def pre_grad(self, before: Callable[[], Any], graph: Any) -> None:
+        """Pre-grad passes have changed ``graph``; ``before`` gives what ``look`` had said of it."""
+
+    def look(self, graph: Any) -> Any:
+        """Tell a graph that passes are about to change; what is returned is given back when they have."""
+
+    def joint(self, graph: Any) -> None:
+        """AOTAutograd has made the joint graph."""
+
+    def joint_passes(self, before: Callable[[], Any], graph: Any) -> None:
+        """Passes have changed the joint graph, or an inference graph."""
+
+    def split(self, direction: str, graph: Any) -> None:
+        """AOTAutograd has made a forward, a backward, or an inference graph."""
+
+    def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> None:
+        """Nodes of the forward graph that are kept for the backward pass, and those that it computes again: bytes."""
+
+    def post_grad(self, direction: str, before: Callable[[], Any], graph: Any) -> None:
+        """Post-grad passes have changed ``graph``."""
+
+    def operations(self, direction: str, operations: list[IrOperation], *, fused: bool) -> None:
+        """The scheduler has its operations, before or after it fused them."""
+
+    def code(self, direction: str, text: str, kernels: list[Kernel], costs: dict[str, Figures]) -> None:
+        """The output code is written; ``costs`` are those of the scheduler's operations, by their names."""
+
+    def runnable(self, direction: str, text: str) -> None:
+        """The graph that Inductor was given is written as a program."""
+
+
+def compile_id() -> str | None:
+    """Return the id of the compile that this thread works on, also in a backward pass: ``0/1``."""
+    if AOT_STAGES.problem is not None:
+        return None
+    found = AOT_STAGES.resolve(_COMPILE_ID)()
+    return None if found is None else str(found)
+
+
+def made_from(node: Any) -> list[list[tuple[str, int]]]:
+    """Return what a node was made from: for each, the way back, the nearest first.
+
+    A step of the way is the name of a node, and what tells its graph: the ``id`` it had at that time.
+    """
+    return [list(_way_back(each)) for each in node.meta.get("from_node") or ()]
+
+
+def _way_back(source: Any) -> Iterator[tuple[str, int]]:
+    waiting = [source]
+    while waiting:
+        each = waiting.pop(0)
+        info = getattr(each, "node_info", None)
+        if info is not None:
+            yield str(info.name), int(info.graph_id)
+        waiting += getattr(each, "from_node", None) or ()
+
+
+def forward_of(node: Any) -> tuple[list[str], int | None]:
+    """Return what tells the operation of Dynamo's graph that a node, maybe of a backward pass, belongs to.
+
+    Its names there, the innermost last, and the number that autograd gave to the operation.
+    """
+    stack = node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack") or ()
+    return [str(name) for name, _ in stack], node.meta.get("seq_nr")
+
+
+def copied_by(node: Any) -> Any:
+    """Return the node whose value is written back into an input: AOTAutograd adds such copies, from no line."""
+    is_copy = str(node.target) == "aten.copy_.default" and len(node.args) > 1
+    return node.args[1] if is_copy and hasattr(node.args[1], "meta") else None
+
+
+def described_input(placeholder: Any) -> tuple[str, Any] | None:
+    """Return what an input of AOTAutograd's is: ``("input", 3)``, ``("gradient", 0)`` (of an output) ..."""
+    description = placeholder.meta.get("desc")
+    kind = type(description).__name__
+    if kind == "PlainAOTInput":
+        return "input", description.idx
+    if kind in ("ParamAOTInput", "BufferAOTInput"):
+        return "attribute", description.target
+    if kind == "TangentAOTInput" and type(description.output).__name__ == "PlainAOTOutput":
+        return "gradient", description.output.idx
+    return None
+
+
+class ExploredStages:
+    """The wrappers. One for the process; ``install`` and ``remove`` on any thread."""
+
+    def __init__(self, observer: StageObserver, on_problem: Callable[[str], None]) -> None:
+        """``on_problem`` logs the exception being handled."""
+        self._observer = observer
+        self._on_problem = on_problem
+        self._put_back: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        self._thread = threading.local()
+
+    def install(self) -> list[str]:
+        """Tell of stages from now on; return what this torch cannot tell, at the first time.
+
+        Call when a backend is about to be called: Inductor is slow to import, and not to be imported by Dynamo itself.
+        """
+        with self._lock:
+            if self._put_back:
+                return []
+            self._set_options()
+            self._wrap_aot()
+            self._wrap_passes()
+            self._wrap_code()
+            self._wrap_reasons()
+            costs = (SIZES, FLOPS, MEMORY, NOT_FUSED, LOWERED_BY, COPIES)
+            features = (AOT_STAGES, INDUCTOR_PASSES, INDUCTOR_CODE, ORIGINS, RUNNABLE, *costs)
+            return [each.problem for each in features if each.problem is not None]
+
+    def remove(self) -> None:
+        """Tell of no more."""
+        with self._lock:
+            while self._put_back:
+                self._put_back.pop()()
+
+    # -- what is put in ------------------------------------------------------------------------------------------
+
+    def _set_options(self) -> None:
+        if ORIGINS.problem is None:
+            self._replace(sys.modules["torch._inductor.config"].trace, "provenance_tracking_level", 1)
+        UNCACHED.want(self, True)
+        self._put_back.append(lambda: UNCACHED.want(self, False))
+
+    def _wrap_aot(self) -> None:
+        if AOT_STAGES.problem is not None:
+            return
+        module = sys.modules[_AOT]
+        self._after(module, "_log_joint_graph", lambda _, made, *rest, **named: self._observer.joint(made.graph))
+        self._after(
+            module, "_log_inference_graph", lambda _, made, *rest, **named: self._observer.split(FORWARD, made.graph)
+        )
+        self._after(module, "_log_fw_bw_graphs", self._splits)
+
+    def _splits(self, _: Any, forward: Any, backward: Any, *rest: Any, **named: Any) -> None:
+        self._observer.split(FORWARD, forward.graph)
+        self._observer.split(BACKWARD, backward.graph)
+        self._observer.divided(*_divided(forward.graph, backward.graph))
+
+    def _wrap_passes(self) -> None:
+        if INDUCTOR_PASSES.problem is not None:
+            return
+        module = sys.modules[_COMPILE_FX]
+        observer = self._observer
+        self._around(module, "run_pre_grad_passes", observer.pre_grad)
+        self._around(module, "_recursive_joint_graph_passes", observer.joint_passes)
+        self._around(
+            module,
+            "_recursive_post_grad_passes",
+            lambda before, graph: observer.post_grad(self._direction(), before, graph),
+        )
+
+    def _wrap_code(self) -> None:
+        if INDUCTOR_CODE.problem is not None:
+            return
+        compiling = sys.modules[_COMPILE_FX]._InProcessFxCompile
+        self._replace(compiling, "codegen_and_compile", self._telling_direction(compiling.codegen_and_compile))
+        debug = sys.modules["torch._inductor.debug"]
+        self._after(debug, "log_ir_pre_fusion", lambda _, nodes: self._scheduled(nodes, fused=False))
+        self._after(debug, "log_ir_post_fusion", lambda _, nodes: self._scheduled(nodes, fused=True))
+        original = getattr(debug, "set_kernel_post_grad_provenance_tracing")  # noqa: B009  (of a module unknown to mypy)
+        for name in (debug.__name__, *_NAMED_ELSEWHERE):
+            module = sys.modules.get(name)
+            if getattr(module, "set_kernel_post_grad_provenance_tracing", None) is original:
+                self._after(module, "set_kernel_post_grad_provenance_tracing", self._kernel)
+        lowering = sys.modules["torch._inductor.graph"].GraphLowering
+        self._after(lowering, "compile_to_module", self._written)
+
+    def _wrap_reasons(self) -> None:
+        if NOT_FUSED.problem is None:
+            why = sys.modules["torch._inductor.scheduler"].WhyNoFuse
+            self._after(why, "__call__", lambda _, told, *rest: self._reasons().not_fused(told))
+        if COPIES.problem is None:
+            kernel = sys.modules["torch._inductor.ir"].ExternKernel
+            original = kernel.copy_input
+
+            @functools.wraps(original)
+            def copy_input(operand: Any) -> Any:
+                is_copy = self._guarded("copy_input", lambda: is_in_memory(operand))
+                made = original(operand)
+                if is_copy:
+                    caller = sys._getframe(1).f_code.co_name
+                    self._guarded("copy_input", lambda: self._reasons().copied(made, caller))
+                return made
+
+            # It is a static method: what is put back must be one as well.
+            kernel.copy_input = staticmethod(copy_input)
+            self._put_back.append(lambda: setattr(kernel, "copy_input", staticmethod(original)))
+
+    def _replace(self, owner: Any, name: str, value: Any) -> None:
+        before = getattr(owner, name)
+        setattr(owner, name, value)
+        self._put_back.append(lambda: setattr(owner, name, before))
+
+    def _after(self, owner: Any, name: str, tell: Callable[..., None]) -> None:
+        """Wrap a function: ``tell`` gets its result and its arguments."""
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            result = original(*arguments, **named)
+            self._guarded(name, lambda: tell(result, *arguments, **named))
+            return result
+
+        self._replace(owner, name, wrapped)
+
+    def _around(self, owner: Any, name: str, tell: Callable[[Callable[[], Any], Any], None]) -> None:
+        """Wrap passes over a graph module; they call themselves for the bodies of operators, which is not told."""
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def wrapped(module: Any, *arguments: Any, **named: Any) -> Any:
+            if name in self._running():
+                return original(module, *arguments, **named)
+            before = self._guarded(name, lambda: self._observer.look(module.graph))
+            self._running().add(name)
+            try:
+                result = original(module, *arguments, **named)
+            finally:
+                self._running().discard(name)
+            after = module if result is None else result
+            if hasattr(after, "graph"):
+                self._guarded(name, lambda: tell(lambda: before, after.graph))
+            return result
+
+        self._replace(owner, name, wrapped)
+
+    def _guarded(self, doing: str, look: Callable[[], Any]) -> Any:
+        """A failure of ours must not become one of the program's compile."""
+        try:
+            return look()
+        except Exception:  # noqa: BLE001  (see above)
+            self._on_problem(f"exploring {doing}")
+            return None
+
+    # -- what is told: the compiling thread ------------------------------------------------------------------------
+
+    def _running(self) -> set[str]:
+        if not hasattr(self._thread, "running"):
+            self._thread.running = set()
+        found: set[str] = self._thread.running
+        return found
+
+    def _reasons(self) -> Reasons:
+        if not hasattr(self._thread, "reasons"):
+            self._thread.reasons = Reasons()
+        found: Reasons = self._thread.reasons
+        return found
+
+    def _direction(self) -> str:
+        return getattr(self._thread, "direction", FORWARD)
+
+    def _telling_direction(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def wrapped(compiler: Any, module: Any, inputs: Any, to_check: Any, options: Any) -> Any:
+            self._thread.direction = BACKWARD if options.get("is_backward") else FORWARD
+            self._thread.kernels, self._thread.reasons = [], Reasons()
+            self._guarded("save_graph_repro", lambda: self._write_program(module, inputs, options))
+            try:
+                return original(compiler, module, inputs, to_check, options)
+            finally:
+                self._thread.direction = FORWARD
+
+        return wrapped
+
+    def _write_program(self, module: Any, inputs: Any, options: Any) -> None:
+        """As Inductor does for torch's own trace, where one is taken; in torch 2.13 always."""
+        if RUNNABLE.problem is not None:
+            return
+        save, file = RUNNABLE.resolve(_RUNNABLE), io.StringIO()
+        known = inspect.signature(save).parameters
+        named = {"is_inference": bool(options.get("is_inference"))} if "is_inference" in known else {}
+        save(file, module, inputs, "inductor", save_dir=None, **named)
+        self._observer.runnable(self._direction(), file.getvalue())
+
+    def _scheduled(self, nodes: Any, *, fused: bool) -> None:
+        members = {str(node.get_name()): _members(node) for node in nodes}
+        holder = {str(each.get_name()): name for name, found in members.items() for each in found}
+        operations = [_operation(node, members[str(node.get_name())], holder, self._reasons(), fused) for node in nodes]
+        self._observer.operations(self._direction(), operations, fused=fused)
+
+    def _kernel(self, handle: int | None, scheduled: Any, name: str, is_extern: bool = False) -> None:
+        if handle is None:
+            return
+        if is_extern:
+            kernel = Kernel(name, handle, (str(scheduled.get_operation_name()),), _origins([scheduled]))
+        else:
+            found = [each for each in scheduled if getattr(each, "node", None) is not None]
+            operations = tuple(dict.fromkeys(str(each.get_name()) for each in found))
+            kernel = Kernel(name, handle, operations, _origins(each.node for each in found))
+        self._thread.kernels.append(kernel)
+
+    def _written(self, module: Any, lowering: Any) -> None:
+        with open(module.__file__, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        costs = self._guarded("costs of kernels", lambda: figures(lowering)) or {}
+        self._observer.code(self._direction(), text, list(self._thread.kernels), costs)
+
+
+def _members(node: Any) -> list[Any]:
+    return [each for each in node.get_nodes() if getattr(each, "node", None) is not None]
+
+
+def _operation(node: Any, members: list[Any], holder: dict[str, str], reasons: Reasons, fused: bool) -> IrOperation:
+    names = tuple(str(each.get_name()) for each in members)
+    made = [each.node for each in members]
+    return IrOperation(
+        str(node.get_name()),
+        str(node.debug_str()),
+        names,
+        _origins(made),
+        list(dict.fromkeys(one for each in made for one in lowerings_of(each))),
+        [
+            *(one for each in made for one in reasons_of(each)),
+            *(one for name in names for one in reasons.of_operation(name)),
+        ],
+        list(reasons.of_fused(names, holder)) if fused else [],
+        tuple(dict.fromkeys(one for name in names for one in reasons.wanting(name))),
+    )
+
+
+def _origins(operations: Any) -> tuple[str, ...]:
+    """Return the nodes of the graph that operations of Inductor's IR compute.
+
+    A call of a library's function computes one; its other origins are those of its operands.
+    """
+    found: dict[str, None] = {}
+    for each in operations:
+        origin = getattr(each, "origin_node", None)
+        is_call = origin is not None and type(each).__name__ != "ComputedBuffer"
+        origins: list[Any] = [origin] if is_call else list(each.origins)
+        found.update((str(one.name), None) for one in origins)
+    return tuple(found)
+
+
+def _divided(forward: Any, backward: Any) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the nodes that are kept for the backward pass, and those of the forward pass that it computes again."""
+    known = {str(node.name): node for node in forward.nodes if node.op in ("placeholder", "call_function")}
+    inputs = {str(node.name) for node in backward.nodes if node.op == "placeholder"}
+    again = {
+        str(node.name): _bytes(node)
+        for node in backward.nodes
+        if node.op == "call_function" and str(node.name) in known and not getattr(node.target, "is_view", False)
+    }
+    return {name: _bytes(node) for name, node in known.items() if name in inputs}, again
+
+
+def _bytes(node: Any) -> int:
+    value = node.meta.get("val")
+    sizes = [each.numel() * each.element_size() for each in [value] if hasattr(each, "element_size")]
+    return sum(each for each in sizes if isinstance(each, int))

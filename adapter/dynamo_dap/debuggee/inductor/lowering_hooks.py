@@ -1,0 +1,291 @@
+"""Says when AOTAutograd, a pass, or Inductor is about to work on operations, before it does.
+
+What a pass puts in is told as soon as it is known which line it is of, and what it changes in place when it is over.
+
+Functions of torch are wrapped while somebody wants to know, and put back afterwards. Meanwhile no compiled graph comes
+from torch's caches: nothing works on one that does. Wrappers run on the compiling thread, or on the one that runs a
+backward pass for the first time; the original always runs, whatever becomes of ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+
+_INTERPRETER = "torch.fx.experimental.symbolic_shapes:PropagateUnbackedSymInts.run_node"
+_PROXIES = "torch.fx.experimental.proxy_tensor:get_proxy_mode"
+_COMPILE_FX = "torch._inductor.compile_fx"
+_PASSES = ("pre_grad_passes", "joint_graph_passes", "post_grad_passes")
+_CREATING, _REPLACING, _ERASING = (f"_register_{each}_node_hook" for each in ("create", "replace", "erase"))
+_LOWERING = "torch._inductor.graph:GraphLowering.run_node"
+_SCHEDULER = "torch._inductor.scheduler:Scheduler"
+_CPP = "torch._inductor.codegen.cpp:CppScheduling.codegen_node"
+_ON_GPU = ("torch._inductor.codegen.cuda_combined_scheduling", "CUDACombinedScheduling")
+
+TRACING = Feature("stopping when AOTAutograd traces a line's operations", _INTERPRETER, _PROXIES)
+REWRITING = Feature(
+    "stopping when a pass rewrites a line's operations",
+    *(f"{_COMPILE_FX}:{each}" for each in _PASSES),
+    *(f"torch.fx:GraphModule.{each}" for each in (_CREATING, _REPLACING, _ERASING)),
+)
+LOWERING = Feature("stopping when Inductor lowers a line's operations", _LOWERING)
+FUSING = Feature("stopping when Inductor fuses a line's operations", f"{_SCHEDULER}.fuse_two_nodes")
+WRITING = Feature("stopping when Inductor writes code for a line", f"{_SCHEDULER}.codegen_extern_call", _CPP)
+
+TRACES, PUTS_IN, TAKES_OUT, CHANGED, LOWERS, FUSES, WRITES = (
+    "AOTAutograd traces",
+    "a pass puts in",
+    "a pass takes out",
+    "a pass has changed",
+    "Inductor lowers",
+    "Inductor fuses",
+    "Inductor writes code for",
+)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What torch is about to do, or a pass has just done."""
+
+    stage: str
+    """One of ``TRACES``, ``PUTS_IN`` ..., as a person says it."""
+    what: str
+    """The operations: ``relu (aten.relu.default)``."""
+    nodes: tuple[Any, ...]
+    """Those of the graph that it is about."""
+    operation: Any
+    """What torch works on: a node, or one of the scheduler's."""
+    by: Any
+    """The function of torch's that is about to run."""
+
+
+class LoweringHooks:
+    """The wrappers. One for the process; ``install`` and ``remove`` on any thread."""
+
+    def __init__(self, on_work: Callable[[Work], None], on_problem: Callable[[str], None]) -> None:
+        """``on_work`` hears of work that is about to begin; ``on_problem`` logs the exception being handled."""
+        self._on_work = on_work
+        self._on_problem = on_problem
+        self._put_back: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether anything is wrapped."""
+        return bool(self._put_back)
+
+    def install(self) -> list[str]:
+        """Tell of work from now on; return what this torch cannot tell, at the first time.
+
+        Call when a backend is about to be called: Inductor is slow to import, and not to be imported by Dynamo itself.
+        """
+        with self._lock:
+            if self._put_back:
+                return []
+            UNCACHED.want(self, True)
+            self._put_back.append(lambda: UNCACHED.want(self, False))
+            if TRACING.problem is None:
+                self._before(_INTERPRETER, self._traced)
+            if REWRITING.problem is None:
+                for name in _PASSES:
+                    self._watch_pass(sys.modules[_COMPILE_FX], name)
+            if LOWERING.problem is None:
+                self._before(_LOWERING, self._lowered)
+            if FUSING.problem is None:
+                self._before(f"{_SCHEDULER}.fuse_two_nodes", self._fused)
+            if WRITING.problem is None:
+                self._before(f"{_SCHEDULER}.codegen_extern_call", self._written)
+                self._before(_CPP, self._written)
+                combined = getattr(sys.modules.get(_ON_GPU[0]), _ON_GPU[1], None)
+                if combined is not None:
+                    self._before(f"{_ON_GPU[0]}:{_ON_GPU[1]}.codegen_node", self._written)
+            features = (TRACING, REWRITING, LOWERING, FUSING, WRITING)
+            return [each.problem for each in features if each.problem is not None]
+
+    def remove(self) -> None:
+        """Tell of no more."""
+        with self._lock:
+            while self._put_back:
+                self._put_back.pop()()
+
+    def _before(self, name: str, work_of: Callable[..., Work | None]) -> None:
+        """Wrap a method: ``work_of`` gets its arguments, and tells what it is about to do."""
+        module, _, path = name.partition(":")
+        owner, attribute = getattr(sys.modules[module], path.partition(".")[0]), path.partition(".")[2]
+        original = getattr(owner, attribute)
+
+        @functools.wraps(original)
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            self._tell(lambda: work_of(original, *arguments, **named))
+            return original(*arguments, **named)
+
+        setattr(owner, attribute, wrapped)
+        self._put_back.append(lambda: setattr(owner, attribute, original))
+
+    def _tell(self, work_of: Callable[[], Work | None]) -> None:
+        """A failure of ours must not become one of the program's compile."""
+        try:
+            work = work_of()
+            if work is not None:
+                self._on_work(work)
+        except Exception:  # noqa: BLE001  (see above)
+            self._on_problem("looking at what Inductor does")
+
+    # -- what is about to be done: the compiling thread ------------------------------------------------------------
+
+    @staticmethod
+    def _traced(original: Any, _: Any, node: Any) -> Work | None:
+        # AOTAutograd runs the graph once before, to see what it changes.
+        if node.op != "call_function" or TRACING.resolve(_PROXIES)() is None:
+            return None
+        return Work(TRACES, _text(node), (node,), node, original)
+
+    @staticmethod
+    def _lowered(original: Any, _: Any, node: Any) -> Work | None:
+        if node.op != "call_function":
+            return None
+        known = sys.modules["torch._inductor.lowering"].lowerings
+        return Work(LOWERS, _text(node), (node,), node, known.get(node.target, original))
+
+    @staticmethod
+    def _fused(original: Any, _: Any, one: Any, other: Any, *__: Any) -> Work:
+        return Work(FUSES, f"{one.get_name()} with {other.get_name()}", _origins((one, other)), (one, other), original)
+
+    @staticmethod
+    def _written(original: Any, _: Any, operation: Any) -> Work:
+        return Work(WRITES, str(operation.get_name()), _origins((operation,)), operation, original)
+
+    def _watch_pass(self, module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def tell(stage: str, node: Any) -> None:
+            self._tell(lambda: Work(stage, _text(node), (node,), node, original))
+
+        @functools.wraps(original)
+        def wrapped(graph: Any, *arguments: Any, **named: Any) -> Any:
+            if not hasattr(graph, _ERASING):
+                return original(graph, *arguments, **named)
+            changes = _Changes(graph, tell)
+            hooks = ((_CREATING, changes.created), (_REPLACING, changes.replaced), (_ERASING, changes.erased))
+            for register, hook in hooks:
+                getattr(graph, register)(hook)
+            try:
+                result = original(graph, *arguments, **named)
+            finally:
+                for register, hook in hooks:
+                    getattr(graph, register.replace("_register", "_unregister"))(hook)
+            changes.ended()
+            return result
+
+        setattr(module, name, wrapped)
+        self._put_back.append(lambda: setattr(module, name, original))
+
+
+class _Changes:
+    """What passes do to a graph, in one run of them."""
+
+    def __init__(self, graph: Any, tell: Callable[[str, Any], None]) -> None:
+        """``tell`` gets a stage and a node."""
+        self._tell = tell
+        self._graph = graph
+        self._before = {node: _form(node) for node in graph.graph.nodes}
+        self._made: dict[Any, None] = {}
+        """What was put in and is not told: passes say a little later which line it is of."""
+
+    def created(self, node: Any) -> None:
+        """A node is in the graph now."""
+        self._tell_made()
+        if node.op == "call_function":
+            self._made[node] = None
+
+    def replaced(self, old: Any, new: str, user: Any) -> None:
+        """``user`` is about to get another operand."""
+        self._tell_made()
+
+    def erased(self, node: Any) -> None:
+        """A node is about to leave the graph."""
+        self._tell_made()
+        self._made.pop(node, None)
+        if node.op == "call_function":
+            self._tell(TAKES_OUT, node)
+
+    def ended(self) -> None:
+        """The passes are over: tell what has another function or other constants."""
+        self._tell_made()
+        for node in self._graph.graph.nodes:
+            before = self._before.get(node)
+            if before is not None and node.op == "call_function" and before != _form(node):
+                self._tell(CHANGED, node)
+
+    def _tell_made(self) -> None:
+        for node in [each for each in self._made if "stack_trace" in each.meta]:
+            del self._made[node]
+            self._tell(PUTS_IN, node)
+
+
+def _form(value: Any) -> object:
+    """Return what tells whether a node does the same as before, on whichever operands."""
+    if hasattr(value, "op") and hasattr(value, "all_input_nodes"):
+        return value.target, _form(value.args), _form(value.kwargs)
+    if isinstance(value, list | tuple):
+        return tuple(None if hasattr(each, "all_input_nodes") else _form(each) for each in value)
+    if isinstance(value, dict):
+        return tuple(value), _form(list(value.values()))
+    # Of equal symbols torch would have to know that they are.
+    return (type(value), repr(value)) if type(value) in (bool, int, float, str, type(None)) else id(value)
+
+
+class _Uncached:
+    """Has torch take no compiled graph from its caches while somebody wants that."""
+
+    def __init__(self) -> None:
+        self._wanting: set[int] = set()
+        self._before: list[tuple[Any, str, Any]] = []
+        self._lock = threading.Lock()
+
+    def want(self, who: object, wanted: bool) -> None:
+        """``who`` wants that, or does not any more. Any thread."""
+        with self._lock:
+            (self._wanting.add if wanted else self._wanting.discard)(id(who))
+            if self._wanting and not self._before:
+                for module, name in _CACHES:
+                    config = sys.modules.get(module)
+                    if config is not None and hasattr(config, name):
+                        self._before.append((config, name, getattr(config, name)))
+                        setattr(config, name, False)
+            elif not self._wanting:
+                while self._before:
+                    setattr(*self._before.pop())
+
+
+_CACHES = (("torch._inductor.config", "fx_graph_cache"), ("torch._functorch.config", "enable_autograd_cache"))
+UNCACHED = _Uncached()
+
+
+def _text(node: Any) -> str:
+    target = getattr(node.target, "__name__", None) if callable(node.target) else None
+    return f"{node.name} ({target if target is not None and '.' not in str(node.target) else node.target})"
+
+
+def _origins(scheduled: Iterable[Any]) -> tuple[Any, ...]:
+    found: dict[Any, None] = {}
+    for each in scheduled:
+        for one in each.get_nodes():
+            found.update((origin, None) for origin in getattr(getattr(one, "node", None), "origins", ()))
+    return tuple(found)
+
+
+def place_of(function: Any) -> tuple[str, int, str]:
+    """Return file, line and name of a function of torch's."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return "", 0, str(function)
+    return code.co_filename, code.co_firstlineno, code.co_name

@@ -1,0 +1,157 @@
+"""Explores compiles: collects the stages of each one as documents, for requests and for a file.
+
+``StageCollector`` is told of stages on compiling threads; requests are answered on the agent's reader thread. One per
+process, while a session or a command explores.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.inductor.explored_stages import (
+    ExploredStages,
+    IrOperation,
+    Kernel,
+    StageObserver,
+    compile_id,
+)
+from dynamo_dap.debuggee.inductor.stage_costs import Figures
+from dynamo_dap.debuggee.inductor.stage_documents import StageDocuments
+from dynamo_dap.debuggee.recording import facts
+from dynamo_dap.debuggee.recording.answers import SourceOf, StagesBody, stages_body
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.explore.model import Document, Explored, in_order
+from dynamo_dap.records.model import Place
+
+_MAXIMUM_COMPILES = 200
+"""Later ones are not explored: each keeps its texts."""
+
+OnDocuments = Callable[[Explored, list[Document]], None]
+
+
+class StageCollector(CompileObserver, StageObserver):
+    """Collects the stages of every compile."""
+
+    def __init__(self, on_documents: OnDocuments, is_wanted: Callable[[], bool], tell: Callable[[str], None]) -> None:
+        """``on_documents`` is told of each new document, with its compile, which has no documents there.
+
+        ``is_wanted`` tells whether anything is explored; ``tell`` gets what this torch cannot tell, as text for the
+        user.
+        """
+        self._is_wanted = is_wanted
+        self._on_documents = on_documents
+        self._tell = tell
+        self._stages = ExploredStages(self, log_exception)
+        self._compiles: dict[str, tuple[Explored, StageDocuments]] = {}
+        self._newest: dict[str, str] = {}
+        """By Dynamo's compile id, which a program that resets Dynamo has again."""
+        self._lock = threading.RLock()
+
+    def arm(self) -> None:
+        """Explore from now on, if that is wanted."""
+        if self._is_wanted():
+            HOOKS.want(self, (CompileObserver.compile_began, CompileObserver.graph_made))
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Explore no more; what is known stays."""
+        HOOKS.want(self, ())
+        self._stages.remove()
+
+    def explored(self) -> list[Explored]:
+        """Return everything that is known. Any thread."""
+        with self._lock:
+            return [
+                Explored(one.id, one.name, one.place, in_order(documents.documents.values()))
+                for one, documents in self._compiles.values()
+                if documents.documents
+            ]
+
+    def stages(self, compile_id: str | None, source_of: SourceOf) -> StagesBody:
+        """See ``agent.engine.StageReader``."""
+        return stages_body(self.explored(), compile_id, source_of)
+
+    # -- compiles: compiling threads -------------------------------------------------------------------------------
+
+    def compile_began(self, compiling: FrameCompile) -> None:
+        """See ``CompileObserver``."""
+        with self._lock:
+            identifier, number = compiling.compile_id, 2
+            while identifier in self._compiles:
+                identifier, number = f"{compiling.compile_id}#{number}", number + 1
+            if len(self._compiles) < _MAXIMUM_COMPILES:
+                name, place = self._function_of(compiling)
+                explored = Explored(identifier, name, place)
+                self._compiles[identifier] = explored, StageDocuments(name)
+                self._newest[compiling.compile_id] = identifier
+
+    @staticmethod
+    def _function_of(compiling: FrameCompile) -> tuple[str, Place]:
+        """Return name and place of what is compiled: of the function that a decorator wraps, not of the wrapper."""
+        wrapped = facts.wrapped_function(compiling)
+        return wrapped or (user_function_name(compiling.code), facts.place_of_code(compiling.code))
+
+    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+        """See ``CompileObserver``: a backend is about to be called."""
+        for problem in self._stages.install():
+            self._tell(f"dynamo-dap: {problem}\n")
+        if compiling is not None:
+            self._make(compiling.compile_id, lambda made: [made.dynamo(graph)])
+
+    def _make(self, dynamo_id: str | None, make: Callable[[StageDocuments], list[Document]]) -> None:
+        with self._lock:
+            found = self._compiles.get(self._newest.get(dynamo_id or "", ""))
+            if found is not None:
+                self._on_documents(found[0], make(found[1]))
+
+    # -- stages ----------------------------------------------------------------------------------------------------
+
+    def look(self, graph: Any) -> str:
+        """See ``StageObserver``."""
+        with self._lock:
+            found = self._compiles.get(self._newest.get(compile_id() or "", ""))
+            return "" if found is None else found[1].text_of(graph)
+
+    def pre_grad(self, before: Callable[[], Any], graph: Any) -> None:
+        """See ``StageObserver``."""
+        title = "Graph after pre-grad passes"
+        self._make(compile_id(), lambda made: [made.graph("pre-grad", title, graph, before())])
+
+    def joint(self, graph: Any) -> None:
+        """See ``StageObserver``."""
+        self._make(compile_id(), lambda made: [made.graph("joint", "Joint graph", graph)])
+
+    def joint_passes(self, before: Callable[[], Any], graph: Any) -> None:
+        """See ``StageObserver``."""
+        title = "Graph after joint passes"
+        self._make(compile_id(), lambda made: [made.graph("joint-passes", title, graph, before())])
+
+    def split(self, direction: str, graph: Any) -> None:
+        """See ``StageObserver``."""
+        self._make(compile_id(), lambda made: [made.graph(direction, f"{direction.capitalize()} graph", graph)])
+
+    def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> None:
+        """See ``StageObserver``."""
+        self._make(compile_id(), lambda made: made.divided(saved, recomputed))
+
+    def post_grad(self, direction: str, before: Callable[[], Any], graph: Any) -> None:
+        """See ``StageObserver``."""
+        title = f"{direction.capitalize()} graph after post-grad passes"
+        self._make(compile_id(), lambda made: [made.graph(f"{direction}-post-grad", title, graph, before())])
+
+    def operations(self, direction: str, operations: list[IrOperation], *, fused: bool) -> None:
+        """See ``StageObserver``."""
+        self._make(compile_id(), lambda made: [made.operations(direction, operations, fused=fused)])
+
+    def code(self, direction: str, text: str, kernels: list[Kernel], costs: dict[str, Figures]) -> None:
+        """See ``StageObserver``."""
+        self._make(compile_id(), lambda made: made.code(direction, text, kernels, costs))
+
+    def runnable(self, direction: str, text: str) -> None:
+        """See ``StageObserver``."""
+        self._make(compile_id(), lambda made: [made.runnable(direction, text)])

@@ -1,0 +1,99 @@
+"""``dynamo_dap.listen``, ``connect``, ``wait_for_client``, ``breakpoint``: for a program started without the debugger.
+
+Any thread of the program. The program outlives the debugger.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.launch.connecting import connect_as_told, connect_to
+from dynamo_dap.debuggee.launch.listening import is_listening, listen_for
+from dynamo_dap.debuggee.launch.process_agent import known_agent, process_agent, session_entries
+from dynamo_dap.debuggee.launch.stops import stop_at
+from dynamo_dap.protocol.access_tokens import read_token_file
+from dynamo_dap.protocol.arrivals import NamedServer
+
+
+def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -> tuple[str, int]:
+    """Let a debugger attach at ``address`` (host and port, or a port on 127.0.0.1; port 0 takes a free one).
+
+    A client proves itself by a token: ``access_token``, else a random one that is written to a file only this user can
+    read, where a debugger of the same user finds it by itself.
+
+    Returns:
+        The host and port that clients attach to.
+
+    Raises:
+        ValueError: an address beyond this machine without an ``access_token``.
+        RuntimeError: this process is listening already.
+        OSError: the address cannot be bound, or the token cannot be written.
+    """
+    return listen_for(process_agent, address, access_token)
+
+
+def connect(address: tuple[str, int] | int | None = None, *, access_token: str | None = None) -> None:
+    """Connect to a debug server that waits at ``address``: its ``attach`` request had ``"listen": {...}``.
+
+    Nothing when this process has a debugger already. ``access_token`` is the server's; one that it made up itself is
+    found where it left it for programs of its user.
+
+    Without an address: to the server that the environment variable ``DYNAMO_DAP_CONNECT`` names, with its token. This
+    then returns when the breakpoints are set. Without that variable it does nothing; where it leads to no debugger,
+    that is said on stderr, and the program goes on.
+
+    Raises:
+        PermissionError: there is no token for that address, or the server does not want this one.
+        OSError: nobody listens there.
+    """
+    if address is None:
+        connect_as_told()
+        return
+    host, port = ("127.0.0.1", address) if isinstance(address, int) else address
+    agent = known_agent()
+    if agent is not None and agent.client is not None:
+        return
+    token = access_token or read_token_file(host, port)
+    if token is None:
+        raise PermissionError(
+            f"no access token for {host}:{port}: no debug server of yours waits there; "
+            "give connect() the access_token of one that has its own"
+        )
+    connect_to(NamedServer(host, port, token))
+
+
+def wait_for_client() -> None:
+    """Block until a client has attached and set its breakpoints."""
+    agent = process_agent()
+    if not is_listening() and agent.client is None:
+        raise RuntimeError("dynamo_dap.wait_for_client() needs dynamo_dap.listen() or connect() first")
+    agent.configured.wait()
+    agent.eager_debugger.wait_until_configured()
+
+
+def is_client_connected() -> bool:
+    """Whether a client is attached."""
+    return process_agent().client is not None
+
+
+def breakpoint() -> None:
+    """Stop here in the attached client; nothing without one."""
+    stop_at(process_agent(), sys._getframe(1))
+
+
+def describe(function: Callable[..., Any] | None = None) -> str:
+    """Return what torch has compiled of a function, as text: cache entries, guards, code, graphs, where it resumes.
+
+    ``function`` may be compiled or not, a method, or a module; without one all functions are described. Nothing of it
+    is changed. The graphs of compiles and the calls of entries are known from the first use of this function on, or
+    from the beginning in a debug session.
+
+    Raises:
+        TypeError: that is no function.
+    """
+    # Imported only now: a program that describes nothing pays nothing.
+    from dynamo_dap.debuggee.launch.entries import describe as described
+
+    return described(function, session_entries())

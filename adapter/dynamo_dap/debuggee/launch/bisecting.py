@@ -1,0 +1,45 @@
+"""Runs the program as one run of a bisection, and writes down how it was: counts, what was asked for, and the check.
+
+Main thread of a process that is made for this run.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.debuggee.inductor.bisecting import BisectedRun
+from dynamo_dap.debuggee.launch.program import Program, run
+from dynamo_dap.protocol.bisection import BisectionRun
+
+
+def run_bisected(program: Program, asked: BisectionRun) -> None:
+    """Run the program; it ends the process as it would alone."""
+    bisected = BisectedRun(asked.number, asked.settings)
+    bisected.begin()
+
+    def note_end(error: BaseException | None) -> None:
+        # sys.exit() is an end like others; after an uncaught exception there is nothing to check.
+        if error is None or isinstance(error, SystemExit):
+            bisected.body.check = _checked(asked.check)
+        else:
+            bisected.body.has_raised = True
+
+    try:
+        run(program, before=lambda filename: None, on_end=note_end)
+        note_end(None)
+    finally:
+        Path(asked.result).write_bytes(msgspec.json.encode(bisected.body))
+
+
+def _checked(expression: str | None) -> bool | None:
+    """Evaluate the user's own expression in the program's module, at its end."""
+    if expression is None:
+        return None
+    try:
+        return bool(eval(expression, vars(sys.modules["__main__"])))
+    except Exception as error:  # noqa: BLE001  (whatever the expression raises is told)
+        sys.stderr.write(f"dynamo-dap: --check {expression!r} raised {type(error).__name__}: {error}\n")
+        return False

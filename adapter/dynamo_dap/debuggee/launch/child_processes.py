@@ -1,0 +1,292 @@
+"""Starts child processes of the debugged one under the debugger, while a session wants them.
+
+The functions that start processes are wrapped: a Python that runs the user's program is started with ``entry.py
+--child``; a forked process calls ``_after_fork``. The fork server of multiprocessing runs untouched; the start-up data
+that it gets for a worker is changed so that the worker runs ``entry.py``.
+
+A child asks for a session of its own: it listens on loopback, tells the server of its parent's session where, and waits
+until a session is configured, the server refuses, or the time is up. All this runs on whichever thread starts the
+process, and in the child on its main thread before its program, or on the only thread of a forked one.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
+from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.launch.child_command import Argument, debugged_command, is_for_program
+from dynamo_dap.debuggee.launch.listening import listen_privately
+from dynamo_dap.debuggee.launch.rank_output import divert
+from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.torch_api.spawning import rank_of_spawned
+from dynamo_dap.protocol.connection import Connection, RequestFailed
+from dynamo_dap.protocol.contract import (
+    AUTHORIZE,
+    ENTRY,
+    RUNS_ON_EVENT,
+    ChildOffer,
+    Invitation,
+    RunsOnEventBody,
+    introduction,
+)
+from dynamo_dap.protocol.messages import Event, Request
+from dynamo_dap.protocol.options import AgentOptions
+from dynamo_dap.protocol.ranks import Rank, invitation_text
+from dynamo_dap.protocol.streams import SocketStream
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What a session wants of the children: ``invitation_file`` is None when they are to be left alone."""
+
+    invitation_file: str | None
+    is_in_force: Callable[[], bool]
+
+
+_wish: _Wish | None = None
+_wish_of_parent: _Wish | None = None
+"""In a forked process, where the session is the parent's."""
+
+
+def invite_children(agent: Agent, options: AgentOptions) -> None:
+    """Have the children of this process offer themselves, for as long as the agent's session goes on."""
+    global _wish
+    client = agent.client
+    if client is None:
+        return
+    try:
+        pydevd_internals.load()
+    except pydevd_internals.DebugpyMissing:
+        return  # said already: without it there is no eager debugging either
+    _wish = _Wish(options.children_file, lambda: agent.client is client)
+    pydevd_internals.wrap_process_creation(_is_ours, _rewritten, lambda: _after_fork(agent))
+    _watch_forks()
+
+
+def _is_ours() -> bool:
+    return _wish_of_parent is not None or (_wish is not None and _wish.is_in_force())
+
+
+_is_watching_forks = False
+
+
+def _watch_forks() -> None:
+    global _is_watching_forks
+    if not _is_watching_forks:
+        _is_watching_forks = True
+        os.register_at_fork(after_in_child=_take_over_wish, before=_note_wish)
+        when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_invitation))
+
+
+def _invitation() -> str | None:
+    wish = _wish or _wish_of_parent
+    if wish is None or wish.invitation_file is None or not _is_ours():
+        return None
+    return invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
+
+
+_noted: _Wish | None = None
+
+
+def _note_wish() -> None:
+    """Before a fork: the session's state is gone when the child comes to look."""
+    global _noted
+    _noted = _wish if _wish is not None and _wish.is_in_force() else None
+
+
+def _take_over_wish() -> None:
+    global _wish, _wish_of_parent
+    _wish, _wish_of_parent = None, _noted
+
+
+def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
+    wish = _wish or _wish_of_parent
+    if wish is None or wish.invitation_file is None:
+        return command
+    try:
+        told = invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
+        debugged = debugged_command(command, ENTRY, told)
+    except TypeError:  # what is no command is the program's own affair
+        return command
+    if debugged is None or not is_for_program(sys._getframe(), is_fork=False):
+        return command
+    return debugged
+
+
+def _after_fork(agent: Agent) -> None:
+    global _wish_of_parent
+    wish, _wish_of_parent = _wish_of_parent, None
+    if wish is None or wish.invitation_file is None or not is_for_program(sys._getframe(), is_fork=True):
+        return
+    try:
+        be_spawned_as(rank_of_spawned(sys._getframe()))
+        offer_session(lambda: agent, wish.invitation_file)
+    except Exception:  # noqa: BLE001  (whatever it is, the child is to run)
+        log_exception("offering a forked process")
+
+
+# -- workers of multiprocessing's server of forks ----------------------------------------------------------------------
+
+
+class _WorkerInvitation:
+    """Stands in the data that a worker begins with, and brings it to ``entry.py`` as that is read."""
+
+    def __init__(self, invitation: str) -> None:
+        self._invitation = invitation
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return runpy.run_path, (ENTRY, {"INVITATION": self._invitation}, "dynamo_dap_worker")
+
+
+def invite_workers(invitation: Callable[[], str | None]) -> None:
+    """Have what a worker of the server of forks is sent first contain an invitation, while there is one.
+
+    Called when ``multiprocessing.popen_forkserver`` has been imported.
+    """
+    spawn: Any = sys.modules["multiprocessing.spawn"]
+    prepare = spawn.get_preparation_data
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        data: dict[str, Any] = prepare(name)
+        maker = sys._getframe(1)
+        is_for_worker = maker.f_globals.get("__name__") == "multiprocessing.popen_forkserver"
+        given = invitation() if is_for_worker and is_for_program(maker, is_fork=True) else None
+        if given is not None:
+            data["dynamo_dap"] = _WorkerInvitation(given)
+        return data
+
+    spawn.get_preparation_data = get_preparation_data
+
+
+_ANSWER_SECONDS = 5.0
+_PATIENCE_SECONDS = 8.0
+"""How long the program waits for a debugger to attach: an editor may start a server for it first."""
+_LOOK_SECONDS = 0.05
+
+
+def offer_session(agent_here: Callable[[], Agent], invitation_file: str) -> bool:
+    """Block until a session with this process is configured, or will not be; False if it is a rank that is not wanted.
+
+    Such a one gets no agent.
+    """
+    offer = _connect(invitation_file)
+    if offer is None:
+        return True
+    rank, wanted = own_rank(), offer.invitation.ranks
+    if rank is not None and wanted is not None and rank.number not in wanted:
+        divert(rank, offer.invitation.rank_output, lambda text, category: False)
+        _tell(offer, ChildOffer(os.getpid(), rank=rank))
+        if offer.invitation.stretch_timeouts:
+            # The file is there as long as the job is debugged.
+            wait_for_held_ranks(lambda: os.path.exists(invitation_file), lambda text: None)
+        return False
+    agent = agent_here()
+    if rank is not None:
+        divert(rank, offer.invitation.rank_output, lambda text, category: _show(agent, text, category))
+    _have_session(agent, offer, rank)
+    return True
+
+
+def _show(agent: Agent, text: str, category: str) -> bool:
+    is_there = agent.client is not None
+    if is_there:
+        agent.print(text, category)
+    return is_there
+
+
+def _tell(offer: _Offer, told: ChildOffer) -> None:
+    try:
+        offer.connection.request(AUTHORIZE, introduction(offer.invitation.token, told), timeout=_ANSWER_SECONDS)
+    except (RequestFailed, TimeoutError):
+        return
+    finally:
+        offer.connection.close()
+
+
+def _have_session(agent: Agent, offer: _Offer, rank: Rank | None) -> None:
+    host, port, token = listen_privately(agent)
+    try:
+        offer.connection.request(
+            AUTHORIZE,
+            introduction(offer.invitation.token, ChildOffer(os.getpid(), host, port, token, rank)),
+            timeout=_ANSWER_SECONDS,
+        )
+        if not _wait(agent, offer.is_over):
+            offer.connection.send_event(RUNS_ON_EVENT, RunsOnEventBody(_PATIENCE_SECONDS))
+    except (RequestFailed, TimeoutError):
+        return
+    finally:
+        offer.connection.close()
+    if agent.configured.is_set():
+        agent.eager_debugger.wait_until_configured()
+
+
+def _wait(agent: Agent, is_over: threading.Event) -> bool:
+    """Wait until the session is configured, or there will be none; False when nobody attached in time.
+
+    The server's end counts only while nobody has attached.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
+    was_attached = False
+    while not agent.configured.wait(_LOOK_SECONDS):
+        was_attached = was_attached or agent.client is not None
+        if agent.client is None and (was_attached or is_over.is_set()):
+            return True
+        if not was_attached and time.monotonic() > until:
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Offer:
+    connection: Connection
+    invitation: Invitation
+    is_over: threading.Event
+
+
+def _connect(invitation_file: str) -> _Offer | None:
+    """Connect to the server of the parent's session; None when that is over."""
+    try:
+        with open(invitation_file, "rb") as file:
+            invitation = msgspec.json.decode(file.read(), type=Invitation)
+        host, _, port = invitation.address.rpartition(":")
+        connected = socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS)
+    except OSError:
+        return None
+    connection = Connection(SocketStream(connected), "server")
+    is_over = threading.Event()
+    connection.start(_OfferReceiver(is_over))
+    return _Offer(connection, invitation, is_over)
+
+
+class _OfferReceiver:
+    """Learns when the server does not want this process, or is gone. The connection's reader thread."""
+
+    def __init__(self, is_over: threading.Event) -> None:
+        self._is_over = is_over
+
+    def on_request(self, request: Request) -> None:
+        """The server asks nothing."""
+
+    def on_event(self, event: Event) -> None:
+        """The server tells nothing."""
+
+    def on_invalid_message(self, problem: str) -> None:
+        """It speaks our own protocol."""
+
+    def on_closed(self, problem: str | None) -> None:
+        self._is_over.set()

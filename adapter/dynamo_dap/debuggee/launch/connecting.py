@@ -1,0 +1,158 @@
+"""How this process goes to a debug server that waits for it: to an address, or to that which the environment names.
+
+Any thread of the program connects; what the server says is heard on the connection's reader thread. A rank of a job
+that is not wanted gets no agent. The program outlives the debugger, and runs without one where there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import sys
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
+from dynamo_dap.debuggee.agent.serving import AgentReceiver
+from dynamo_dap.debuggee.launch.listening import process_information
+from dynamo_dap.debuggee.launch.process_agent import has_arrived_at, known_agent, process_agent
+from dynamo_dap.debuggee.launch.rank_output import divert
+from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls
+from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
+from dynamo_dap.protocol.arrivals import NamedServer, Welcome, keep_alive
+from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.contract import AUTHORIZE, CONNECT_VARIABLE, introduction
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response, decode
+from dynamo_dap.protocol.ranks import rank_in, scheduled_rank_in
+from dynamo_dap.protocol.streams import SocketStream
+
+_SECONDS = 20.0
+_LOOK_SECONDS = 0.05
+
+
+def connect_to(server: NamedServer) -> bool:
+    """Connect this process, and return whether it is to be debugged.
+
+    Raises:
+        PermissionError: the server does not want the token, or any program.
+        OSError: nobody listens there.
+    """
+    connected = socket.create_connection((server.host, server.port), timeout=_SECONDS)
+    keep_alive(connected)
+    connection = Connection(SocketStream(connected), "server")
+    arrival = _Arrival(connection, server)
+    connection.start(arrival)
+    connection.send_request(AUTHORIZE, introduction(server.token, process_information()), arrival.on_answer)
+    problem = arrival.problem(_SECONDS)
+    if problem is not None:
+        connection.close()
+        raise PermissionError(f"the debug server at {server.address} refused this program: {problem}")
+    welcome, rank = arrival.welcome, own_rank()
+    if welcome.is_wanted:
+        if rank is not None:
+            agent = process_agent()
+            divert(rank, welcome.rank_output, lambda text, category: _show(agent, text, category))
+        return True
+    if rank is not None:
+        divert(rank, welcome.rank_output, lambda text, category: False)
+    if welcome.stretch_timeouts:
+        # The server closes it when nobody is debugged any more.
+        wait_for_held_ranks(lambda: not connection.is_closed, lambda text: None)
+    return False
+
+
+def connect_as_told() -> bool:
+    """Connect to the server that the environment names, and return when it has set its breakpoints.
+
+    Returns:
+        Whether this process is debugged. It is not where no server is named, where none is, and as a rank that is not
+        wanted; what is wrong is said on stderr, and the program goes on.
+    """
+    told = os.environ.pop(CONNECT_VARIABLE, None)
+    agent = known_agent()
+    if told is None or (agent is not None and agent.client is not None):
+        return False
+    if rank_in(os.environ) is None:
+        be_spawned_as(scheduled_rank_in(os.environ))
+    try:
+        is_wanted = connect_to(NamedServer.read(told))
+    except (OSError, ValueError) as error:
+        who = own_rank() or "this program"
+        name = f"{CONNECT_VARIABLE}: " if isinstance(error, ValueError) else ""
+        sys.stderr.write(f"dynamo-dap: {who} runs without debugging: {name}{error}\n")
+        return False
+    if is_wanted:
+        _wait_until_configured(process_agent())
+    else:
+        pass_breakpoint_calls()
+    return is_wanted
+
+
+def _wait_until_configured(agent: Agent) -> None:
+    """Wait for the session's breakpoints. The server, or the network, ends it where there will be none."""
+    while not agent.configured.wait(_LOOK_SECONDS):
+        if agent.client is None:
+            sys.stderr.write(f"dynamo-dap: {own_rank() or 'this program'} runs without debugging: no session began\n")
+            return
+    agent.eager_debugger.wait_until_configured()
+
+
+def _show(agent: Agent, text: str, category: str) -> bool:
+    is_there = agent.client is not None
+    if is_there:
+        agent.print(text, category)
+    return is_there
+
+
+class _Arrival:
+    """Receives from the server: first its answer, then requests for the agent, if there is to be one."""
+
+    def __init__(self, connection: Connection, server: NamedServer) -> None:
+        self.welcome = Welcome()
+        self._connection = connection
+        self._server = server
+        self._receiver: AgentReceiver | None = None
+        self._problems: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def problem(self, timeout: float) -> str | None:
+        """Wait for the answer; return why this process is refused, None when it is not."""
+        try:
+            return self._problems.get(timeout=timeout)
+        except queue.Empty:
+            return f"no answer within {timeout:g} s"
+
+    def on_answer(self, response: Response) -> None:
+        """Take up a session, before the first request of it. The reader thread."""
+        if not response.success:
+            self._problems.put(response.error_text)
+            return
+        try:
+            self.welcome = decode(response.body, Welcome, f"answer to '{AUTHORIZE}'")
+        except ProtocolError as error:
+            self._problems.put(str(error))
+            return
+        if self.welcome.is_wanted:
+            agent = process_agent()
+            agent.attach_client(self._connection)
+            has_arrived_at(self._server)
+            self._receiver = AgentReceiver(self._connection, agent)
+        self._problems.put(None)
+
+    def on_request(self, request: Request) -> None:
+        """Have the agent serve it."""
+        if self._receiver is not None:
+            self._receiver.on_request(request)
+
+    def on_event(self, event: Event) -> None:
+        """Servers send no events."""
+
+    def on_invalid_message(self, problem: str) -> None:
+        """Have the agent tell."""
+        if self._receiver is not None:
+            self._receiver.on_invalid_message(problem)
+
+    def on_closed(self, problem: str | None) -> None:
+        """Let the program run on."""
+        if self._receiver is not None:
+            self._receiver.on_closed(problem)
+        self._connection.close()

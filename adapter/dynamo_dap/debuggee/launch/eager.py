@@ -1,0 +1,64 @@
+"""Starts debugpy in a session that wants ordinary Python debugged, and reports the result to the server.
+
+Runs on the main thread of a launched program before the program, else on the agent's reader thread. If debugpy cannot
+be started, the session goes on with the agent alone.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
+from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing, has_breakpoint_hook
+from dynamo_dap.debuggee.launch.stops import install_breakpoint_hook
+from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
+from dynamo_dap.protocol.contract import EAGER_EVENT, EagerEventBody
+
+
+def adopt_eager(agent: Agent) -> None:
+    """Take up debugpy, which debugs this process already."""
+    debugger = DebugpyDebugger(agent)
+    try:
+        debugger.adopt()
+    except DebugpyMissing as missing:
+        agent.print(f"dynamo-dap: {missing}\n", "important")
+    else:
+        _take_up(agent, debugger)
+
+
+def start_eager(
+    agent: Agent, address: str, token: str, greet: Callable[[socket.socket], None] | None = None
+) -> DebugpyDebugger | None:
+    """Start debugpy, which connects to the server at ``address``; None when that is not possible.
+
+    ``greet`` begins the connection, where others than debugpy come to that address.
+    """
+    debugger = DebugpyDebugger(agent)
+    problem: str | None = None
+    try:
+        debugger.start(address, token, greet)
+    except DebugpyMissing as missing:
+        problem = str(missing)
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the program is to run)
+        log_exception("starting debugpy")
+        problem = f"debugpy could not be started: {type(error).__name__}: {error}"
+    agent.send_event(EAGER_EVENT, EagerEventBody(problem))
+    if problem is not None:
+        return None
+    _take_up(agent, debugger)
+    return debugger
+
+
+def _take_up(agent: Agent, debugger: DebugpyDebugger) -> None:
+    if has_breakpoint_hook():
+        # Ours knows of traces and generated code, and passes on to debugpy what is its own.
+        install_breakpoint_hook(agent)
+    when_dynamo_is_imported(debugger.watch_compiles)
+    # Imported only where kernels are run: other programs pay nothing.
+    kernels = sys.modules.get("dynamo_dap.debuggee.launch.triton_kernels")
+    if kernels is not None:
+        kernels.debugpy_has_started()

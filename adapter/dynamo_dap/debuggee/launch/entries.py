@@ -1,0 +1,187 @@
+"""Wires what is told of torch's cache entries: the tables of torch, the record of compiles, the words for guards.
+
+For a debug session, on the agent's reader thread; for ``dynamo_dap.describe``, on the program's thread that calls it;
+for ``dynamo-dap entries``, at the end of the program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.engine import EntryReader
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.generated.cache_entries import NOTHING, CacheEntries, Known
+from dynamo_dap.debuggee.generated.generated import GeneratedCodes
+from dynamo_dap.debuggee.recording.facts import function_of
+from dynamo_dap.debuggee.recording.guard_texts import guard_text
+from dynamo_dap.debuggee.torch_api.compile_records import CompileRecorder
+from dynamo_dap.debuggee.torch_api.generated_code import NOTIFICATION, Notifier
+from dynamo_dap.debuggee.torch_api.import_hooks import is_dynamo_imported, when_dynamo_is_imported
+from dynamo_dap.protocol.cache_entries import EntriesBody, EntryGraph, EntryMiss
+from dynamo_dap.protocol.contract import STATEMENTS
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import Compile, CompiledFunction
+from dynamo_dap.records.texts import readable_graph
+
+
+def known_of(record: Record) -> Known:
+    """Return what a record knows of cache entries."""
+    return Known(
+        say=guard_text,
+        graphs=lambda code, compile_id: record.read(lambda _: _graphs(_compile(record, code, compile_id))),
+        backend=lambda code, compile_id: record.read(lambda _: _backend(_compile(record, code, compile_id))),
+        last_miss=lambda code, compile_id: record.read(
+            lambda _: _last_miss(_function(record, code, compile_id), compile_id)
+        ),
+        wrapped=lambda code, compile_id: record.read(lambda _: _wrapped(record, code, compile_id)),
+    )
+
+
+def _function(record: Record, code: CodeType, compile_id: str) -> CompiledFunction | None:
+    name, place = function_of(code)
+    found = [one for one in record.functions if one.place == place]
+    # A decorator's wrapper is recorded as what it wraps, and all that it wraps share its code.
+    found = found or [one for one in reversed(record.functions) if _newest(one, compile_id) is not None]
+    return next((one for one in found if one.name == name), found[0] if found else None)
+
+
+def _newest(function: CompiledFunction, compile_id: str) -> Compile | None:
+    """Return the newest compile of that id: ids begin again when torch is reset."""
+    return next((one for one in reversed(function.compiles) if one.id.partition("#")[0] == compile_id), None)
+
+
+def _compile(record: Record, code: CodeType, compile_id: str) -> Compile | None:
+    function = _function(record, code, compile_id)
+    return None if function is None else _newest(function, compile_id)
+
+
+def _wrapped(record: Record, code: CodeType, compile_id: str) -> str | None:
+    """Return the name of the function that ``code`` wraps; None when it is no wrapper."""
+    function = _function(record, code, compile_id)
+    return None if function is None or function.place == function_of(code)[1] else function.name
+
+
+def _graphs(compiled: Compile | None) -> list[EntryGraph]:
+    graphs = compiled.graphs if compiled is not None else []
+    return [EntryGraph(one.name, one.operation_count, readable_graph(one, compiled.name)) for one in graphs if compiled]
+
+
+def _backend(compiled: Compile | None) -> str | None:
+    return None if compiled is None else compiled.backend
+
+
+def _last_miss(function: CompiledFunction | None, compile_id: str) -> EntryMiss | None:
+    failures = [failure for one in function.compiles for failure in one.failures] if function is not None else []
+    last = next((one for one in reversed(failures) if one.compile_id == compile_id), None)
+    if last is None:
+        return None
+    return EntryMiss(last.text or last.expression, last.value_then, last.value_now)
+
+
+class CountedEntries(CacheEntries):
+    """Those of a debug session: calls are counted from when they are first asked for."""
+
+    def __init__(self, codes: GeneratedCodes, known: Known, engine: Any) -> None:
+        """``engine`` is the run-time engine, which counts."""
+        super().__init__(codes, known, lambda: engine.counts_calls)
+        self._engine = engine
+
+    def body(self, function: str | None = None) -> EntriesBody:
+        """See ``CacheEntries``."""
+        found = super().body(function)
+        self._engine.count_calls()
+        return found
+
+
+# -- in a program without the debugger ---------------------------------------------------------------------------------
+
+
+class _OwnEntries:
+    """What ``describe`` and ``dynamo-dap entries`` need: a record of their own, and calls that are counted."""
+
+    def __init__(self) -> None:
+        # Imported only now: as ``process_agent`` does.
+        from dynamo_dap.debuggee.launch.recording import make_recorder
+
+        recorder = make_recorder(lambda: None, lambda: False, lambda text: None)
+        recorder.arm()
+        compiles = CompileRecorder(log_exception)
+        compiles.install()
+        self._codes = GeneratedCodes(compiles, lambda: STATEMENTS)
+        self._notifier = Notifier(self._about_to_run, log_exception)
+        if NOTIFICATION.problem is None:
+            self._notifier.install()
+        self.entries = CacheEntries(self._codes, known_of(recorder.record), lambda: self._notifier.is_installed)
+
+    def _about_to_run(self, code: CodeType) -> None:
+        self._codes.meet(code).hits += 1
+
+
+_lock = threading.Lock()
+_own: _OwnEntries | None = None
+
+
+def _begin() -> CacheEntries:
+    global _own
+    with _lock:
+        if _own is None:
+            _own = _OwnEntries()
+        return _own.entries
+
+
+def describe(function: Callable[..., Any] | None = None, session: EntryReader | None = None) -> str:
+    """See ``attaching.describe``; ``session`` has the entries of the session in progress, if there is one."""
+    code = None if function is None else _code_of(function)
+    if session is None and not is_dynamo_imported():
+        when_dynamo_is_imported(_begin)
+        return NOTHING
+    entries = session or _begin()
+    return (entries.body() if code is None else entries.of_function(code)).text
+
+
+_WRAPPERS = 32
+
+
+def _code_of(function: Any) -> CodeType:
+    """Return the code of a function, a method, a module's ``forward``, or what ``torch.compile`` made of one."""
+    asked = function
+    for _ in range(_WRAPPERS):
+        inner = _inside(function)
+        if inner is None:
+            break
+        function = inner
+    code = getattr(function, "__code__", None)
+    if isinstance(code, CodeType):
+        return code
+    raise TypeError(f"describe() takes a function, a method or a module, not {type(asked).__name__}")
+
+
+def _inside(function: Any) -> Any:
+    """Return what a wrapper of torch's, a bound method or a module stands for; None for a function itself."""
+    attributes = getattr(function, "__dict__", {})
+    compiled = attributes.get("_torchdynamo_orig_callable") or attributes.get("_modules", {}).get("_orig_mod")
+    if compiled is not None or hasattr(function, "__code__"):
+        return compiled
+    method = getattr(function, "__func__", None)
+    kind = vars(type(function))
+    return method or getattr(type(function), "forward", None) or kind.get("__call__")
+
+
+def write_entries_at_end(path: str, function: str | None) -> None:
+    """Write what is in the cache when this process ends, for ``dynamo-dap entries``. Called when Dynamo is imported."""
+    entries = _begin()
+    atexit.register(functools.partial(_write, entries, function, Path(path), os.getpid()))
+
+
+def _write(entries: CacheEntries, function: str | None, path: Path, process: int) -> None:
+    if os.getpid() == process:
+        path.write_bytes(msgspec.json.encode(entries.body(function)))

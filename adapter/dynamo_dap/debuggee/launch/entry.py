@@ -1,0 +1,123 @@
+"""The script that a server runs in place of the user's program: ``PYTHON entry.py``, with ``DYNAMO_DAP_LAUNCH`` set.
+
+A child process runs it with ``--child``; in a worker of multiprocessing's fork server it is run under another name,
+with the global ``INVITATION``: the file of a debugger's, or as JSON the run that it is recorded in.
+
+It runs as a plain script, so that no directory of the user's is first on ``sys.path`` while the debugger is imported.
+If this Python has no ``dynamo_dap`` installed, the package that this file belongs to is used.
+"""
+
+import importlib.util
+import os
+import sys
+
+EXIT_STATUS_UNUSABLE_PYTHON = 3
+
+
+def _import_own_package() -> None:
+    """Make ``dynamo_dap`` importable from where this file is, without adding its whole directory to ``sys.path``."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    spec = importlib.util.spec_from_file_location(
+        "dynamo_dap", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["dynamo_dap"] = module
+    spec.loader.exec_module(module)
+
+
+def main() -> None:
+    """Check that this Python can run the agent, then run the program."""
+    is_child = sys.argv[1:2] == ["--child"]
+    if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):
+        del sys.path[0]
+    if sys.version_info < (3, 10):  # noqa: UP036  (any Python may be given to us)
+        if is_child:
+            _run_undebugged("it needs Python 3.10 or newer")
+        _give_up("needs Python 3.10 or newer, this is " + sys.version.split()[0])
+    try:
+        _import_own_package()
+        _import_bytecode()
+        if is_child:
+            from dynamo_dap.debuggee.launch.launch import run_child
+        else:
+            from dynamo_dap.debuggee.launch.launch import launch
+    except ImportError as error:
+        if is_child:
+            _run_undebugged(str(error))
+        _give_up(
+            "lacks a package that dynamo-dap needs ("
+            + str(error)
+            + "); run: "
+            + sys.executable
+            + " -m pip install bytecode debugpy msgspec"
+        )
+    if is_child:
+        run_child(sys.argv[2:])
+    else:
+        launch()
+
+
+def _import_bytecode() -> None:
+    """Import the package before a module of the program could be found in its place, and leave its name to that."""
+    known = set(sys.modules)
+    import dynamo_dap.debuggee.bytecode.instructions
+    import dynamo_dap.debuggee.bytecode.patching  # noqa: F401  (imports the package, which is all it is for here)
+
+    for name in set(sys.modules) - known:
+        if name.partition(".")[0] == "bytecode":
+            del sys.modules[name]
+
+
+def inject(address: str, token: str) -> None:
+    """Bring the agent into a program that runs already, on the thread of another debugger, and connect it."""
+    if "dynamo_dap" not in sys.modules:
+        _import_own_package()
+    from dynamo_dap.debuggee.launch.attaching import connect
+
+    host, _, port = address.rpartition(":")
+    connect((host, int(port)), access_token=token)
+
+
+def offer_worker(invitation: str) -> None:
+    """Offer this process, which is about to be told what to work on."""
+    try:
+        if "dynamo_dap" not in sys.modules:
+            _import_own_package()
+        from dynamo_dap.debuggee.launch.launch import join
+
+        join(invitation)
+    except Exception as error:  # noqa: BLE001  (whatever it is, the worker is to run)
+        _say_undebugged(invitation, str(error))
+
+
+def _say_undebugged(invitation: str, problem: str) -> None:
+    """Say it once a session: all children of a Python lack the same."""
+    if invitation.startswith("{"):
+        sys.stderr.write("dynamo-dap: this child process is not recorded: " + problem + "\n")
+        return
+    try:
+        os.close(os.open(invitation + ".said", os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError:
+        return
+    sys.stderr.write("dynamo-dap: this child process is not debugged: " + problem + "\n")
+
+
+def _run_undebugged(problem: str) -> None:
+    """A child process is the program's own affair: it runs, whatever this Python lacks."""
+    _say_undebugged(sys.argv[2], problem)
+    command = getattr(sys, "orig_argv", [sys.executable, *sys.argv])
+    here = command.index("--child")
+    os.execv(sys.executable, [*command[: here - 1], *command[here + 2 :]])
+
+
+def _give_up(problem: str) -> None:
+    sys.stderr.write("dynamo-dap: " + sys.executable + " " + problem + "\n")
+    sys.exit(EXIT_STATUS_UNUSABLE_PYTHON)
+
+
+if __name__ == "__main__":
+    main()
+elif "INVITATION" in globals():
+    offer_worker(globals()["INVITATION"])

@@ -1,0 +1,283 @@
+"""Runs the user's program in a process that a server launched: under the agent, or only recorded; or in a child of it.
+
+Main thread of the debugged process. The agent connects back to the server, authenticates with the token it was given,
+and waits until the client has set its breakpoints.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.binding import add_program_file
+from dynamo_dap.debuggee.agent.log import log_exception, start_log
+from dynamo_dap.debuggee.agent.own_rank import be_spawned_as
+from dynamo_dap.debuggee.agent.serving import AgentReceiver
+from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
+from dynamo_dap.debuggee.launch.bisecting import run_bisected
+from dynamo_dap.debuggee.launch.child_processes import offer_session
+from dynamo_dap.debuggee.launch.connecting import connect_as_told
+from dynamo_dap.debuggee.launch.eager import start_eager
+from dynamo_dap.debuggee.launch.listening import process_information
+from dynamo_dap.debuggee.launch.minifying import run_minifying
+from dynamo_dap.debuggee.launch.process_agent import process_agent
+from dynamo_dap.debuggee.launch.profiling import begin_profile
+from dynamo_dap.debuggee.launch.program import Program, run
+from dynamo_dap.debuggee.launch.recorded_run import begin_run, join_run, own_path, run_told_by
+from dynamo_dap.debuggee.launch.recording_calls import begin_recording_call
+from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls, stop_on_entry
+from dynamo_dap.debuggee.launch.trial import Results, use_copies
+from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, while_torch_is_imported
+from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
+from dynamo_dap.profile.files import BEGUN
+from dynamo_dap.protocol.connection import Connection
+from dynamo_dap.protocol.contract import (
+    AUTHORIZE,
+    ENDING_EVENT,
+    IMPORTING_EVENT,
+    LAUNCH_VARIABLE,
+    ImportingEventBody,
+    LaunchDescription,
+    introduction,
+)
+from dynamo_dap.protocol.ranks import read_invitation_text
+from dynamo_dap.protocol.streams import SocketStream
+
+_CONNECT_SECONDS = 20.0
+
+
+def launch() -> None:
+    """Connect to the server, wait for its configuration, and run the program."""
+    description = msgspec.json.decode(os.environ.pop(LAUNCH_VARIABLE), type=LaunchDescription)
+    _keep_from_children(description)
+    program = Program(description.program, description.module, description.code, description.args)
+    if program.program is not None:
+        add_program_file(os.path.abspath(program.program))
+    if description.copies:
+        use_copies(description.copies)
+    if description.bisection is not None:
+        run_bisected(program, description.bisection)
+        return
+    if description.minifying is not None:
+        run_minifying(program, description.minifying)
+        return
+    if description.recording is not None:
+        begin_recording_call(description.recording)
+        run(program, before=lambda filename: None)
+        return
+    if description.connects:
+        _run_as_child(program, is_debugged=connect_as_told())
+        return
+    if description.address is None:
+        if description.profile is not None:
+            begin_profile(description.profile, description.began)
+        if description.with_children:
+            begin_run(description.profile, description.explore)
+        _record_only(description)
+        _run_alone(program, description.results)
+        return
+    agent = process_agent()
+    _connect(agent, description, description.address)
+    while_torch_is_imported(lambda name, is_done: agent.send_event(IMPORTING_EVENT, ImportingEventBody(name, is_done)))
+    atexit.register(_say_goodbye, agent)
+    if description.profile is not None:
+        begin_profile(description.profile, description.began, agent.running_clock, agent.print)
+    if description.debugpy_address is None:
+        agent.configured.wait()
+        run(program, before=lambda filename: _before(agent, filename))
+        return
+    _run_with_debugpy(agent, program, description, description.debugpy_address)
+
+
+def _run_alone(program: Program, results: str | None) -> None:
+    if results is None:
+        run(program, before=lambda filename: None)
+        return
+    noted = Results()
+    noted.begin()
+    try:
+        run(program, before=lambda filename: None)
+    finally:
+        # However it ends: sys.exit() is an end like others.
+        noted.write(results)
+
+
+def _record_only(description: LaunchDescription) -> None:
+    """Record from when the program imports Dynamo, or compare the calls of what it compiles, or explore its stages."""
+    start_log()
+    if description.explore is not None:
+        when_dynamo_is_imported(functools.partial(_begin_exploring, description.explore))
+    elif description.comparisons is not None:
+        when_dynamo_is_imported(functools.partial(_begin_comparing, description.comparisons, description.compare_every))
+    elif description.entries is not None:
+        when_dynamo_is_imported(functools.partial(_begin_entries, description.entries, description.function))
+    else:
+        when_dynamo_is_imported(_begin_recording)
+
+
+def _begin_exploring(path: str) -> None:
+    # Imported only now: as below.
+    try:
+        from dynamo_dap.debuggee.launch.recording import make_explorer
+
+        make_explorer(lambda: None, lambda: True, _print_problem, lambda: Path(own_path(path, STAGES_SUFFIX))).arm()
+    except Exception as error:  # noqa: BLE001  (as below)
+        log_exception("beginning to explore")
+        _print_problem(f"dynamo-dap: cannot explore with this torch: {type(error).__name__}: {error}\n")
+
+
+def _begin_comparing(path: str, every: int) -> None:
+    # Imported only now: as below.
+    try:
+        from dynamo_dap.debuggee.numerics.comparing import ComparingRun
+
+        ComparingRun(path, every, _print_problem).begin()
+    except Exception as error:  # noqa: BLE001  (as below)
+        log_exception("beginning to compare")
+        _print_problem(f"dynamo-dap: cannot compare with this torch: {type(error).__name__}: {error}\n")
+
+
+def _begin_recording() -> None:
+    # Imported only now: a program without Dynamo pays nothing.
+    try:
+        from dynamo_dap.debuggee.launch.recording import record_process
+
+        record_process(_print_problem)
+    except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
+        log_exception("beginning the record")
+        _print_problem(f"dynamo-dap: cannot record this torch: {type(error).__name__}: {error}\n")
+
+
+def _begin_entries(path: str, function: str | None) -> None:
+    # Imported only now: as above.
+    try:
+        from dynamo_dap.debuggee.launch.entries import write_entries_at_end
+
+        write_entries_at_end(path, function)
+    except Exception as error:  # noqa: BLE001  (as above)
+        log_exception("beginning to note cache entries")
+        _print_problem(f"dynamo-dap: cannot read the cache of this torch: {type(error).__name__}: {error}\n")
+
+
+def _print_problem(text: str) -> None:
+    sys.stderr.write(text)
+
+
+def _keep_from_children(description: LaunchDescription) -> None:
+    """What the server had this interpreter begin with is not for the processes that the program starts."""
+    for name in description.own_variables:
+        os.environ.pop(name, None)
+    if description.is_thawed:
+        sys._xoptions.pop("frozen_modules", None)
+
+
+def _say_goodbye(agent: Agent) -> None:
+    """The program is ending, which can take a while yet."""
+    agent.torch_options.tell_unused()
+    agent.send_event(ENDING_EVENT)
+    agent.detach_client()
+
+
+def _before(agent: Agent, filename: str) -> None:
+    if agent.options.stop_on_entry:
+        stop_on_entry(agent, filename)
+
+
+def _run_with_debugpy(agent: Agent, program: Program, description: LaunchDescription, address: str) -> None:
+    debugger = start_eager(agent, address, description.debugpy_token)
+    if debugger is None:
+        agent.configured.wait()
+        run(program, before=lambda filename: _before(agent, filename))
+        return
+    debugger.pause_until_program_runs()
+    agent.configured.wait()
+    debugger.wait_until_configured()
+    while_torch_is_imported(debugger.torch_is_imported)
+    run(program, before=lambda filename: debugger.trace_program(), on_end=debugger.report_uncaught)
+
+
+def _connect(agent: Agent, description: LaunchDescription, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    stream = SocketStream(socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS))
+    connection = Connection(stream, "server")
+    agent.attach_client(connection)
+    connection.start(_LaunchedReceiver(connection, agent))
+    arguments = introduction(description.token, process_information())
+    connection.request(AUTHORIZE, arguments, timeout=_CONNECT_SECONDS)
+
+
+class _LaunchedReceiver(AgentReceiver):
+    """Receives for a launched program, which ends when its server is gone. Reader thread."""
+
+    def on_closed(self, problem: str | None) -> None:
+        """End the program, unless the server detached from it."""
+        if self._agent.client is None:
+            # Detached on purpose: the program runs on, or is ending.
+            self._agent.configured.set()
+            return
+        if self._connection.was_taken:
+            # The program has closed all descriptors: its own affair, and the server's to tell.
+            self._agent.detach_client()
+            return
+        if not self._agent.configured.is_set() and threading.main_thread().is_alive():
+            with contextlib.suppress(OSError):  # the server may have read it
+                sys.stderr.write("dynamo-dap: the debug server is gone before the program could start\n")
+            os._exit(1)
+        self._agent.process.terminate()
+
+
+def join(invitation: str) -> bool:
+    """Offer this process to a debugger, or record it in the run that it belongs to; whether it may be debugged."""
+    recorded = run_told_by(invitation)
+    if recorded is None:
+        file, rank = read_invitation_text(invitation)
+        be_spawned_as(rank)
+        if offer_session(process_agent, file):
+            return True
+        pass_breakpoint_calls()
+        return False
+    join_run(recorded)
+    if recorded.profile is not None:
+        stem = own_path(recorded.profile)
+        begin_profile(stem, time.time())
+        # Of processes that have nothing to do with torch there is nothing to tell.
+        when_dynamo_is_imported(Path(stem + BEGUN).touch)
+    _record_only(LaunchDescription(explore=recorded.explore))
+    return False
+
+
+def run_child(arguments: list[str]) -> None:
+    """Run the program of a child process. ``arguments``: the invitation, then as Python's own."""
+    invitation, kind, *rest = arguments
+    target, rest = (rest[0], rest[1:]) if kind in ("-c", "-m") else (kind, rest)
+    if kind not in ("-c", "-m"):
+        add_program_file(os.path.abspath(target))
+    is_debugged = join(invitation)
+    program = Program(
+        program=None if kind in ("-c", "-m") else target,
+        module=target if kind == "-m" else None,
+        code=target if kind == "-c" else None,
+        args=rest,
+    )
+    _run_as_child(program, is_debugged=is_debugged)
+
+
+def _run_as_child(program: Program, *, is_debugged: bool) -> None:
+    """Run what a session has been offered."""
+    if is_debugged:
+        debugger = process_agent().eager_debugger
+        if isinstance(debugger, DebugpyDebugger):
+            while_torch_is_imported(debugger.torch_is_imported)
+        run(program, before=lambda filename: None, on_end=debugger.report_uncaught)
+    else:
+        run(program, before=lambda filename: None)

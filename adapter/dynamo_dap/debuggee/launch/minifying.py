@@ -1,0 +1,32 @@
+"""Runs the program until a compile fails, minifies the graph in its process, and ends the program.
+
+Main thread of a process that is made for this run; the rest on the thread that compiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.debuggee.launch.program import Program, run
+from dynamo_dap.debuggee.torch_api.minifying import MinifyingProcess
+from dynamo_dap.protocol.minifying import OUTCOME, MinifiedBody, MinifyingRun
+
+
+def run_minifying(program: Program, asked: MinifyingRun) -> None:
+    """Run the program; it ends with the first compile that fails."""
+    folder = Path(asked.folder)
+
+    def end(error: str, problem: str | None) -> None:
+        (folder / OUTCOME).write_bytes(msgspec.json.encode(MinifiedBody(error, problem)))
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(0)
+
+    MinifyingProcess(folder, end).begin()
+    run(program, before=lambda filename: None)

@@ -1,0 +1,173 @@
+"""The agent of this process: made when it is first needed; engines are added when the program imports torch.
+
+Any thread; the agent lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import sysconfig
+import threading
+
+from dynamo_dap.debuggee.agent.agent import Agent
+from dynamo_dap.debuggee.agent.engine import EntryReader
+from dynamo_dap.debuggee.agent.log import log_exception, start_log
+from dynamo_dap.debuggee.launch.profiling import is_profiling
+from dynamo_dap.debuggee.launch.stops import install_breakpoint_hook, pause_eager
+from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, when_imported
+from dynamo_dap.protocol.arrivals import NamedServer, show_token
+from dynamo_dap.protocol.contract import CRASH_CELL_VARIABLE
+from dynamo_dap.protocol.options import INTERPRET, AgentOptions
+
+_TRITONS_KERNELS = "triton.runtime.jit"
+
+_lock = threading.Lock()
+_agent: Agent | None = None
+_arrived_at: NamedServer | None = None
+"""Where this process has connected to by itself for its present session."""
+
+
+def process_agent() -> Agent:
+    """Return the agent of this process."""
+    global _agent
+    with _lock:
+        if _agent is None:
+            start_log()
+            _agent = agent = Agent()
+            agent.process = _ThisProcess(agent)
+            install_breakpoint_hook(agent)
+            os.register_at_fork(after_in_child=agent.forget_session)
+            # Not for the program, and not for its children.
+            crash_folder = os.environ.pop(CRASH_CELL_VARIABLE, None)
+            when_dynamo_is_imported(lambda: _add_engines(agent, crash_folder))
+    return _agent
+
+
+def known_agent() -> Agent | None:
+    """Return the agent of this process; None when nobody has needed it yet."""
+    return _agent
+
+
+def has_arrived_at(server: NamedServer) -> None:
+    """This process has connected to ``server``; debugpy is to come there, too, when the server says so."""
+    global _arrived_at
+    _arrived_at = server
+
+
+def session_entries() -> EntryReader | None:
+    """Return torch's cache entries as the session in progress knows them; None without a session."""
+    return _agent.cache_entries if _agent is not None and _agent.client is not None else None
+
+
+class _ThisProcess:
+    """See ``agent.engine.Process``."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def terminate(self) -> None:
+        """End the program as Ctrl-C's stronger sibling would: SIGTERM, which it may handle."""
+        # The signal first: a thread that is let go would run on into the program before it is told to end.
+        os.kill(os.getpid(), signal.SIGTERM)
+        self._agent.detach_client()
+
+    def pause_eager(self, ident: int) -> bool:
+        """Pause the main thread."""
+        return pause_eager(self._agent, ident)
+
+    def start_eager(self, options: AgentOptions) -> None:
+        """Start debugpy, or take it up."""
+        # Imported only now: a program that is not debugged pays nothing.
+        from dynamo_dap.debuggee.launch.eager import adopt_eager, start_eager
+
+        if options.eager_adopts:
+            adopt_eager(self._agent)
+        elif options.eager_address:
+            start_eager(self._agent, options.eager_address, options.eager_token or "")
+        elif options.eager_address is not None and _arrived_at is not None:
+            token = options.eager_token or ""
+            start_eager(self._agent, _arrived_at.address, token, lambda connected: show_token(connected, token))
+
+    def invite_children(self, options: AgentOptions) -> None:
+        """Have child processes begin under the debugger, and other ranks waited for."""
+        # Imported only now: as above.
+        if options.stretch_timeouts:
+            from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
+
+            agent, client = self._agent, self._agent.client
+            wait_for_held_ranks(lambda: client is not None and agent.client is client, agent.print)
+        if options.children_file is not None or options.eager_adopts:
+            from dynamo_dap.debuggee.launch.child_processes import invite_children
+
+            invite_children(self._agent, options)
+
+    def interpret_kernels(self, options: AgentOptions) -> None:
+        """Have Triton's kernels interpreted."""
+        # Imported only now: as above.
+        if options.triton == INTERPRET:
+            from dynamo_dap.debuggee.launch.triton_kernels import interpret_kernels
+
+            interpret_kernels(self._agent)
+        else:
+            when_imported(_TRITONS_KERNELS, self._watch_launches)
+
+    def _watch_launches(self) -> None:
+        try:
+            from dynamo_dap.debuggee.launch.triton_kernels import watch_launches
+
+            watch_launches(self._agent)
+        except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of Triton)
+            log_exception("hooking into Triton")
+            text = f"dynamo-dap: cannot debug kernels of this Triton: {type(error).__name__}: {error}\n"
+            self._agent.print(text, "important")
+
+
+def unsupported_build() -> str | None:
+    """Return what is not supported on this build of Python, for a person; None if it is an ordinary one."""
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    version = "{}.{}t".format(*sys.version_info[:2])
+    return (
+        f"Python {version} is a free-threaded build, on which stops in compiled functions, real values and what-if are "
+        "not supported. Use the ordinary build."
+    )
+
+
+def _add_engines(agent: Agent, crash_folder: str | None) -> None:
+    if (problem := unsupported_build()) is not None:
+        agent.print(f"dynamo-dap: warning: {problem}\n", "important")
+    # Imported only now: a program without Dynamo pays nothing for the engines.
+    try:
+        from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
+        from dynamo_dap.debuggee.generated.engine import RunTimeEngine
+        from dynamo_dap.debuggee.launch.entries import CountedEntries, known_of
+        from dynamo_dap.debuggee.launch.recording import make_explorer, make_recorder
+        from dynamo_dap.debuggee.launch.recording_calls import HeldCalls
+        from dynamo_dap.debuggee.torch_api.skipping import never_compile_below, never_compile_own_functions
+
+        # They are called in the midst of what is compiled: at breakpoint(), at a pause, when a process is started.
+        own = os.path.dirname(__file__)
+        never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
+        # First, so that whatever stops is in the record already.
+        recorder = make_recorder(
+            agent.compiles_changed,
+            lambda: agent.options.record,
+            agent.print,
+            agent.running_clock,
+            # What every line left in its variables is too much to note while times are taken.
+            notes_traces=lambda: agent.options.record and not is_profiling(),
+        )
+        agent.add_recorder(recorder)
+        agent.add_explorer(make_explorer(agent.compiles_changed, lambda: agent.options.explore, agent.print))
+        compile_time = CompileTimeEngine(agent)
+        agent.add_engine(compile_time)
+        run_time = RunTimeEngine(agent, crash_folder, compile_time.cached_calls, compile_time.backward_passes)
+        agent.add_engine(run_time)
+        agent.cache_entries = CountedEntries(run_time.codes, known_of(recorder.record), run_time)
+        agent.call_saver = HeldCalls()
+        never_compile_own_functions()
+    except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
+        log_exception("hooking into Dynamo")
+        agent.print(f"dynamo-dap: cannot debug this torch: {type(error).__name__}: {error}\n", "important")

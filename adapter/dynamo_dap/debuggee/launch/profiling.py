@@ -1,0 +1,92 @@
+"""Profiles the compiles of the program, from its beginning to the end of the process, and writes the profile.
+
+Begun on the main thread before the program; written there when the process ends. A process that is forked from this one
+writes none. One profile per process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.user_code import is_package_file, is_user_file
+from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, while_torch_is_imported
+from dynamo_dap.records.model import Place, ProfiledFunction
+
+if TYPE_CHECKING:
+    from dynamo_dap.debuggee.recording.profiler import Profiler
+
+_profiler: Profiler | None = None
+_FUNCTIONS = 500
+
+
+def begin_profile(
+    stem: str,
+    began: float,
+    clock: Callable[[], float] = time.perf_counter,
+    tell: Callable[[str], None] | None = None,
+) -> None:
+    """Profile from now on.
+
+    ``stem``: see ``write_profile``; ``began``: when the process was started, as ``time.time()`` says it; ``clock``
+    gives seconds, and ``tell`` hears at the end where the profile is.
+    """
+    global _profiler
+    # Imported only now: a program without a profile pays nothing.
+    from dynamo_dap.debuggee.recording.profiler import Profiler
+
+    _profiler = Profiler(began, clock)
+    while_torch_is_imported(_profiler.import_of)
+    when_dynamo_is_imported(functools.partial(_arm, _profiler))
+    atexit.register(_write, _profiler, Path(stem), tell)
+
+
+def is_profiling() -> bool:
+    """Whether this process is profiled."""
+    return _profiler is not None
+
+
+def profiled_functions() -> list[ProfiledFunction]:
+    """End the profile, and return what tracing each function of the user's and of packages took."""
+    profile = None if _profiler is None else _profiler.finish()
+    if profile is None:
+        return []
+    # Imported only now: as above.
+    from dynamo_dap.profile.model import function_times
+
+    return [
+        ProfiledFunction(
+            one.frame.name, Place(one.frame.path, one.frame.line), one.calls, one.instructions, one.total / 1e9
+        )
+        for one in function_times(profile)
+        if is_user_file(one.frame.path) or is_package_file(one.frame.path)
+    ][:_FUNCTIONS]
+
+
+def _arm(profiler: Profiler) -> None:
+    try:
+        profiler.arm()
+    except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
+        log_exception("beginning the profile")
+        sys.stderr.write(f"dynamo-dap: cannot profile with this torch: {type(error).__name__}: {error}\n")
+
+
+def _write(profiler: Profiler, stem: Path, tell: Callable[[str], None] | None) -> None:
+    # Imported only now: as above.
+    from dynamo_dap.profile.files import CPU_PROFILE, write_profile
+
+    try:
+        profile = profiler.finish()
+        if profile is not None:
+            write_profile(profile, stem)
+            if tell is not None:
+                tell(f"dynamo-dap: where compile time went is told by {stem}{CPU_PROFILE}\n")
+    except Exception as error:  # noqa: BLE001  (the program has ended; how is for its own exit status to say)
+        log_exception("writing the profile")
+        sys.stderr.write(f"dynamo-dap: cannot write the profile {stem}: {type(error).__name__}: {error}\n")

@@ -1,0 +1,111 @@
+"""Has the processes that a recorded program starts recorded as well, each by itself, or profiled, or explored.
+
+The functions of the interpreter that every module starts processes by are wrapped: a Python that runs the user's
+program is started with ``entry.py --child``, and is told the run in place of a debugger's invitation. A worker of
+multiprocessing's server of forks is told it in what it reads first; other forked processes are recorded as they are.
+Called on whichever thread starts a process. For the life of the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.own_rank import be_spawned_as
+from dynamo_dap.debuggee.launch.child_command import Argument, debugged_command, is_for_program
+from dynamo_dap.debuggee.launch.child_processes import invite_workers
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.torch_api.spawning import rank_of_spawned
+from dynamo_dap.protocol.contract import ENTRY, RecordedRun
+from dynamo_dap.records.folders import RUN_SUFFIX, SUFFIX, new_name, records_folder
+
+_run: RecordedRun | None = None
+
+
+def begin_run(profile: str | None = None, explore: str | None = None) -> None:
+    """This process is the first of a run, unless it is in one: what it starts is recorded as well, and so on."""
+    if _run is None:
+        join_run(RecordedRun(new_name(), str(records_folder(Path.cwd())), profile, explore))
+
+
+def join_run(run: RecordedRun) -> None:
+    """This process belongs to a run, and what it starts does."""
+    global _run
+    be_spawned_as(run.rank)
+    if _run is None:
+        _wrap("_posixsubprocess", "fork_exec", 0)
+        _wrap("os", "posix_spawn", 1)
+        _wrap("os", "posix_spawnp", 1)
+        _wrap("os", "execv", 1)
+        _wrap("os", "execve", 1)
+        if "subprocess" in sys.modules:
+            # It has a name of its own for it, from Python 3.11 on.
+            _wrap("subprocess", "_fork_exec", 0)
+        when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_told))
+    _run = run
+
+
+def _wrap(module: str, name: str, position: int) -> None:
+    """Have the command rewritten that is the argument at ``position``."""
+    owner = importlib.import_module(module)
+    original: Any = getattr(owner, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def start(*arguments: Any, **keywords: Any) -> Any:
+        if len(arguments) > position:
+            arguments = (*arguments[:position], _rewritten(arguments[position]), *arguments[position + 1 :])
+        return original(*arguments, **keywords)
+
+    setattr(owner, name, start)
+
+
+def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
+    told = _told()
+    try:
+        recorded = None if told is None else debugged_command(command, ENTRY, told)
+    except TypeError:  # what is no command is the program's own affair
+        return command
+    if recorded is None or not is_for_program(sys._getframe(), is_fork=False):
+        return command
+    return recorded
+
+
+def _told() -> str | None:
+    if _run is None:
+        return None
+    told = msgspec.structs.replace(_run, rank=rank_of_spawned(sys._getframe()))
+    return msgspec.json.encode(told).decode()
+
+
+def run_told_by(text: str) -> RecordedRun | None:
+    """Return the run that a child is told of; None for the file of a debugger's invitation."""
+    return msgspec.json.decode(text, type=RecordedRun) if text.startswith("{") else None
+
+
+def own_record() -> Path | None:
+    """Return the record file of this process; None if it belongs to no run."""
+    if _run is None:
+        return None
+    first = Path(_run.folder) / f"{_run.name}{SUFFIX}"
+    # A program that becomes another one by os.exec() is still the first process.
+    if _is_first(_run) and not first.exists():
+        return first
+    return first.with_suffix(RUN_SUFFIX) / f"{new_name()}{SUFFIX}"
+
+
+def _is_first(run: RecordedRun) -> bool:
+    return run.name.rpartition("-")[2] == str(os.getpid())
+
+
+def own_path(path: str, suffix: str = "") -> str:
+    """Return the path for this process where the first of the run writes to ``path``, which ends with ``suffix``."""
+    return path if _run is None or _is_first(_run) else f"{path.removesuffix(suffix)}.{os.getpid()}{suffix}"

@@ -1,0 +1,245 @@
+"""Creates the recorder: how it writes guards, its record file, and whom it notifies of changes.
+
+``make_recorder`` is called once per process, when the program imports Dynamo. The file is made when the program first
+compiles something; events are written on the thread on which they happen. ``OwnRecording`` is for a program that wants
+to look at its own compiles.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.metadata
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.own_rank import own_rank
+from dynamo_dap.debuggee.inductor.stages import StageCollector
+from dynamo_dap.debuggee.launch.profiling import is_profiling, profiled_functions
+from dynamo_dap.debuggee.launch.recorded_run import own_record
+from dynamo_dap.debuggee.recording.recorder import Recorder
+from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
+from dynamo_dap.debuggee.trace.guards_view import guard_texts
+from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
+from dynamo_dap.explore.file import StagesWriter, remove_old_stages
+from dynamo_dap.explore.model import Document, Explored
+from dynamo_dap.protocol.contract import CHECK_VARIABLE
+from dynamo_dap.protocol.ranks import job_in
+from dynamo_dap.records.events import VERSION, Ended, Event, Record, Started
+from dynamo_dap.records.file import RecordWriter
+from dynamo_dap.records.folders import SUFFIX, new_name, records_folder, remove_old_records
+
+
+def make_recorder(
+    on_change: Callable[[], None],
+    is_wanted: Callable[[], bool],
+    tell: Callable[[str], None],
+    clock: Callable[[], float] = time.perf_counter,
+    notes_traces: Callable[[], bool] | None = None,
+) -> Recorder:
+    """Return a recorder.
+
+    ``on_change`` hears that something is known that was not; ``is_wanted`` tells whether a file is to be written, once
+    there is something to write; ``tell`` gets problems with the file, as text for the user; ``clock`` gives the seconds
+    that compiles are measured by; ``notes_traces`` tells whether what lines leave in variables is noted, always when a
+    file is wanted if it is not given.
+    """
+    file = _File(is_wanted, tell)
+
+    def take(event: Event) -> None:
+        file.write(event)
+        if event.is_shown:
+            on_change()
+
+    recorder = Recorder(Record(), guard_texts, take, notes_traces or is_wanted, clock, _KEPT_WHOLE)
+
+    def end() -> None:
+        recorder.note_files()
+        functions = profiled_functions()
+        if functions:
+            recorder.note_profile(functions)
+
+    file.before_end = end
+    return recorder
+
+
+def make_explorer(
+    on_change: Callable[[], None],
+    is_wanted: Callable[[], bool],
+    tell: Callable[[str], None],
+    path: Callable[[], Path] | None = None,
+) -> StageCollector:
+    """Return what explores the stages of compiles, and writes them to a file once there are some.
+
+    See ``make_recorder``; ``path`` names the file, which is beside the records without it.
+    """
+    folder = records_folder(Path.cwd())
+    name_file = path or (lambda: folder / f"{new_name()}{STAGES_SUFFIX}")
+    # By process: a forked one has a file of its own.
+    writers: dict[int, StagesWriter] = {}
+    problems: list[str] = []
+
+    def write(compiled: Explored, documents: list[Document]) -> None:
+        process = os.getpid()
+        try:
+            if process not in writers and not problems:
+                writers[process] = StagesWriter(name_file(), list(sys.argv))
+                remove_old_stages(folder)
+            if process in writers:
+                writers[process].write(compiled, documents)
+        except OSError as error:
+            writers.pop(process, None)
+            problems.append(str(error))
+            tell(f"dynamo-dap: cannot write the stages of compiles: {error.strerror or error}\n")
+
+        on_change()
+
+    return StageCollector(write, is_wanted, tell)
+
+
+def record_process(tell: Callable[[str], None]) -> None:
+    """Record this process, which has imported Dynamo, to its end; ``tell`` gets problems, as text for the user.
+
+    Once: a worker of pytest may have been begun as a child that is recorded.
+    """
+    global _is_recorded
+    if not _is_recorded:
+        _is_recorded = True
+        make_recorder(lambda: None, lambda: True, tell, notes_traces=lambda: not is_profiling()).arm()
+
+
+_is_recorded = False
+
+
+class OwnRecording:
+    """Records what this process compiles while it is begun, without a file; whatever else is recorded is all the same.
+
+    A program that has not imported Dynamo yet may do so, and is not made to. Lines and values are not recorded.
+    """
+
+    def __init__(self) -> None:
+        self.record = Record()
+        self.problem: str | None = None
+        """What cannot be recorded with this torch."""
+        self._recorder: Recorder | None = None
+        self._forget: Callable[[], None] = lambda: None
+        self._is_begun = False
+        # Another thread may import torch right when it is to end.
+        self._lock = threading.RLock()
+
+    def begin(self) -> None:
+        """Record from now on, or from when the program imports Dynamo."""
+        with self._lock:
+            self._is_begun = True
+            self._forget = when_dynamo_is_imported(self._arm)
+
+    def end(self) -> None:
+        """Record no more; nothing stays in the program."""
+        with self._lock:
+            self._is_begun = False
+            self._forget()
+            if self._recorder is not None:
+                self._recorder.close()
+
+    def _arm(self) -> None:
+        with self._lock:
+            if self._is_begun:
+                self._record()
+
+    def _record(self) -> None:
+        try:
+            if self._recorder is None:
+                self._recorder = Recorder(
+                    self.record, guard_texts, lambda event: None, lambda: False, time.perf_counter
+                )
+            self._recorder.arm()
+            self.problem = "; ".join(self._recorder.problems()) or None
+        except Exception as error:  # noqa: BLE001  (this may run inside the program's own import of torch)
+            log_exception("beginning a record")
+            self.problem = f"cannot record this torch: {type(error).__name__}: {error}"
+
+
+class _File:
+    """The record file of this process, or of a child that was forked from it."""
+
+    def __init__(self, is_wanted: Callable[[], bool], tell: Callable[[str], None]) -> None:
+        self._is_wanted = is_wanted
+        self._tell = tell
+        self.before_end: Callable[[], None] = lambda: None
+        """Is called when the process ends."""
+        self._writer: RecordWriter | None = None
+        self._process = -1
+        # Relative paths and the folder's name are those of where the program began.
+        self._cwd = Path.cwd()
+        self._folder = records_folder(self._cwd)
+        self._has_ended = False
+
+    def write(self, event: Event) -> None:
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._writer = self._begin() if self._is_wanted() else None
+        if self._writer is not None:
+            try:
+                self._writer.write(event)
+            except OSError as error:
+                self._give_up(error)
+
+    def _begin(self) -> RecordWriter | None:
+        try:
+            path = own_record() or self._folder / f"{new_name()}{SUFFIX}"
+            writer = RecordWriter(path)
+            writer.write(_started(self._cwd))
+            # In a check there are as many as there are workers, and none is to lose that of another one.
+            if path.parent == self._folder and CHECK_VARIABLE not in os.environ:
+                remove_old_records(self._folder)
+        except OSError as error:
+            self._give_up(error)
+            return None
+        self._has_ended = False
+        atexit.register(self._end, os.getpid())
+        multiprocessing: Any = sys.modules.get("multiprocessing.util")
+        if multiprocessing is not None:
+            # A forked worker ends without the functions that atexit knows.
+            multiprocessing.Finalize(None, self._end, (os.getpid(),), exitpriority=_LAST)
+        return writer
+
+    def _end(self, process: int) -> None:
+        if process == os.getpid() and not self._has_ended:
+            self._has_ended = True
+            self.before_end()
+            self.write(Ended(time.time()))
+
+    def _give_up(self, error: OSError) -> None:
+        self._writer = None
+        self._tell(f"dynamo-dap: cannot write the record in {self._folder}: {error.strerror or error}\n")
+
+
+_LAST = -100
+_KEPT_WHOLE = 1000
+"""Compiles of which a session has nodes and guards at hand: some kilobytes each, and the file has them all."""
+
+
+def _started(cwd: Path) -> Started:
+    try:
+        torch_version: str | None = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch_version = None
+    return Started(
+        version=VERSION,
+        time=time.time(),
+        process=os.getpid(),
+        program=list(sys.argv),
+        cwd=str(cwd),
+        python=sys.version.split()[0],
+        torch=torch_version,
+        trace=os.environ.get("TORCH_TRACE"),
+        # Of a file it is None.
+        module=getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None),
+        rank=own_rank(),
+        job=job_in(os.environ, os.getppid()),
+    )

@@ -1,0 +1,105 @@
+"""A run in which an edit is tried: edited files are read from copies, and what the program computes is saved.
+
+Saved are the results of its calls of compiled functions, and the values in ``__main__`` at its end. Each run starts
+with the same random seeds. Runs on the main thread before and after the program; results are saved on whichever thread
+calls. The files on disk are not touched; modules of a package are imported from copies as well as the program's own
+file.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import random
+import sys
+import tokenize
+from collections.abc import Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.compiled_calls import tell_results
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+
+_ITEMS = 200
+_CALLS = 1000
+_SEED = 0
+_DEPTH = 3
+
+
+def use_copies(copies: Mapping[str, str]) -> None:
+    """Have files read from their copies, by the import system and for tracebacks."""
+    known = {os.path.realpath(path): copy for path, copy in copies.items()}
+    read, stats = SourceFileLoader.get_data, SourceFileLoader.path_stats
+
+    def get_data(self: SourceFileLoader, path: str) -> bytes:
+        return read(self, known.get(os.path.realpath(path), path))
+
+    def path_stats(self: SourceFileLoader, path: str) -> Any:
+        if os.path.realpath(path) in known:
+            # Python neither reads nor writes a file of bytecode then.
+            raise OSError("an edit is tried")
+        return stats(self, path)
+
+    setattr(SourceFileLoader, "get_data", get_data)  # noqa: B010 (mypy knows it of the base class only)
+    SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]
+    for path, copy in copies.items():
+        with tokenize.open(copy) as file:
+            text = file.read()
+        linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+
+
+class Results:
+    """What the program computes, each value in a few numbers."""
+
+    def __init__(self) -> None:
+        self._calls: list[Any] = []
+        self._left_out = 0
+
+    def begin(self) -> None:
+        """Note what compiled functions return from now on."""
+        random.seed(_SEED)
+        when_imported("numpy.random", lambda: sys.modules["numpy.random"].seed(_SEED))
+        when_imported("torch", lambda: sys.modules["torch"].manual_seed(_SEED))
+        tell_results(self._take)
+
+    def _take(self, result: object) -> None:
+        if len(self._calls) < _CALLS:
+            self._calls.append(_told(result, _DEPTH))
+        else:
+            self._left_out += 1
+
+    def write(self, path: str) -> None:
+        """Write down what was noted, and what the program's module holds now."""
+        module = vars(sys.modules["__main__"])
+        names = [name for name in module if not name.startswith("__")][:_ITEMS]
+        found = {name: _told(module[name], _DEPTH) for name in names}
+        values = {name: one for name, one in found.items() if one is not None}
+        text = json.dumps({"values": values, "calls": self._calls, "more_calls": self._left_out})
+        Path(path).write_text(text, encoding="utf-8")
+
+
+def _told(value: object, depth: int) -> Any:
+    """Return a value as JSON; None for what there is nothing to compare of."""
+    torch = sys.modules.get("torch")
+    if type(value) in (bool, int, float, str):
+        return value
+    if depth and isinstance(value, (list, tuple)):
+        return [_told(one, depth - 1) for one in list(value)[:_ITEMS]]
+    if depth and isinstance(value, dict):
+        # The outputs of library models are dictionaries, too.
+        return {str(key): _told(one, depth - 1) for key, one in list(value.items())[:_ITEMS]}
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if torch is not None and isinstance(value, torch.nn.Module):
+        return {name: _tensor(one) for name, one in list(value.state_dict().items())[:_ITEMS]}
+    return None
+
+
+def _tensor(tensor: Any) -> Any:
+    try:
+        numbers = tensor.detach().to_dense().double().cpu()
+        return [list(numbers.shape), float(numbers.sum()), float(numbers.abs().sum()), float(numbers.square().sum())]
+    except (RuntimeError, TypeError, AttributeError):
+        return str(tensor.dtype)

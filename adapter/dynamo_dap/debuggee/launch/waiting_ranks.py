@@ -1,0 +1,90 @@
+"""Keeps a distributed job alive while one of its ranks is held: the others wait for it, and say so.
+
+In every rank of a debugged job, also in those that are not debugged themselves. A thread of our own looks, a few times
+in each timeout of the program's, for what has waited longer than that; it ends with the debugger's interest, when
+groups wait as the program says again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from dynamo_dap.debuggee.agent.frames import walk
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.own_rank import own_rank
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.torch_api import group_timeouts
+from dynamo_dap.debuggee.torch_api.group_timeouts import STRETCHED, Waiting
+from dynamo_dap.protocol.own_threads import own_thread
+
+_DOING = "having ranks wait for those that are held"
+_SHORTEST, _LONGEST = 0.25, 30.0
+"""Seconds between two looks."""
+
+
+def wait_for_held_ranks(is_in_force: Callable[[], bool], tell: Callable[[str], None]) -> None:
+    """Have this process wait for other ranks as long as it takes, while it ``is_in_force``; ``tell`` the user."""
+    watch = _Watch(is_in_force, tell)
+    group_timeouts.stretch(is_in_force, watch.take, lambda: log_exception(_DOING))
+
+
+class _Watch:
+    """One session's interest. ``take`` is called on whichever thread makes a group."""
+
+    def __init__(self, is_in_force: Callable[[], bool], tell: Callable[[str], None]) -> None:
+        self._is_in_force = is_in_force
+        self._tell = tell
+        self._shortest: dt.timedelta | None = None
+        self._told: set[int] = set()
+        self._lock = threading.Lock()
+
+    def take(self, timeout: dt.timedelta) -> None:
+        """A group waits longer than the program's ``timeout`` from now on."""
+        with self._lock:
+            is_first = self._shortest is None
+            self._shortest = timeout if self._shortest is None else min(timeout, self._shortest)
+        if is_first:
+            self._tell(
+                f"While this job is debugged, a rank waits for the others up to {STRETCHED.days} day, not {timeout}: "
+                'one that is held does not end the job ("stretchTimeouts": false leaves it as the program says).\n'
+            )
+            try:
+                own_thread("watch of waiting ranks", self._run).start()
+            except RuntimeError:  # the program is ending
+                log_exception(_DOING)
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception:  # noqa: BLE001  (whatever it is, the program is to hear nothing of it)
+            log_exception(_DOING)
+
+    def _watch(self) -> None:
+        while self._is_in_force():
+            shortest = _LONGEST if self._shortest is None else self._shortest.total_seconds()
+            time.sleep(min(max(shortest / 4, _SHORTEST), _LONGEST))
+            for each in group_timeouts.waiting(time.time()):
+                if each.number not in self._told:
+                    self._told.add(each.number)
+                    self._tell(_in_words(each))
+        group_timeouts.put_back(self._is_in_force)
+
+
+def _in_words(waiting: Waiting) -> str:
+    sizes = ", ".join(str(size) for size in waiting.sizes)
+    where = _place_of(waiting.thread)
+    return (
+        f"{own_rank() or 'This process'} has waited {waiting.seconds:.0f} s for other ranks in {waiting.name}"
+        f"{f' of {sizes}' if sizes else ''} ({waiting.group}){where}: without a debugger, the timeout of "
+        f"{waiting.timeout} would have ended that.\n"
+    )
+
+
+def _place_of(thread: int) -> str:
+    frame = sys._current_frames().get(thread)
+    place = next((one for one in walk(frame) if is_user_file(one.f_code.co_filename)), None)
+    return "" if place is None else f"; its thread is at {place.f_code.co_filename}:{place.f_lineno}"

@@ -1,0 +1,1 @@
+"""Wrong numbers: NaN and Inf, calls that differ when compiled, gradients and backward stops."""

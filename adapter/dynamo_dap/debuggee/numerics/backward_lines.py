@@ -1,0 +1,148 @@
+"""The lines that a compiled call comes to, in the order of its backward pass.
+
+Of each visit of a line it is known which nodes of the graph it adds, those of the functions that it calls included.
+The gradient of its result is there once those of all later visits are, so the backward pass comes to visits in the
+reverse order of their ends: to a call before what it calls, last line first. Noted once for each cache entry, on the
+thread that traces; lives as long as what is known of the entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
+from dynamo_dap.debuggee.trace.stepping import TracePoint
+
+Position = tuple[int, int]
+"""An attempt of a trace, and how many instructions with a line it has come to: see ``TraceProgress``."""
+
+
+@dataclass(eq=False)
+class Visit:
+    """A line that a call comes to."""
+
+    position: Position
+    path: str
+    line: int
+    function: str
+    depth: int
+    """How many functions it is inlined into."""
+    is_user_code: bool
+    before: str
+    """The node that was added last when it began; empty for none."""
+    nodes: tuple[str, ...] = ()
+    """What it adds."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and line."""
+        return self.path, self.line
+
+    def is_at(self, point: TracePoint) -> bool:
+        """Whether another trace, that has come as far, is at the same line with the same graph behind it."""
+        frame = point.frame
+        return (frame.path, point.line, frame.last_operation) == (self.path, self.line, self.before)
+
+
+@dataclass(eq=False)
+class BackwardLines:
+    """What holds for every call of a cache entry."""
+
+    visits: list[Visit] = field(default_factory=list)
+    """By their ends."""
+    graph: KeptGraph = field(default_factory=KeptGraph)
+    armed: Mapping[tuple[str, int], list[LineBreakpoint]] = field(default_factory=dict)
+    """Breakpoints for these lines, by file and line."""
+    armed_at: int = -1
+    """The version of the breakpoints for which ``armed`` holds."""
+
+    @property
+    def lines(self) -> dict[str, frozenset[int]]:
+        """The lines that have a result, by file."""
+        found: dict[str, set[int]] = {}
+        for each in self.visits:
+            if each.nodes:
+                found.setdefault(each.path, set()).add(each.line)
+        return {path: frozenset(lines) for path, lines in found.items()}
+
+
+class Survey:
+    """Notes the visits of a trace. Lives for that trace."""
+
+    def __init__(self) -> None:
+        """Nothing has begun."""
+        self._attempt: Any = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._found = BackwardLines()
+        self._open: list[tuple[object, Visit]] = []
+        """Interpreters, and the line that each of them is on; outermost first."""
+        self._created: list[str] = []
+        self._begun: dict[int, int] = {}
+
+    def came_to(self, point: TracePoint) -> None:
+        """A line begins at ``point``."""
+        frame = point.frame
+        if frame.attempt is not self._attempt:
+            self._begin()  # the analysis was restarted
+            self._attempt = frame.attempt
+        last = self._note_nodes(point)
+        if not point.begins_line:
+            return
+        chain = [each.interpreter for each in frame.with_callers()]
+        while self._open and (self._open[-1][0] is chain[0] or self._open[-1][0] not in chain):
+            self._close(self._open.pop()[1])
+        position = (point.progress.identity.attempt, point.progress.position)
+        visit = Visit(
+            position, frame.path, point.line, frame.code.co_name, len(chain) - 1, point.is_user_code, before=last
+        )
+        self._begun[id(visit)] = len(self._created)
+        self._open.append((chain[0], visit))
+
+    def _note_nodes(self, point: TracePoint) -> str:
+        last = self._created[-1] if self._created else ""
+        self._created += point.frame.operations_since(last)
+        return point.frame.last_operation
+
+    def _close(self, visit: Visit) -> None:
+        visit.nodes = tuple(self._created[self._begun.pop(id(visit)) :])
+        self._found.visits.append(visit)
+
+    def finish(self, graph: Any) -> None:
+        """The trace has made ``graph`` (``torch.fx.Graph``) of the last attempt."""
+        last = self._created[-1] if self._created else ""
+        names = [node.name for node in graph.nodes if node.op not in ("placeholder", "output")]
+        self._created += names[names.index(last) + 1 :] if last in names else []
+        while self._open:
+            self._close(self._open.pop()[1])
+        self._found.graph.finish(self._attempt, graph)
+
+    def result(self) -> BackwardLines:
+        """Return what was noted; nothing when the trace made no graph."""
+        self._found.graph.close()
+        return self._found if self._found.graph.outputs else BackwardLines()
+
+
+@dataclass(frozen=True)
+class BackwardOrigin:
+    """Where a step in a backward pass began."""
+
+    call: object
+    """That of the visit, compared by identity."""
+    depth: int
+    """That of the line."""
+
+
+def ends_at(step: Step, call: object, visit: Visit) -> bool:
+    """Whether ``step`` ends at the next visit that has a gradient, ``visit``, which comes after where it began."""
+    origin = step.origin
+    if not isinstance(origin, BackwardOrigin) or not visit.is_user_code:
+        return False
+    if origin.call is not call or step.kind is StepKind.IN:
+        return True  # the call before, in the order of the program
+    return visit.depth < origin.depth if step.kind is StepKind.OUT else visit.depth <= origin.depth

@@ -1,0 +1,548 @@
+"""Stops in the program's backward pass, at the line of a compiled call whose result has got its gradient.
+
+A call that comes to a line that is armed so keeps its inputs. When the gradients of its outputs arrive, its graph is
+run again with autograd on, and differentiated from them; conditions that ask for the gradient alone are decided by
+that. Where one stops, the call is traced once more up to the line, and held there: before the program's own backward
+pass goes on into it, on the thread that autograd runs it on. Hooks are in only for calls that come to armed lines. One
+for each process.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import itertools
+import os
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.eager_expressions import evaluate_python, is_true_python
+from dynamo_dap.debuggee.agent.engine import CallFacts, Host
+from dynamo_dap.debuggee.agent.frames import Frame, Position, caller_frame
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
+from dynamo_dap.debuggee.agent.user_code import normalized_path
+from dynamo_dap.debuggee.numerics.backward_lines import BackwardLines, BackwardOrigin, Survey, Visit, ends_at
+from dynamo_dap.debuggee.numerics.gradients import (
+    GRADIENTS,
+    ArrivingGradients,
+    GradientRun,
+    Gradients,
+    KeptInput,
+    draws_other_numbers,
+    is_backward_compiled,
+)
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.fake_evaluation import global_state, preserved_global_state
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, as_it_was, evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, trace_again
+from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraphInCall
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.trace.frames import TracedFunction, frames_of
+from dynamo_dap.debuggee.trace.stepping import TracePoint
+from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
+from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME
+
+GRADIENT = "__grad__"
+"""The gradient of the line's result, in expressions."""
+
+
+@dataclass(frozen=True)
+class _EndedFrame:
+    """In place of the frame of a call that is over: see ``retracing.FrameOfCall``."""
+
+    f_globals: dict[str, Any]
+    f_builtins: dict[str, Any]
+    f_back: types.FrameType | None = None
+
+
+@dataclass(eq=False)
+class KeptCall:
+    """A call whose outputs may get gradients. Lives as long as the program's autograd graph of it."""
+
+    number: int
+    """In the order in which calls began."""
+    call: CachedCall
+    lines: BackwardLines
+    inputs: dict[Any, KeptInput]
+    """By placeholder."""
+    states: list[Callable[[], None]]
+    """Put back random numbers and switches as they were when it began."""
+    arriving: weakref.ref[ArrivingGradients] | None = None
+    """Which the program's autograd graph keeps alive, as it does this call."""
+    included: Sequence[frozenset[int]] = ()
+    """See ``ArrivingGradients``."""
+    draws: bool = False
+    """Whether its graph draws random numbers."""
+    dropped: str | None = None
+    """Why its inputs are not here any more."""
+
+    @property
+    def bytes(self) -> int:
+        """What its inputs take that would not be there without them."""
+        return sum(each.bytes for each in self.inputs.values())
+
+    def close(self, reason: str) -> None:
+        """Let go of the inputs."""
+        self.inputs = {}
+        self.call = replace(self.call, arguments={}, closure=())
+        self.states = []
+        self.dropped = reason
+
+
+@dataclass
+class _InBackward:
+    """See ``retracing.ValuesInBackward``."""
+
+    kept: KeptCall
+    run: GradientRun
+
+    def input_of(self, name: str) -> object:
+        """Return what the call gave to a placeholder."""
+        for node, given in self.kept.inputs.items():
+            if node.name == name:
+                return given.now()
+        raise NoRealValue(f"the input '{name}' of the graph is not there any more")
+
+    def gradient_of(self, name: str, at: str) -> object:
+        """Return the gradient of a node."""
+        return self.run.gradient(name, at, limits_of_real_values().bytes)
+
+
+@dataclass
+class _Thread(threading.local):
+    """What a thread of the program is doing."""
+
+    survey: Survey | None = None
+    target: _Target | None = None
+    begun: dict[int, KeptCall] = field(default_factory=dict)
+    """By identity of the frame that runs the generated code."""
+
+
+@dataclass
+class _Target:
+    """Where a trace is to be held."""
+
+    visit: Visit
+    arrived: Callable[[TracePoint], None]
+    is_over: bool = False
+    is_found: bool = False
+
+
+class BackwardPasses:
+    """See ``agent.engine.BackwardCalls``."""
+
+    def __init__(
+        self, host: Host, address_of: Callable[[TracedFrame, int], int], arm: Callable[[], None] = lambda: None
+    ) -> None:
+        """``host`` is the agent; ``address_of`` gives the address of an instruction that is traced.
+
+        ``arm`` is called when ``are_lines_wanted`` changes.
+        """
+        self._host = host
+        self._arm = arm
+        self._traces = 0
+        self._address_of = address_of
+        self._thread = _Thread()
+        self._kept: weakref.WeakSet[KeptCall] = weakref.WeakSet()
+        self._numbers = itertools.count()
+        self._reported: set[tuple[str, str]] = set()
+
+    # -- arming: any thread ----------------------------------------------------------------------------------------
+
+    def are_wanted(self) -> bool:
+        """See ``BackwardCalls``."""
+        if GRADIENTS.problem is not None or RETRACING.problem is not None or not self._host.options.compile_time:
+            return False
+        return bool(self._host.breakpoints.lines_of_mode(BACKWARD))
+
+    @property
+    def are_lines_wanted(self) -> bool:
+        """Whether traces have to report lines."""
+        return self._traces > 0 or self.are_wanted()
+
+    @contextlib.contextmanager
+    def _reporting_lines(self) -> Iterator[None]:
+        self._traces += 1
+        self._arm()
+        try:
+            yield
+        finally:
+            self._traces -= 1
+            self._arm()
+
+    def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
+        """See ``BackwardCalls``."""
+        armed = {(normalized_path(each.path), each.line) for each in self._host.breakpoints.lines_of_mode(BACKWARD)}
+        return any((normalized_path(path), line) in armed for path, here in lines.items() for line in here)
+
+    def release(self) -> None:
+        """See ``BackwardCalls``."""
+        for kept in list(self._kept):
+            arriving = kept.arriving() if kept.arriving is not None else None
+            if arriving is not None:
+                arriving.close()
+            kept.close("nothing stops in backward passes any more")
+        self._kept.clear()
+
+    # -- calls: the thread that makes them -------------------------------------------------------------------------
+
+    def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
+        """See ``BackwardCalls``."""
+        try:
+            with self._host.holding():
+                lines = known if isinstance(known, BackwardLines) else self.survey(call)
+                if self.may_stop(lines.lines):
+                    self._thread.begun[id(call.frame)] = self.keep(call, lines, global_state())
+                return lines
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
+            self._report_failure(call, problem)
+            return None
+
+    def survey(self, call: CachedCall) -> BackwardLines:
+        """Trace ``call`` once more, and return what holds for every call of its cache entry."""
+        survey = Survey()
+        self._thread.survey = survey
+        try:
+            with self._reporting_lines():
+                trace_again(call, survey.finish)
+        finally:
+            self._thread.survey = None
+        lines = survey.result()
+        if lines.graph.nodes:
+            # Tells what of the program's memory it writes to.
+            KeptGraphInCall(lines.graph, call).value_of(lines.graph.nodes[-1], len(lines.graph.nodes))
+        return lines
+
+    def keep(self, call: CachedCall, lines: BackwardLines, states: list[Callable[[], None]]) -> KeptCall:
+        """Keep what ``call`` was given; ``states`` put back random numbers and switches as they were then."""
+        found = KeptGraphInCall(lines.graph, call)
+        given = {node: found.input_of(node) for node in lines.graph.nodes if node.op == "placeholder"}
+        inputs = {
+            node: KeptInput.of(node.name, as_it_was(value, call.memory), is_written=node in lines.graph.written)
+            for node, value in given.items()
+        }
+        return KeptCall(next(self._numbers), self.as_ended(call), lines, inputs, states)
+
+    def as_ended(self, call: CachedCall) -> CachedCall:
+        """Return ``call`` as it can be kept: without its frame."""
+        return replace(call, frame=_EndedFrame(call.frame.f_globals, call.frame.f_builtins))
+
+    def computed(self, frame: types.FrameType, outputs: object) -> None:
+        """See ``BackwardCalls``."""
+        kept = self._thread.begun.pop(id(frame), None)
+        if kept is None or not isinstance(outputs, list | tuple):
+            return
+        if is_backward_compiled():
+            self._report_failure(kept.call, NoRealValue("backward passes are compiled (compiled autograd)"))
+            return
+        given = list(kept.call.arguments.values())
+        arriving = ArrivingGradients(outputs, given, lambda gradients: self._on_gradients(kept, gradients))
+        if not arriving.are_expected:
+            return
+        kept.arriving, kept.included = weakref.ref(arriving), arriving.included
+        self._kept.add(kept)
+        self._keep_within_limit()
+
+    def ended(self, frame: types.FrameType) -> None:
+        """See ``BackwardCalls``."""
+        self._thread.begun.pop(id(frame), None)
+
+    def _keep_within_limit(self) -> None:
+        limit = limits_of_real_values().bytes
+        calls = sorted((each for each in self._kept if each.inputs), key=lambda each: each.number)
+        while calls and sum(each.bytes for each in calls) > limit:
+            calls.pop(0).close(
+                f"keeping the inputs of calls takes more than {limit / 2**20:.0f} MiB (realValues.memoryLimit)"
+            )
+
+    # -- the backward pass: the thread that autograd runs the call's part of it on -------------------------------------
+
+    def _on_gradients(self, kept: KeptCall, gradients: Gradients) -> None:
+        """An exception that leaves this would be one of the program's backward pass."""
+        try:
+            arrived = any(each is not None for each in gradients)
+            if not arrived or self._host.is_holding or not self.are_wanted() or any(map(is_fake_tensor, gradients)):
+                return
+            self._come_back(kept, gradients)
+        except Exception as problem:  # noqa: BLE001  (see above)
+            self._report_failure(kept.call, problem)
+
+    def _come_back(self, kept: KeptCall, gradients: Gradients) -> None:
+        if kept.dropped is not None:
+            raise NoRealValue(kept.dropped)
+        if not self._is_looked_at(kept):
+            return
+        with self._host.holding():
+            run = GradientRun(kept.lines.graph, kept.inputs, kept.states, gradients, kept.included)
+            kept.draws = run.draws
+        self._look(kept, run)
+
+    def _is_looked_at(self, kept: KeptCall) -> bool:
+        step = self._host.steps.current()
+        return isinstance(step and step.origin, BackwardOrigin) or bool(self._armed_in(kept.lines))
+
+    def _look(self, kept: KeptCall, run: GradientRun) -> None:
+        """Stop where the backward pass is to stop."""
+        self.go_on(kept, run, None)
+
+    def go_on(self, kept: KeptCall, run: GradientRun, after: Visit | None) -> None:
+        """Stop where the backward pass is to stop, after a visit or from the beginning."""
+        visits = kept.lines.visits[::-1]
+        left = visits if after is None else visits[visits.index(after) + 1 :]
+        armed, names = self._armed_in(kept.lines), run.names
+        with self._host.holding():
+            run.compute([name for visit in left if visit.place in armed and (name := result_of(visit, names))])
+        told: dict[tuple[str, int], str] = dict.fromkeys(armed, "what it makes needs no gradient")
+        for visit in left:
+            here = armed.get(visit.place, [])
+            if (here or self._host.steps.current() is not None) and (result := result_of(visit, names)) is not None:
+                has_gradient = self._come_to(_Moment(kept, run, visit, result), here)
+                if has_gradient:
+                    told.pop(visit.place, None)
+                elif visit.place in told:
+                    told[visit.place] = "what was differentiated does not depend on it"
+        if after is None:
+            for (path, line), reason in told.items():
+                self._say_why_not(kept, f"{os.path.basename(path)}:{line}", reason)
+
+    def _say_why_not(self, kept: KeptCall, place: str, reason: str) -> None:
+        """A breakpoint was armed, and the backward pass is over without its line's gradient."""
+        if (place, reason) not in self._reported:
+            self._reported.add((place, reason))
+            name = f"{user_function_name(kept.call.code)} [{kept.call.compile_id}]"
+            text = f"dynamo-dap: the backward pass of {name} is over, and {place} has no gradient: {reason}\n"
+            self._host.print(text, "important")
+
+    def _armed_in(self, lines: BackwardLines) -> Mapping[tuple[str, int], list[LineBreakpoint]]:
+        """Return the breakpoints for lines of a call, by file and line."""
+        version = self._host.breakpoints.version
+        if lines.armed_at != version:
+            found = {visit.place: self._armed_on(*visit.place) for visit in lines.visits}
+            lines.armed = {place: here for place, here in found.items() if here}
+            lines.armed_at = version
+        return lines.armed
+
+    def _armed_on(self, path: str, line: int) -> list[LineBreakpoint]:
+        here = (self._host.breakpoints.lines_in(path) or {}).get(line, ())
+        return [each for each in here if each.mode == BACKWARD]
+
+    def _come_to(self, moment: _Moment, armed: list[LineBreakpoint]) -> bool:
+        """Stop at a visit if it is to; return whether there is a gradient to stop for."""
+        step = self._host.steps.current()
+        is_stepped_to = step is not None and ends_at(step, moment.kept, moment.visit)
+        if not armed and not is_stepped_to:
+            return True
+        with self._host.holding():
+            gradient = moment.run.gradient(moment.result, moment.visit.nodes[-1], limits_of_real_values().bytes)
+        if gradient is None:
+            return False
+        if all(map(_asks_for_gradient_alone, armed)):
+            hit = self._host.should_stop(armed, lambda: _GradientFrame(moment, gradient, self._host.print))
+            if hit or is_stepped_to:
+                self.at_line(
+                    moment.kept, moment.run, moment.visit, lambda point: self._hold(point, moment, gradient, hit)
+                )
+        else:
+            self.at_line(
+                moment.kept, moment.run, moment.visit, lambda point: self._decide(point, moment, gradient, armed)
+            )
+        return True
+
+    def _decide(self, point: TracePoint, moment: _Moment, gradient: Any, armed: list[LineBreakpoint]) -> None:
+        frame, names = point.frame, {GRADIENT: gradient}
+        address = self._address_of(frame, point.index)
+        hit = self._host.should_stop(armed, lambda: TracedFunction(frame, address, dict(names), self._host))
+        step = self._host.steps.current()
+        if hit or (step is not None and ends_at(step, moment.kept, moment.visit)):
+            self._hold(point, moment, gradient, hit)
+
+    def at_line(self, kept: KeptCall, run: GradientRun, visit: Visit, arrived: Callable[[TracePoint], None]) -> None:
+        """Trace the call up to the visit, and do there what is to be done.
+
+        Raises:
+            NoRealValue: the call cannot be traced up to it any more.
+        """
+        target = _Target(visit, arrived)
+        self._thread.target = target
+        try:
+            self._trace(kept, run)
+        finally:
+            self._thread.target = None
+        if not target.is_found:
+            raise NoRealValue(f"what the call was given has changed since: it does not come to line {visit.line} again")
+
+    def _trace(self, kept: KeptCall, run: GradientRun) -> None:
+        frame = _EndedFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, caller_frame())
+        with self._reporting_lines(), preserved_global_state():
+            for put_back in kept.states:
+                put_back()
+            trace_again(replace(kept.call, frame=frame, in_backward=_InBackward(kept, run)))
+
+    def _hold(self, point: TracePoint, moment: _Moment, gradient: Any, hit: Sequence[int]) -> None:
+        self.hold(point, moment.kept, moment.visit, {GRADIENT: gradient}, hit=hit)
+
+    def hold(
+        self,
+        point: TracePoint,
+        kept: KeptCall,
+        visit: Visit,
+        names: Mapping[str, object],
+        *,
+        hit: Sequence[int] = (),
+        raised: RaisedException | None = None,
+    ) -> None:
+        """Hold the thread at a visit; ``names`` can be used in expressions."""
+        top, frame = caller_frame(), point.frame
+        reason = "exception" if raised is not None else "breakpoint" if hit else "step"
+        name = user_function_name(kept.call.code)
+        described = f"Backward pass of {name} [{kept.call.compile_id}]"
+        text = f"Paused on {reason}: {_headline(kept, visit)}"
+        if kept.draws and draws_other_numbers(kept.call.backend):
+            text += ". Random operations are not those of the call: Inductor draws its own numbers"
+        self._host.hold(
+            Stop(
+                engine=COMPILE_TIME,
+                reason=reason,
+                frames=lambda: frames_of(frame.running(top), top, self._address_of, self._host, names),
+                description=described if raised is None else raised.headline,
+                text=text if raised is None else raised.text,
+                hit_breakpoint_ids=list(hit),
+                exception=raised,
+                origin=BackwardOrigin(kept, visit.depth),
+                no_past=_NO_PAST,
+            )
+        )
+
+    # -- traces of kept calls: the thread that traces ------------------------------------------------------------------
+
+    @property
+    def is_tracing(self) -> bool:
+        """Whether the trace that runs on this thread is one of a kept call: nothing else stops in it."""
+        return self._thread.survey is not None or self._thread.target is not None
+
+    def came_to(self, point: TracePoint) -> None:
+        """The trace of a kept call has come to an instruction that has a line."""
+        if self._thread.survey is not None:
+            self._thread.survey.came_to(point)
+        target = self._thread.target
+        if target is None or target.is_over:
+            return
+        visit = target.visit
+        if visit.position == (point.progress.identity.attempt, point.progress.position):
+            target.is_over = True
+            target.is_found = visit.is_at(point)
+            if target.is_found:
+                target.arrived(point)
+
+    def is_over(self) -> bool:
+        """Whether nothing more is wanted of the trace that runs on this thread."""
+        return self._thread.target is not None and self._thread.target.is_over
+
+    def _report_failure(self, call: CachedCall, problem: Exception) -> None:
+        name, reason = user_function_name(call.code), (str(problem).strip().splitlines() or [""])[0]
+        if not isinstance(problem, NoRealValue):
+            log_exception("looking at a backward pass")
+            reason = f"{type(problem).__name__}: {reason}"
+        if (name, reason) not in self._reported:
+            self._reported.add((name, reason))
+            text = f"dynamo-dap: nothing stops in the backward pass of {name} [{call.compile_id}]: {reason}\n"
+            self._host.print(text, "important")
+
+
+@dataclass(frozen=True, eq=False)
+class _Moment:
+    """A backward pass that has come to a line."""
+
+    kept: KeptCall
+    run: GradientRun
+    visit: Visit
+    result: str
+    """The node that is the line's result."""
+
+
+def _headline(kept: KeptCall, visit: Visit) -> str:
+    """Tell where a backward pass is, for a person."""
+    call = kept.call
+    name = user_function_name(call.code)
+    which = f"a call of {name}" if call.number is None else f"call {call.number or 1} of {name}"
+    return f"the gradient of line {visit.line} is there, in the backward pass of {which} [{call.compile_id}]"
+
+
+_NO_PAST = (
+    "a backward pass is not gone back in: set a breakpoint of mode 'backward' on the line, and it is held there in the "
+    "next backward pass of the call"
+)
+
+
+def result_of(visit: Visit, names: frozenset[str]) -> str | None:
+    """Return the last thing with a gradient that a line computes; None when there is none."""
+    return next((name for name in reversed(visit.nodes) if name in names), None)
+
+
+def _asks_for_gradient_alone(breakpoint: LineBreakpoint) -> bool:
+    """Whether a condition and a log message can be evaluated without the line."""
+    conditions = breakpoint.conditions
+    parts = conditions.log_message.parts if conditions.log_message is not None else ()
+    texts = [text for text, is_expression in parts if is_expression]
+    if conditions.condition is not None:
+        texts.append(conditions.condition)
+    return all(_names_in(text) <= {GRADIENT, "torch"} for text in texts)
+
+
+def _names_in(expression: str) -> set[str]:
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except SyntaxError:
+        return {""}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return names - _BUILTINS
+
+
+_BUILTINS = {each.__name__ for each in (abs, all, any, bool, float, int, len, max, min, round, sum)}
+
+
+class _GradientFrame(Frame):
+    """A line of which nothing but the gradient is asked for."""
+
+    def __init__(self, moment: _Moment, gradient: Any, console: Callable[[str], None]) -> None:
+        self._visit = moment.visit
+        self._names = {"torch": sys.modules["torch"], GRADIENT: gradient}
+        self._console = console
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self._visit.function
+
+    @property
+    def source(self) -> str | VirtualSource | None:
+        """The user's file."""
+        return self._visit.path
+
+    @property
+    def position(self) -> Position:
+        """The line."""
+        return Position(self._visit.line)
+
+    def scopes(self) -> Sequence[ScopeOfFrame]:
+        """None: it is never shown."""
+        return ()
+
+    def evaluate(self, expression: str, context: str) -> Value:
+        """Evaluate over the gradient."""
+        with evaluating_on_real_values():
+            return evaluate_python(expression, context, self._names, {}, self._console)
+
+    def is_true(self, expression: str) -> bool:
+        """Evaluate a condition."""
+        with evaluating_on_real_values():
+            return is_true_python(expression, self._names, {})

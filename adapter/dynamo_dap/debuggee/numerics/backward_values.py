@@ -1,0 +1,216 @@
+"""The exception filter ``nan`` in a backward pass: the line that passes back the first NaN or Inf.
+
+While the filter is on, each call of a compiled graph that autograd records is noted, with what it was given. At the end
+of a backward pass that leaves NaN or Inf in the gradients of parameters, the calls that it came to are differentiated
+once more, operation by operation, and the thread is held at the line of the first operation that passes back what it
+did not get. ``backward()`` has not returned yet. Runs on the threads of the program that call and that run hooks of
+autograd; what is noted lives as long as the program's autograd graph.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.numerics.backward_lines import BackwardLines, Visit
+from dynamo_dap.debuggee.numerics.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
+from dynamo_dap.debuggee.numerics.gradients import (
+    GRADIENTS,
+    ArrivingGradients,
+    GivenTensors,
+    GradientRun,
+    Gradients,
+    at_end_of_pass,
+    current_pass,
+    is_backward_compiled,
+)
+from dynamo_dap.debuggee.numerics.not_finite import NAN, Made, kinds_of, may_have_any
+from dynamo_dap.debuggee.replay.graph_calls import GraphCall
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.fake_evaluation import switches
+from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
+from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
+from dynamo_dap.debuggee.trace.expressions import names_asked
+from dynamo_dap.debuggee.trace.stepping import TracePoint
+from dynamo_dap.debuggee.trace.stop_texts import BackwardFault, not_finite_in_backward
+from dynamo_dap.debuggee.values.model import text_of_raised
+from dynamo_dap.protocol.contract import NAN as NAN_FILTER
+
+
+@dataclass(eq=False)
+class _Noted:
+    """A call whose outputs may get gradients."""
+
+    call: CachedCall
+    states: list[Any]
+    given: GivenTensors
+    included: Sequence[frozenset[int]] = ()
+
+
+@dataclass
+class _Thread(threading.local):
+    arrived: dict[int, list[tuple[_Noted, Gradients]]] = field(default_factory=dict)
+    """By backward pass: the calls that it came to, in this order, with the gradients of their outputs."""
+
+
+class BackwardValues:
+    """Looks at the gradients that backward passes leave. One for each process."""
+
+    def __init__(self, host: Host, passes: BackwardPasses) -> None:
+        """``passes`` holds threads at lines of calls."""
+        self._host = host
+        self._passes = passes
+        self._thread = _Thread()
+        self._lines: dict[tuple[int, str], BackwardLines] = {}
+        """By code and cache entry."""
+        self._told: set[str] = set()
+
+    def returned(self, call: GraphCall) -> None:
+        """Note a call of a graph, if it may get gradients."""
+        outputs = call.outputs if isinstance(call.outputs, list | tuple) else [call.outputs]
+        if (
+            GRADIENTS.problem is not None
+            or is_backward_compiled()
+            or not any(getattr(each, "grad_fn", None) is not None for each in outputs)
+        ):
+            return
+        cached = call.as_cached_call()
+        if cached is None:
+            return
+        given = GivenTensors(call.inputs)
+        noted = _Noted(
+            self._passes.as_ended(cached),
+            [*switches(), *call.kept.random],
+            given,
+        )
+        arriving = ArrivingGradients(outputs, given.tensors(), lambda gradients: self._on_gradients(noted, gradients))
+        noted.included = arriving.included
+
+    def _on_gradients(self, noted: _Noted, gradients: Gradients) -> None:
+        """An exception that leaves this would be one of the program's backward pass."""
+        try:
+            if self._host.is_holding or not self._is_wanted() or any(map(is_fake_tensor, gradients)):
+                return
+            number = current_pass()
+            if number not in self._thread.arrived:
+                self._thread.arrived[number] = []
+                at_end_of_pass(lambda: self._is_over(number))
+            self._thread.arrived[number].append((noted, gradients))
+        except Exception:  # noqa: BLE001  (see above)
+            log_exception("noting a backward pass")
+
+    def _is_wanted(self) -> bool:
+        return NAN_FILTER in self._host.breakpoints.exception_filters
+
+    def _is_over(self, number: int) -> None:
+        """Look at what the backward pass leaves; an exception that leaves this would be one of the program's."""
+        arrived = self._thread.arrived.pop(number, [])
+        try:
+            if not self._is_wanted() or self._host.is_holding:
+                return
+            given = {id(each): each for noted, _ in arrived for each in noted.given.tensors()}
+            left = [each.grad for each in given.values() if each.is_leaf and each.grad is not None]
+            if may_have_any(left) and kinds_of(left):
+                self._find(arrived)
+        except Exception as problem:  # noqa: BLE001  (see above)
+            log_exception("looking for what made a NaN in a backward pass")
+            reason = (str(problem).strip().splitlines() or [""])[0]
+            text = f"a backward pass left NaN or Inf, and which line made it cannot be told: {reason}"
+            if text not in self._told:
+                self._told.add(text)
+                self._host.print(f"dynamo-dap: {text}\n", "important")
+
+    def _find(self, arrived: list[tuple[_Noted, Gradients]]) -> None:
+        for noted, gradients in arrived:
+            given = [each for each in gradients if each is not None]
+            if given and not kinds_of(given) and self._stops_in(noted, gradients):
+                return
+
+    def _stops_in(self, noted: _Noted, gradients: Gradients) -> bool:
+        """Whether the backward pass of a call passes back what did not come to it; then the thread was held."""
+        if noted.given.are_changed(noted.call.memory):
+            raise NoRealValue("an input of its call was changed in place after the call")
+        limit = limits_of_real_values().bytes
+        with self._host.holding():
+            lines = self._lines_of(noted.call)
+            kept = self._passes.keep(noted.call, lines, noted.states)
+            run = GradientRun(lines.graph, kept.inputs, noted.states, gradients, noted.included)
+            for node in reversed(lines.graph.nodes):
+                gradient = run.gradient(node.name, node.name, limit)
+                kinds = kinds_of(gradient) if gradient is not None else frozenset()
+                if kinds:
+                    break
+            else:
+                return False
+            makers = [each for each in lines.graph.nodes if each in node.users and each.name in run.names]
+            maker = makers[-1] if makers else node
+            visit = _visit_of(lines, maker.name)
+            kind = NAN if NAN in kinds else next(iter(kinds))
+            parameters = [
+                lines.graph.names[each]
+                for each in lines.graph.nodes
+                if each.op == "placeholder" and kinds_of(run.gradient(each.name, "", limit))
+            ]
+        if visit is None:
+            raise NoRealValue(f"{target_name(maker)} is of no line")
+        made = Made(node, kind, gradient, 0)
+        fault = BackwardFault(target_name(maker), made, visit.path, visit.line, visit.function, parameters)
+        names = {GRADIENT: None, "__value__": gradient, "__kind__": kind}
+        result = result_of(visit, run.names)
+        if result is not None:
+            with self._host.holding():
+                names[GRADIENT] = run.gradient(result, visit.nodes[-1], limit)
+        if self._may_hold(names):
+            self._passes.at_line(kept, run, visit, lambda point: self._stop_at(point, kept, visit, fault, names))
+            self._passes.go_on(kept, run, visit)
+        return True
+
+    def _lines_of(self, call: CachedCall) -> BackwardLines:
+        key = id(call.code), call.compile_id
+        if key not in self._lines:
+            self._lines[key] = self._passes.survey(call)
+        return self._lines[key]
+
+    def _may_hold(self, names: dict[str, object]) -> bool:
+        condition = self._host.breakpoints.exception_filters.get(NAN_FILTER)
+        if not condition or not names_asked(condition) <= names.keys():
+            return True
+        with evaluating_on_real_values():
+            return self._holds(condition, lambda: is_true_python(condition, {}, names))
+
+    def _holds(self, condition: str, is_true: Any) -> bool:
+        try:
+            with self._host.holding():
+                return bool(is_true())
+        except Exception as problem:  # noqa: BLE001  (the user's expression may raise anything)
+            text = f"The condition {condition!r} of '{NAN_FILTER}' failed: {text_of_raised(problem)}"
+            self._host.print(f"{text}\n", "important")
+            return True
+
+    def _stop_at(
+        self, point: TracePoint, kept: KeptCall, visit: Visit, fault: BackwardFault, names: dict[str, object]
+    ) -> None:
+        condition = self._host.breakpoints.exception_filters.get(NAN_FILTER)
+        if condition and not names_asked(condition) <= names.keys():
+            frame = point.frame
+            if not self._holds(condition, lambda: evaluate_to_python(frame, condition, dict(names))):
+                return
+        name = user_function_name(kept.call.code)
+        raised = not_finite_in_backward(fault, f"{name} [{kept.call.compile_id}]")
+        self._passes.hold(point, kept, visit, names, raised=raised)
+
+
+def _visit_of(lines: BackwardLines, name: str) -> Visit | None:
+    """Return the innermost line that makes a node, of those that are not torch's if there is one."""
+    found = [each for each in lines.visits if name in each.nodes]
+    return next((each for each in found if not is_torch_file(each.path)), found[0] if found else None)

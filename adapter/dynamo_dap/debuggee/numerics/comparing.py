@@ -1,0 +1,412 @@
+"""How a compiled graph compares with Dynamo's, line by line of the user's: for the filter ``mismatch`` and commands.
+
+``ComparingRun`` is for a run without a debugger (``dynamo-dap compare``): it compares the calls of the program as they
+return, and writes each comparison to a file. Runs on the thread that makes the call, right after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.numerics.comparisons import (
+    COMPARING,
+    DECOMPOSITION,
+    DYNAMO,
+    Comparison,
+    Fault,
+    draws_its_own_numbers,
+    name_of,
+)
+from dynamo_dap.debuggee.numerics.differences import Difference
+from dynamo_dap.debuggee.numerics.eager_runs import NotRun, run_in_fork, state_after, visits_that_store
+from dynamo_dap.debuggee.numerics.stored_state import (
+    RETURNED,
+    Before,
+    LeftOtherwise,
+    Roots,
+    differences,
+    roots_of,
+)
+from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, GRAPHS, CallObserver, GraphCall
+from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of, places_of
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
+from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.protocol.contract import ComparedLine, ComparisonBody, Deviation
+
+NEEDED = (GRAPHS, NODES, COMPARING)
+_MAXIMUM_STORED = 8
+"""Of what is stored otherwise, the lines are looked for."""
+_SAME = "nobody's: nothing differs."
+
+
+class CallsDifferByChance(Exception):
+    """A call cannot be compared: Inductor draws other random numbers than the graph's operations do."""
+
+
+@contextlib.contextmanager
+def as_it_began(call: GraphCall) -> Iterator[None]:
+    """Draw the random numbers that the call drew."""
+    with preserved_global_state():
+        for put_back in call.kept.random:
+            put_back()
+        yield
+
+
+def outputs_of(call: GraphCall) -> list[Any]:
+    """Return what the compiled graph returned: nothing, if it raised an exception."""
+    if call.problem is not None:
+        return []
+    return list(call.outputs) if isinstance(call.outputs, list | tuple) else [call.outputs]
+
+
+def graph_of_call(call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
+    """Trace the call again, and return its graph.
+
+    Raises:
+        NoRealValue: it is another graph than the one that was compiled.
+    """
+    graph = graph_of(cached_call, None if call.problem is not None else len(outputs_of(call)))
+    graph.take_inputs(call.inputs)
+    return graph
+
+
+def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
+    """Run the graph of a call as it is, and compare its outputs with those of the compiled graph.
+
+    Raises:
+        CallsDifferByChance: they are not to be compared.
+        NoRealValue: the graph cannot be run.
+    """
+    if call.graph.draws and draws_its_own_numbers(cached_call.backend):
+        raise CallsDifferByChance(
+            "Inductor draws other random numbers than the operations of the graph do, unless fallback_random is set in "
+            "its configuration"
+        )
+    graph = graph_of_call(call, cached_call)
+    return Comparison(graph, outputs_of(call), cached_call.backend, call.kept.random)
+
+
+def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> tuple[Fault | None, str | None]:
+    """Return where the call begins to differ, Dynamo's own faults first, and what could not be compared.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    if (of_operator := comparison.fault_of_operator()) is not None:
+        return of_operator, None
+    function = user_function_name(cached_call.code)
+    run, missing = None, None
+    roots = roots_of(cached_call, comparison.graph.codes)
+    before = Before(roots, list(cached_call.memory))
+    try:
+        if comparison.graph.has_drawn_in_python:
+            raise NotRun("it would draw other numbers")
+        run = run_in_fork(cached_call, comparison.reference, call.kept.random, is_torch_file, before)
+        comparison.by_line = run.by_line
+    except (NotRun, FeatureMissing) as problem:
+        missing = f"{function} is not run as ordinary Python: {problem}"
+    if run is not None:
+        comparison.runs.append("the function as ordinary Python, in a fork")
+    found = comparison.fault_of_dynamo(is_torch_file) or (comparison.fault() if comparison.differs else None)
+    if found is None:
+        try:
+            found = comparison.fault_in_memory(call.inputs)
+        except Exception as problem:  # noqa: BLE001  (whatever an operation of the program raises)
+            missing = missing or f"what {function} writes to its inputs is not compared: {problem}"
+    if found is not None or run is None:
+        return found, missing
+    if comparison.uninitialized is not None and comparison.uninitialized.is_returned:
+        return None, f"what {function} stores is not compared: it returns memory that no operation has set"
+    try:
+        compiled = state_after(cached_call, before)
+        left = list(islice(differences(run.state, compiled, before, comparison.is_stored_right), _MAXIMUM_STORED))
+        return _fault_in_stored(call, cached_call, roots, left) if left else None, None
+    except NotRun as problem:
+        return None, f"what {function} stores is not compared: {problem}"
+
+
+def _fault_in_stored(call: GraphCall, cached_call: CachedCall, roots: Roots, left: Sequence[LeftOtherwise]) -> Fault:
+    wanted = [(each.root, each.steps) for each in left if each.root != RETURNED]
+    visits, end = visits_that_store(cached_call, call.kept.random, is_torch_file, roots, wanted)
+    stored = [each for each in left if each.root != RETURNED]
+    known = [(each, visit) for each, visit in zip(stored, visits, strict=True) if visit is not None]
+    what, where = known[0] if known else (left[0], end)
+    line = None if where is None else (where.path, where.line)
+    none = Difference(math.inf, math.inf, False)
+    return Fault(None, none, DYNAMO, what.values[0], line, stored=what, visit=1 if where is None else where.number)
+
+
+def body_of(
+    call: GraphCall, cached_call: CachedCall, comparison: Comparison, fault: Fault | None, problem: str | None
+) -> ComparisonBody:
+    """Return what is told of a comparison.
+
+    ``fault`` is None where nothing differs; ``problem`` says what is missing.
+    """
+    backend = name_of(cached_call.backend)
+    verdict = _SAME if fault is None else whose_fault(fault, backend)
+    lines_differ = fault is None and not all(each.is_same for each in comparison.by_node.values())
+    if lines_differ:
+        verdict = "nobody's in this call. Compiled once more so that each line's result is returned, some differ."
+    place = None if fault is None else line_at_fault(fault)
+    return ComparisonBody(
+        function=user_function_name(cached_call.code),
+        compile_id=cached_call.compile_id,
+        backend=backend,
+        call=call.graph.calls,
+        verdict=verdict,
+        same=fault is None and not lines_differ,
+        outputs=_deviation(comparison.worst),
+        stage=None if fault is None else fault.stage or backend,
+        path=None if place is None else place[0],
+        line=None if place is None else place[1],
+        lines=_lines(comparison, fault),
+        problem=problem,
+        evidence=list(dict.fromkeys(comparison.runs)),
+        not_compared=[*comparison.not_compared, *_gradients_of(comparison)],
+    )
+
+
+def _gradients_of(comparison: Comparison) -> list[str]:
+    needs = any(getattr(each, "requires_grad", False) for each in comparison.outputs)
+    return ["gradients"] if needs else []
+
+
+def body_without_graph(
+    call: GraphCall, cached_call: CachedCall, verdict: str, *, stage: str | None = None, line: Place | None = None
+) -> ComparisonBody:
+    """Return what is said of a call whose graphs were not compared; ``stage``: the one that is at fault, if known."""
+    return ComparisonBody(
+        function=user_function_name(cached_call.code),
+        compile_id=cached_call.compile_id,
+        backend=name_of(cached_call.backend),
+        call=call.graph.calls,
+        verdict=verdict,
+        same=False,
+        compared=stage is not None,
+        outputs=Deviation(stage is None),
+        stage=stage,
+        path=None if line is None else line.path,
+        line=None if line is None else line.line,
+    )
+
+
+def line_at_fault(fault: Fault) -> tuple[str, int] | None:
+    """Return the file and line at fault."""
+    if fault.node is None:
+        return fault.line
+    place = place_of_fault(fault)
+    return None if place is None else (place[0].path, place[0].line)
+
+
+def place_of_fault(fault: Fault) -> tuple[Place, str] | None:
+    """Return the line at fault, and its function."""
+    if fault.line is None:
+        return place_of(fault.node, is_torch_file)
+    return next((each for each in places_of(fault.node) if (each[0].path, each[0].line) == fault.line), None)
+
+
+def whose_fault(fault: Fault, backend: str) -> str:
+    """Return whose fault a difference is, and what tells."""
+    if fault.operator is not None:
+        return f"{target_name(fault.node)}, its {fault.stage}'s. {fault.operator}"
+    if fault.written is not None:
+        stage = f"the backend's ({backend})" if fault.stage is None else f"{fault.stage}'s"
+        writes = "" if fault.node is not None else " Dynamo's graph does not write to it."
+        return f"{stage}. It leaves {fault.written} with other contents: {fault.difference.text}.{writes}"
+    if fault.stored is not None:
+        what = fault.stored
+        return (
+            f"Dynamo's. It replays what the function stores: {what.expression} is {what.by_compiled} then, and "
+            f"{what.by_python} where the function runs as ordinary Python."
+        )
+    if fault.node is None:
+        return f"the backend's ({backend}), but not again: compiled once more, the graph gives what it should."
+    if fault.stage == DYNAMO:
+        return "Dynamo's. Its graph gives something else than the function does when it runs as ordinary Python."
+    if fault.stage is None:
+        return f"the backend's ({backend}). What AOTAutograd hands to it gives what Dynamo's graph gives."
+    if fault.stage == DECOMPOSITION:
+        return "a decomposition's that Inductor asks for. Without it AOTAutograd gives what Dynamo's graph gives."
+    return f"{fault.stage}'s. Compiled no further than that, the graph gives something else already."
+
+
+def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
+    lines: dict[tuple[str, int], ComparedLine] = {}
+    for node in comparison.graph.nodes:
+        places = [each for each in places_of(node) if not is_torch_file(each[0].path)] or places_of(node)[:1]
+        if not node.op.startswith("call_") or not places:
+            continue
+        for place, function in reversed(places):
+            of_python = comparison.by_line.get((place.path, place.line))
+            # Lines that only call functions are told if what these give is another.
+            if place is places[0][0] or (of_python is not None and not of_python.is_same):
+                line = lines.setdefault((place.path, place.line), _line(place, function, of_python))
+        line.operations.append(target_name(node))
+        if node in comparison.by_node:
+            line.compiled = _worse(line.compiled, _deviation(comparison.by_node[node]))
+    if fault is not None and fault.stored is not None and fault.line is not None:
+        place = Place(*fault.line, 1)
+        line = lines.setdefault(fault.line, _line(place, _function_at(comparison, place), None))
+        line.dynamo = _deviation(fault.difference)
+    return list(lines.values())
+
+
+def _function_at(comparison: Comparison, place: Place) -> str:
+    """Return the innermost function with a line."""
+    within = [
+        code
+        for code in comparison.graph.codes
+        if code.co_filename == place.path and place.line in {line for _, _, line in code.co_lines()}
+    ]
+    return within[-1].co_name if within else ""
+
+
+def _line(place: Place, function: str, of_python: Difference | None) -> ComparedLine:
+    text = linecache.getline(place.path, place.line).strip()
+    found = ComparedLine(place.path, place.line, function, text, [])
+    found.dynamo = None if of_python is None else _deviation(of_python)
+    return found
+
+
+def _worse(one: Deviation | None, other: Deviation) -> Deviation:
+    return other if one is None else max(one, other, key=_weight)
+
+
+def _weight(each: Deviation) -> tuple[bool, float]:
+    return not each.same, math.inf if each.largest is None else each.largest
+
+
+def _deviation(difference: Difference) -> Deviation:
+    errors = [None if each is None else _number(each) for each in (difference.error, difference.reference_error)]
+    return Deviation(difference.is_same, _number(difference.largest), _number(difference.rmse), *errors)
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+class ComparingRun(CallObserver, CompileObserver):
+    """Compares the calls of a program that nobody debugs. Lives as long as the program."""
+
+    def __init__(self, path: str, every: int, tell: Callable[[str], None]) -> None:
+        """Comparisons are written to ``path``; ``every`` N-th call, the first alone if it is 0."""
+        self._path = Path(path)
+        self._every = every
+        self._tell = tell
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Observe from now on; torch has been imported."""
+        for feature in NEEDED:
+            if feature.problem is not None:
+                self._tell(f"dynamo-dap: {feature.problem}\n")
+                return
+        HOOKS.want(self, (CompileObserver.compile_ended,))
+        NOTED_PATHS.want(self, wanted=True)
+        GRAPH_CALLS.want(self, limits_of_real_values().bytes)
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """Observe what was compiled, from its first call on."""
+        if result.code is not None:
+            GRAPH_CALLS.compiled(result.code)
+
+    def returned(self, call: GraphCall) -> None:
+        """Compare, and write down what was found."""
+        if not self._is_wanted(call.graph.calls):
+            return
+        cached_call = call.as_cached_call()
+        if cached_call is None:
+            return
+        try:
+            with as_it_began(call):
+                self._write(_body_of_call(call, cached_call))
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+            self._cannot(call, cached_call, problem)
+
+    def raised(self, call: GraphCall) -> None:
+        """Say whether Dynamo's graph raises as well."""
+        cached_call = call.as_cached_call()
+        if cached_call is None:
+            return
+        try:
+            with as_it_began(call):
+                self._write(_body_of_failure(call, cached_call))
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+            self._cannot(call, cached_call, problem)
+
+    def _is_wanted(self, number: int) -> bool:
+        if self._every:
+            return (number - 1) % self._every == 0
+        return number & (number - 1) == 0  # the first, the first cached one, and fewer and fewer of the later ones
+
+    def _write(self, body: ComparisonBody) -> None:
+        with self._lock, self._path.open("ab") as file:
+            file.write(msgspec.json.encode(body) + b"\n")
+
+    def _cannot(self, call: GraphCall, cached_call: CachedCall, problem: Exception) -> None:
+        name = user_function_name(cached_call.code)
+        reason = (str(problem).strip().splitlines() or [""])[0]
+        if not isinstance(problem, CallsDifferByChance):
+            reason = f"{type(problem).__name__}: {reason}"
+        text = f"dynamo-dap: calls of {name} are not compared: {reason}\n"
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+            self._write(body_without_graph(call, cached_call, reason))
+
+
+def _body_of_call(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
+    try:
+        comparison = compared(call, cached_call)
+    except NoRealValue:
+        # The replay of such a call gives another graph, which cannot be compared.
+        invalid = PATHS.why_not_valid(cached_call)
+        if invalid is None:
+            raise
+        return _body_of_invalid(call, cached_call, invalid)
+    invalid = PATHS.why_not_valid(cached_call, comparison.graph.module.graph)
+    if invalid is not None:
+        return _body_of_invalid(call, cached_call, invalid)
+    comparison.look_at_nodes()
+    return body_of(call, cached_call, comparison, *find_fault(call, cached_call, comparison))
+
+
+def _body_of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> ComparisonBody:
+    place = next((each.place for each in (invalid.replayed, invalid.compiled) if each is not None), None)
+    return body_without_graph(call, cached_call, f"Dynamo's: {invalid.text}.", stage=DYNAMO, line=place)
+
+
+def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
+    """Return what is said of a call in which the compiled graph raised."""
+    problem = f"{type(call.problem).__name__}: {(str(call.problem).strip().splitlines() or [''])[0]}"
+    comparison = compared(call, cached_call)
+    fault = comparison.fault_of_operator()
+    if fault is not None:
+        return body_of(call, cached_call, comparison, fault, None)
+    backend = name_of(cached_call.backend)
+    body = body_of(call, cached_call, comparison, None, None)
+    body.verdict = f"the backend's ({backend}). Its graph raises {problem}. Dynamo's graph raises nothing."
+    body.same, body.stage = False, backend
+    return body

@@ -1,0 +1,466 @@
+"""Compares what stages of compiling compute of one call: Dynamo's graph run as it is, AOTAutograd, the backend.
+
+``differences`` has the tolerances. Graphs are compiled for this apart from the program. Runs on the thread that makes
+the call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.numerics.differences import Difference, difference
+from dynamo_dap.debuggee.numerics.memory_runs import Uninitialized, WrittenInputs, of_uninitialized_memory
+from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
+from dynamo_dap.debuggee.replay.replays import ReplayedGraph, places_of
+from dynamo_dap.debuggee.torch_api.custom_operators import (
+    OPERATOR,
+    CheckedCalls,
+    OperatorFault,
+    changes_its_mind,
+)
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph_runs import (
+    NoRealValue,
+    has_own_memory,
+    in_transform,
+    is_custom_operator,
+)
+from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.retracing import compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+
+_COMPILED = "torch.fx:GraphModule"
+_AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
+_DECOMPOSED = "torch._dynamo.backends.debugging:aot_eager_decomp_partition"
+
+COMPARING = Feature("comparing what compiled graphs return", _COMPILED)
+STAGES = Feature("telling AOTAutograd's faults from the backend's", _AOT_EAGER, _DECOMPOSED)
+
+AOT_AUTOGRAD = "AOTAutograd"
+DECOMPOSITION = "decomposition"
+DYNAMO = "Dynamo"
+"""Stages before the backend itself. Inductor asks AOTAutograd for decompositions of its own."""
+
+
+class Reference:
+    """What each operation of a graph gives in one call, run as it is."""
+
+    def __init__(self, graph: ReplayedGraph) -> None:
+        """Run it.
+
+        Raises:
+            NoRealValue: some operation cannot be run again.
+        """
+        self.graph = graph
+        self.values: dict[Any, Any] = {}
+        """Of the operations that give a tensor which no later one writes to."""
+        self._seen: dict[Any, tuple[object, int, Any]] = {}
+        self._exact: dict[str, Any] | None = None
+        self.several: dict[Any, list[Any]] = {}
+        """The tensors that an operation with several results gives, without those that later ones write to."""
+        self._several: dict[Any, list[tuple[Any, int, Any]]] = {}
+        self._calls = CheckedCalls(graph.promised)
+        try:
+            self.outputs = graph.run(self._note, self._calls)
+        except NoRealValue:
+            if not self._calls.faults:
+                raise
+            self.outputs = []  # what comes after an operator that lies may fail
+        self.values = {
+            node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version
+        }
+        self.several = {
+            node: [kept for value, version, kept in results if version_of(value) == version]
+            for node, results in self._several.items()
+        }
+        self._seen.clear()
+        self._several.clear()
+
+    @property
+    def operator_faults(self) -> Mapping[Any, OperatorFault]:
+        """By node, what custom operators do otherwise than they declare."""
+        return self._calls.faults
+
+    def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
+        if node.prev.op == "root":
+            self._seen.clear()
+            self._several.clear()
+        value = results[node]
+        if in_transform():  # a tensor stands for many there
+            return
+        if isinstance(value, list | tuple) and any(has_own_memory(each) for each in value):
+            with data_reading():
+                self._several[node] = [
+                    (each, version_of(each), each.detach().clone()) for each in value if has_own_memory(each)
+                ]
+        if node.op in ("call_function", "call_method", "call_module") and has_own_memory(value):
+            with data_reading():
+                self._seen[node] = (value, version_of(value), value.detach().clone())
+
+    def exact(self, node: Any) -> Any:
+        """Return what ``node`` gives in a run in float64; None where the graph cannot be run so."""
+        if self._exact is None:
+            try:
+                self._exact = _exact_values(self.graph)
+            except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
+                self._exact = {}
+        return self._exact.get(getattr(node, "name", ""))
+
+
+def _exact_values(graph: ReplayedGraph) -> dict[str, Any]:
+    torch: Any = sys.modules["torch"]
+
+    def wide(value: Any) -> Any:
+        is_narrow = isinstance(value, torch.dtype) and value.is_floating_point and value.itemsize < 8
+        return torch.float64 if is_narrow else value
+
+    copy = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    for node in graph.nodes:
+        made = copies[node] = copy.node_copy(node, copies.__getitem__)
+        made.args, made.kwargs = torch.fx.node.map_aggregate((made.args, made.kwargs), wide)
+        if made.op == "call_method" and made.target in ("float", "half", "bfloat16"):
+            made.target = "double"
+    module = torch.fx.GraphModule(graph.module, copy)
+    wide_memory: dict[object, Any] = {}
+    exact = graph.with_inputs(
+        module, {copies[node]: _widened(value, wide_memory) for node, value in graph.inputs.items()}
+    )
+    seen: dict[str, tuple[Any, int, Any]] = {}
+
+    def note(node: Any, results: Mapping[Any, Any]) -> None:
+        value = results[node]
+        if has_own_memory(value):
+            seen[node.name] = value, version_of(value), value.detach().clone()
+
+    outputs = exact.run(note)
+    # As in the graph itself, a value that a later operation writes to counts only as an output, with what is left.
+    values = {name: kept for name, (value, version, kept) in seen.items() if version_of(value) == version}
+    for node, value in zip(exact.output_nodes, outputs, strict=True):
+        if has_own_memory(value):
+            values[getattr(node, "name", "")] = value.detach().clone()
+    return values
+
+
+def _widened(value: Any, memory: dict[object, Any]) -> Any:
+    """Return a tensor in float64; tensors that share memory share it again."""
+    torch: Any = sys.modules["torch"]
+    if not has_own_memory(value) or not value.is_floating_point():
+        return value
+    with data_reading():
+        plain = value.detach()
+        if (key := (storage_of(value), value.dtype)) not in memory:
+            count = plain.untyped_storage().nbytes() // plain.itemsize
+            memory[key] = torch.as_strided(plain, (count,), (1,), 0).double()
+        return torch.as_strided(memory[key], plain.shape, plain.stride(), plain.storage_offset())
+
+
+def prefix(graph: ReplayedGraph, nodes: Sequence[Any]) -> Any:
+    """Return the graph (torch's ``GraphModule``) up to the last of ``nodes``, which it returns."""
+    torch: Any = sys.modules["torch"]
+    shorter = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    last = max(graph.nodes.index(node) for node in nodes)
+    for position, node in enumerate(graph.nodes):
+        if node.op == "placeholder" or position <= last:
+            copies[node] = shorter.node_copy(node, copies.__getitem__)
+            copies[node].meta = {}
+    shorter.output(tuple(copies[node] for node in nodes))
+    return torch.fx.GraphModule(graph.module, shorter)
+
+
+def values_by(
+    backend: Callable[..., Any], graph: ReplayedGraph, nodes: Sequence[Any], random: Iterable[Callable[[], None]]
+) -> list[Any]:
+    """Compile the graph by ``backend`` so that it returns what ``nodes`` give, and run it on the call's inputs.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    with compiling_apart_from_the_program():
+        given = graph.fresh_inputs()
+        compiled = backend(prefix(graph, nodes), given)
+        for put_back in random:
+            put_back()
+        returned = compiled(*graph.fresh_inputs())
+        return list(returned)
+
+
+def stages_before(backend: Any) -> list[tuple[str, Callable[..., Any]]]:
+    """Return what compiles a graph as far as a stage before the backend itself, in order, with the stage's name."""
+    if STAGES.problem is not None:
+        return []
+    stages = [(AOT_AUTOGRAD, STAGES.resolve(_AOT_EAGER))]
+    if is_inductor(backend):
+        stages.append((DECOMPOSITION, STAGES.resolve(_DECOMPOSED)))
+    return stages
+
+
+def name_of(backend: Any) -> str:
+    """Return the backend's name as a user gives it to ``torch.compile``."""
+    name = getattr(backend, "compiler_name", None)
+    if isinstance(name, str):
+        return name
+    inner = getattr(backend, "compiler_fn", backend)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def is_inductor(backend: Any) -> bool:
+    """Whether a cache entry's backend is Inductor."""
+    return name_of(backend) == "inductor"
+
+
+def draws_its_own_numbers(backend: Any) -> bool:
+    """Whether random numbers of the compiled graph are others than those of its operations."""
+    config: Any = sys.modules.get("torch._inductor.config")
+    return is_inductor(backend) and not getattr(config, "fallback_random", False)
+
+
+def _without(value: Any, mask: Any) -> Any:
+    """Return a tensor with zeros where nobody has set it."""
+    if mask is None or not has_own_memory(value) or value.shape != mask.shape:
+        return value
+    with data_reading():
+        return value.detach().masked_fill(mask, 0)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Where the compiled graph begins to differ, and in which stage."""
+
+    node: Any
+    """None if it does not differ when it is compiled again."""
+    difference: Difference
+    stage: str | None
+    """None if it is the backend itself."""
+    value: Any
+    """What the compiled graph gives for ``node``."""
+    line: tuple[str, int] | None = None
+    """File and line, if that is not where ``node`` was made but where the function was called that made it."""
+    operator: str | None = None
+    """What a custom operator does wrong, if that is at fault."""
+    stored: LeftOtherwise | None = None
+    """What the call leaves otherwise, if that is at fault and no value."""
+    visit: int = 1
+    """Which time the line is come to, if something is stored there."""
+    written: str | None = None
+    """The input that the compiled graph leaves with other contents, if that is at fault."""
+
+
+class Comparison:
+    """The compiled graph of one call beside Dynamo's graph."""
+
+    def __init__(
+        self, graph: ReplayedGraph, outputs: Sequence[Any], backend: Any, random: Iterable[Callable[[], None]]
+    ) -> None:
+        """Run the graph; ``outputs`` are those of the compiled one.
+
+        Raises:
+            NoRealValue: some operation cannot be run again.
+        """
+        self.reference = Reference(graph)
+        self.outputs = outputs
+        self.graph = graph
+        self._backend = backend
+        self._random = tuple(random)
+        self._values: list[Any] = []
+        self.by_line: dict[tuple[str, int], Difference] = {}
+        """How Dynamo's graph differs from ordinary Python, by file and line, where that was looked at."""
+        self.by_node: dict[Any, Difference] = {}
+        """How each operation's result differs in the compiled graph, once that was looked at."""
+        self.not_compared: list[str] = []
+        self.runs = ["Dynamo's graph, operation by operation"]
+        """What was run to come to the verdict."""
+        self.uninitialized = of_uninitialized_memory(graph)
+        if self.uninitialized is not None:
+            outputs = self._leave_out_uninitialized(outputs, self.uninitialized)
+        self.of_outputs = [
+            self._difference(node, reference, other)
+            for node, reference, other in zip(graph.output_nodes, self.reference.outputs, outputs, strict=False)
+        ]
+
+    def _leave_out_uninitialized(self, outputs: Sequence[Any], of: Uninitialized) -> list[Any]:
+        if of.is_returned:
+            self.not_compared.append("elements of memory that no operation has set (torch.empty)")
+        reference = self.reference
+        for known in (reference.values, reference.several):
+            for node in [each for each in known if each.name in of.nodes]:
+                del known[node]
+        if len(reference.outputs) == len(of.outputs):
+            reference.outputs = list(map(_without, reference.outputs, of.outputs))
+        return list(map(_without, outputs, of.outputs))
+
+    def is_stored_right(self, expected: Any, stored: Any) -> bool:
+        """Whether a tensor that the compiled call has stored is ``expected``, or an output in the place of that."""
+        if difference(expected, stored).is_same:
+            return True
+        torch: Any = sys.modules["torch"]
+        with data_reading():
+            return any(
+                has_own_memory(other)
+                and (stored.shape, stored.dtype) == (other.shape, other.dtype)
+                and torch.equal(stored, other)
+                and difference(expected, reference).is_same
+                for other, reference in zip(self.outputs, self.reference.outputs, strict=True)
+            )
+
+    def _difference(self, node: Any, reference: Any, other: Any) -> Difference:
+        return difference(reference, other, lambda: self.reference.exact(node))
+
+    @property
+    def differs(self) -> bool:
+        """Whether some output does."""
+        return not all(each.is_same for each in self.of_outputs)
+
+    def of_nodes(self, backend: Any, nodes: Sequence[Any]) -> list[tuple[Difference, Any]]:
+        """Compile by ``backend`` so that ``nodes`` are returned; return for each how it differs, and its value.
+
+        Raises:
+            Exception: whatever the backend raises.
+        """
+        if not nodes:
+            return []
+        values = values_by(backend, self.graph, nodes, self._random)
+        return [
+            (self._difference(node, self.reference.values[node], value), value)
+            for node, value in zip(nodes, values, strict=True)
+        ]
+
+    @property
+    def worst(self) -> Difference:
+        """That of the output which differs most."""
+        none = Difference(0.0, 0.0, True)
+        return max(self.of_outputs, key=lambda each: (not each.is_same, each.largest), default=none)
+
+    def look_at_nodes(self) -> None:
+        """Compile the graph again so that it returns what each operation gives, and fill ``by_node``.
+
+        Raises:
+            Exception: whatever the backend raises.
+        """
+        nodes = list(self.reference.values)
+        found = self.of_nodes(self._backend, nodes)
+        self.runs.append("the backend, with the result of each operation returned")
+        self._values = [value for _, value in found]
+        self.by_node = {node: each for node, (each, _) in zip(nodes, found, strict=True)}
+
+    def fault_of_dynamo(self, is_passed_over: Callable[[str], bool]) -> Fault | None:
+        """Return the first line that differs from ordinary Python, if that reaches what the graph returns."""
+        if all(each.is_same for each in self.by_line.values()):
+            return None
+        lines = {
+            node: [(place.path, place.line) for place, _ in places_of(node) if not is_passed_over(place.path)]
+            for node in self.reference.values
+        }
+        differing = {line for line, each in self.by_line.items() if not each.is_same}
+        returned = [node for node in self.graph.output_nodes if node in lines]
+        if not any(differing.intersection(lines[node]) for node in returned):
+            return None
+        for its_lines in lines.values():
+            line = next((each for each in its_lines if each in differing), None)
+            if line is not None:
+                last = [other for other, others in lines.items() if line in others][-1]
+                value = self.reference.values[last]
+                if (told := self._changes_its_mind(last)) is not None:
+                    return Fault(last, self.by_line[line], OPERATOR, value, operator=told)
+                return Fault(last, self.by_line[line], DYNAMO, value, None if line == its_lines[0] else line)
+        return None
+
+    def fault_of_operator(self) -> Fault | None:
+        """Return the first custom operator that does otherwise than it declares."""
+        for node, found in self.reference.operator_faults.items():
+            return Fault(node, self.worst, found.stage, self.reference.values.get(node), operator=found.text)
+        return None
+
+    def fault(self) -> Fault:
+        """Find the first operation whose result differs, and whose fault that is.
+
+        Raises:
+            Exception: whatever the backend raises.
+        """
+        if not self.by_node:
+            self.look_at_nodes()
+        known = zip(self.by_node.items(), self._values, strict=True)
+        found = next(((node, how, value) for (node, how), value in known if not how.is_same), None)
+        found = found or self._first_of_prefixes(list(self.by_node))
+        if found is None:
+            return Fault(None, self.worst, None, None)
+        node, how, value = found
+        if (told := self._changes_its_mind(node)) is not None:
+            return Fault(node, how, OPERATOR, value, operator=told)
+        return Fault(node, how, self._stage(node), value)
+
+    def fault_in_memory(self, after: Sequence[Any]) -> Fault | None:
+        """Return the first input that the compiled graph alone leaves with other contents, and whose fault that is.
+
+        ``after``: the inputs as the compiled call has left them.
+
+        Raises:
+            Exception: whatever an operation of the graph raises.
+        """
+        inputs = WrittenInputs(self.graph, self._random)
+        self.runs.append("Dynamo's graph on copies of the inputs")
+        found = inputs.first_difference(after)
+        if found is None:
+            return None
+        stage = None
+        for name, backend in stages_before(self._backend):
+            try:
+                left = inputs.left_by(backend)
+            except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+                continue
+            self.runs.append(name)
+            if inputs.first_difference(left) is not None:
+                stage = name
+                break
+        name = self.graph.names.get(found.placeholder) or str(found.placeholder.name)
+        return Fault(found.writer, found.difference, stage, found.value, written=name)
+
+    def _changes_its_mind(self, node: Any) -> str | None:
+        """Return what is wrong with a custom operator that gives another result for equal operands."""
+        torch: Any = sys.modules["torch"]
+        known = {**self.graph.inputs, **self.reference.values}
+        if not is_custom_operator(node.target) or any(each not in known for each in node.all_input_nodes):
+            return None
+        args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), known.__getitem__)
+        try:
+            told = changes_its_mind(node.target, args, kwargs, self.reference.values[node])
+        except Exception:  # noqa: BLE001  (an operator that cannot be called otherwise tells nothing)
+            return None
+        return None if told is None else f"It gives another result for equal operands {told}."
+
+    def _first(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
+        found = zip(nodes, self.of_nodes(self._backend, nodes), strict=True)
+        return next(((node, how, value) for node, (how, value) in found if not how.is_same), None)
+
+    def _first_of_prefixes(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
+        """Do the same with one output at a time: where everything is returned, other things are fused."""
+        low, high, found = 0, len(nodes) - 1, None
+        while low <= high:
+            middle = (low + high) // 2 if found is not None else high
+            first = self._first([nodes[middle]])
+            if first is not None:
+                found, high = first, middle - 1
+            elif found is None:
+                return None
+            else:
+                low = middle + 1
+        return found
+
+    def _stage(self, node: Any) -> str | None:
+        for name, backend in stages_before(self._backend):
+            self.runs.append(name)
+            if self._first_by(backend, node) is not None:
+                return name
+        return None
+
+    def _first_by(self, backend: Any, node: Any) -> Difference | None:
+        try:
+            ((how, _),) = self.of_nodes(backend, [node])
+        except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+            return None
+        return None if how.is_same else how

@@ -1,0 +1,468 @@
+"""A call's function run as ordinary Python, in a fork of the process: what its lines compute there.
+
+It is Python of the program's, which may store anything anywhere: only in a process of its own does the program not
+notice. The fork inherits what the call was given, and the results to compare with; it tells differences and ends. It
+computes on one thread, since pools of threads do not survive a fork. A function whose graph breaks is not run: only
+what Dynamo has traced as a whole is known to do nothing outside of the process.
+
+What the function stores is compared as well: another fork goes on with the generated code, which replays it, until
+that returns. Where the two differ, a third one runs the function and watches which line stores it.
+
+``run_in_fork`` and its like run on the thread that makes the call; all that they call, in the fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import marshal
+import operator
+import os
+import select
+import signal
+import sys
+import time
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.numerics.comparisons import Reference
+from dynamo_dap.debuggee.numerics.differences import Difference, difference
+from dynamo_dap.debuggee.numerics.stored_state import Before, Roots, State, Step, value_at
+from dynamo_dap.debuggee.replay.graph_calls import GoesOnInFork
+from dynamo_dap.debuggee.replay.replays import places_of
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.skipping import never_compile
+from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+
+_MODE = "torch.overrides:TorchFunctionMode"
+EAGER_RUNS = Feature("comparing Dynamo's graphs with ordinary Python", _MODE)
+
+_SECONDS = 120.0
+"""For the whole run in the fork."""
+_EVENTS = 17
+"""Of ``sys.monitoring``: more than there are in any version, of which each is one bit."""
+_RESUME = "__resume_at"
+_UNUSUAL = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+Line = tuple[str, int]
+"""File and line."""
+
+
+class NotRun(Exception):
+    """The function cannot be run as ordinary Python here; the text says why."""
+
+
+@dataclass(frozen=True)
+class PythonRun:
+    """What a function did as ordinary Python."""
+
+    by_line: dict[Line, Difference]
+    """How the results of Dynamo's graph differ from it."""
+    state: State
+    """What it has left behind."""
+
+
+def run_in_fork(
+    call: CachedCall,
+    reference: Reference,
+    random: Iterable[Callable[[], None]],
+    is_passed_over: Callable[[str], bool],
+    before: Before,
+) -> PythonRun:
+    """Run the function of ``call``, and return what its lines gave and what it stored.
+
+    Lines are those of the innermost frame that is not in a file that ``is_passed_over``, and of its callers' calls.
+
+    Raises:
+        NotRun: it cannot be run.
+    """
+    EAGER_RUNS.require()
+    _check(call)
+
+    def work() -> object:
+        results = _Results(is_passed_over, call.code)
+        _begin_again(call, random)
+        before.note_versions()
+        with dynamo_off(), _mode(results.take):
+            returned = _run(call)
+        return _compared(reference, results, is_passed_over), before.state(returned)
+
+    told, state = _answer_of(work)
+    return PythonRun({(path, line): Difference(largest, rmse, same) for path, line, largest, rmse, same in told}, state)
+
+
+def state_after(call: CachedCall, before: Before) -> State:
+    """Return what the generated code has left behind once it has returned. The program itself has not gone on.
+
+    Raises:
+        NotRun: it does not return.
+        GoesOnInFork: see there.
+    """
+
+    def work(answer: Callable[[object], None]) -> None:
+        before.note_versions()
+
+        def at_end(frame: Any, event: str, returned: object) -> Any:
+            if frame is not call.frame:
+                answer("the generated code was left otherwise than by returning")
+            if event == "return":
+                with dynamo_off():
+                    answer(before.state(returned))
+            return at_end
+
+        never_compile(at_end)
+        never_compile(_no_trace)
+        sys.settrace(_no_trace)
+        frame: Any = call.frame
+        while frame is not None:  # its callers as well: none may go on, whatever happens
+            frame.f_trace = at_end
+            frame = frame.f_back
+        raise GoesOnInFork
+
+    state: State = _answer_of(goes_on=work)
+    return state
+
+
+def _no_trace(*_: object) -> None:
+    """Functions that begin from now on are not looked at."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A line that a run comes to, and for which time: lines of a loop come again."""
+
+    path: str
+    line: int
+    number: int
+
+
+def visits_that_store(
+    call: CachedCall,
+    random: Iterable[Callable[[], None]],
+    is_passed_over: Callable[[str], bool],
+    roots: Roots,
+    wanted: Sequence[tuple[str, tuple[Step, ...]]],
+) -> tuple[list[Visit | None], Visit | None]:
+    """Return for each of ``wanted`` where the function changed it last as ordinary Python, and where it returned.
+
+    Raises:
+        NotRun: it cannot be run.
+    """
+
+    def work() -> object:
+        _begin_again(call, random)
+        stores = _Stores(is_passed_over, [lambda one=one: value_at(roots, *one) for one in wanted])  # type: ignore[misc]
+        with dynamo_off():
+            sys.settrace(stores.trace)
+            try:
+                _run(call)
+            finally:
+                sys.settrace(None)
+        stores.look()
+        return stores.found, stores.last_of(call.code)
+
+    found, end = _answer_of(work)
+    return [None if each is None else Visit(*each) for each in found], None if end is None else Visit(*end)
+
+
+class _Stores:
+    """Watches for which lines values change. Lives for one run, which it is the tracer of."""
+
+    def __init__(self, is_passed_over: Callable[[str], bool], values: Sequence[Callable[[], object]]) -> None:
+        self._is_passed_over = is_passed_over
+        self._values = values
+        self._before = [each() for each in values]
+        self._lines: dict[int, tuple[types.CodeType, tuple[str, int, int]]] = {}
+        """Of the frames that run, by identity: the line that each is on."""
+        self._visits: Counter[Line] = Counter()
+        self._at: tuple[str, int, int] | None = None
+        self._ends: dict[types.CodeType, tuple[str, int, int]] = {}
+        self.found: list[tuple[str, int, int] | None] = [None] * len(values)
+
+    def trace(self, frame: types.FrameType, event: str, _: object) -> Any:
+        """See ``sys.settrace``."""
+        path = frame.f_code.co_filename
+        if self._is_passed_over(path):
+            return None
+        self.look()
+        known = self._lines.get(id(frame))
+        if event == "line" and (known is None or known[1][1] != frame.f_lineno):
+            line = (path, frame.f_lineno)
+            self._visits[line] += 1
+            self._at = (*line, self._visits[line])
+            self._lines[id(frame)] = frame.f_code, self._at
+        elif event == "line" and known is not None:
+            self._at = known[1]
+        elif event == "return":
+            ended = self._lines.pop(id(frame), None)
+            if ended is not None:
+                self._ends[ended[0]] = ended[1]
+            caller = frame.f_back
+            while caller is not None and id(caller) not in self._lines:
+                caller = caller.f_back
+            self._at = self._at if caller is None else self._lines[id(caller)][1]
+        return self.trace
+
+    def look(self) -> None:
+        """What has changed is of the line that has run since it was looked at last."""
+        for at, value in enumerate(self._values):
+            now = value()
+            if now != self._before[at]:
+                self._before[at], self.found[at] = now, self._at
+
+    def last_of(self, code: types.CodeType) -> tuple[str, int, int] | None:
+        """Return the last line of a function."""
+        return self._ends.get(code)
+
+
+def _answer_of(
+    work: Callable[[], object] = lambda: None, *, goes_on: Callable[[Callable[[object], None]], None] | None = None
+) -> Any:
+    """Fork, and return what ``work`` gives there; or what ``goes_on`` answers one day, as the program goes on there."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        # Of threads that another process would lack: it uses none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        # debugpy replaces the function of this name in ``os``, to debug whatever is forked.
+        child = sys.modules["posix"].fork()
+    if child == 0:
+        _in_fork(write, work, goes_on)
+    os.close(write)
+    try:
+        answer = _read(read, time.monotonic() + _SECONDS)
+    finally:
+        os.close(read)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if not answer:
+        raise NotRun("the run in a copy of the process gave no answer")
+    told = marshal.loads(answer)
+    if isinstance(told, str):
+        raise NotRun(told)
+    return told
+
+
+def _in_fork(pipe: int, work: Callable[[], object], goes_on: Callable[[Callable[[object], None]], None] | None) -> None:
+    try:
+        _be_quiet()
+        if goes_on is not None:
+            goes_on(lambda answer: _end_with(pipe, lambda: answer))
+    except GoesOnInFork:
+        raise
+    except BaseException as problem:  # noqa: BLE001  (nothing else may go on here)
+        reason = f"{type(problem).__name__}: {problem}"
+        _end_with(pipe, lambda: reason)
+    _end_with(pipe, work)
+
+
+def _be_quiet() -> None:
+    """Let nothing of this process reach anybody: no output, no debugger."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    torch: Any = sys.modules["torch"]
+    torch.set_num_threads(1)
+    sys.settrace(None)
+    sys.setprofile(None)
+    monitoring: Any = getattr(sys, "monitoring", None)
+    for tool in range(6) if monitoring is not None else ():
+        if monitoring.get_tool(tool) is not None:
+            for number in range(_EVENTS):
+                with contextlib.suppress(ValueError):
+                    monitoring.register_callback(tool, 1 << number, None)
+
+
+def _begin_again(call: CachedCall, random: Iterable[Callable[[], None]]) -> None:
+    _put_memory_back(call)
+    for put_back in random:
+        put_back()
+
+
+def _run(call: CachedCall) -> object:
+    function = types.FunctionType(call.code, call.frame.f_globals, call.code.co_name, None, call.closure)
+    positional, keywords = _arguments(call)
+    return function(*positional, **keywords)
+
+
+def _check(call: CachedCall) -> None:
+    torch: Any = sys.modules["torch"]
+    if not hasattr(os, "fork") or sys.platform == "darwin":
+        raise NotRun("this system has no copies of a process")
+    if torch.cuda.is_initialized():
+        raise NotRun("the program uses CUDA, which does not work in a copy of the process")
+    generated: types.CodeType | None = getattr(call.frame, "f_code", None)
+    if generated is None or any(str(name).startswith(_RESUME) for name in generated.co_names):
+        raise NotRun("its graph breaks")
+    if call.code.co_flags & _UNUSUAL:
+        raise NotRun("it is a generator or a coroutine")
+
+
+def _read(pipe: int, deadline: float) -> bytes:
+    parts: list[bytes] = []
+    while (left := deadline - time.monotonic()) > 0 and select.select([pipe], [], [], left)[0]:
+        part = os.read(pipe, 1 << 16)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+    return b""
+
+
+def _end_with(pipe: int, work: Callable[[], object]) -> None:
+    """Send what ``work`` returns, or what is wrong with it, and end this process."""
+    try:
+        told: Any = work()
+        answer = marshal.dumps(told)
+    except BaseException as problem:  # noqa: BLE001  (nothing may go on here)
+        reason = (str(problem).strip().splitlines() or [""])[0]
+        answer = marshal.dumps(f"{type(problem).__name__}: {reason}")
+    with contextlib.suppress(BaseException):
+        while answer:
+            answer = answer[os.write(pipe, answer) :]
+    os._exit(0)
+
+
+def _compared(
+    reference: Reference, results: _Results, is_passed_over: Callable[[str], bool]
+) -> list[tuple[str, int, float, float, bool]]:
+    found = []
+    for line, (own, values) in _by_line(reference, is_passed_over).items():
+        pairs = _pairs(own, values, results.of(line, own=own))
+        if pairs:
+            # Both ran the same kernels: what the graph gives in float64 would excuse what the graph has wrong.
+            differences = [difference(value, of_graph) for of_graph, value in pairs]
+            worst = max(differences, key=lambda each: (not each.is_same, each.largest))
+            found.append((*line, worst.largest, worst.rmse, worst.is_same))
+    return found
+
+
+def _put_memory_back(call: CachedCall) -> None:
+    """Give what the compiled call has changed the contents that it had before, here alone."""
+    tensors = [each for each in _tensors(list(call.arguments.values())) if storage_of(each) in call.memory]
+    if any(each.is_shared() for each in tensors):
+        raise NotRun("it writes to memory that processes share")
+    with data_reading():
+        for storage, before in call.memory.items():
+            owner = next((each for each in tensors if storage_of(each) == storage), None)
+            if owner is None:
+                owner = _found_in_memory(storage)
+            owner.untyped_storage().copy_(before)
+
+
+def _found_in_memory(storage: object) -> Any:
+    torch: Any = sys.modules["torch"]
+    for each in gc.get_objects():
+        if type(each) in (torch.Tensor, torch.nn.Parameter) and has_own_memory(each) and storage_of(each) == storage:
+            if each.is_shared():
+                raise NotRun("it writes to memory that processes share")
+            return each
+    raise NotRun("what it writes to cannot be found again")
+
+
+def _tensors(values: Sequence[object]) -> list[Any]:
+    return [each for each in values if has_own_memory(each)]
+
+
+def _arguments(call: CachedCall) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments with which the function was called, from its local variables."""
+    code, values = call.code, call.arguments
+    names = code.co_varnames
+    count = code.co_argcount
+    positional = [values[name] for name in names[:count]]
+    keywords = {name: values[name] for name in names[count : count + code.co_kwonlyargcount]}
+    position = count + code.co_kwonlyargcount
+    if code.co_flags & inspect.CO_VARARGS:
+        positional += values[names[position]]  # type: ignore[arg-type]
+        position += 1
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        keywords.update(values[names[position]])  # type: ignore[call-overload]
+    return positional, keywords
+
+
+def _mode(take: Callable[[Any], None]) -> Any:
+    base: Any = EAGER_RUNS.resolve(_MODE)
+
+    class Noting(base):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **(kwargs or {}))
+            take(result)
+            return result
+
+    return Noting()
+
+
+def _several(result: Any) -> Sequence[Any]:
+    return result if isinstance(result, list | tuple) else [result]
+
+
+class _Results:
+    """What the lines of the function, and of those that it calls, gave."""
+
+    def __init__(self, is_passed_over: Callable[[str], bool], outermost: types.CodeType) -> None:
+        self._is_passed_over = is_passed_over
+        self._outermost = outermost
+        self._found: list[tuple[list[Line], Any, int, Any]] = []
+
+    def take(self, result: Any) -> None:
+        """Note the result of an operation, with the lines that it was called from, the innermost first."""
+        tensors = [each for each in _several(result) if has_own_memory(each)]
+        if not tensors:
+            return
+        lines: list[Line] = []
+        frame: types.FrameType | None = sys._getframe(2)
+        while frame is not None:
+            if not self._is_passed_over(frame.f_code.co_filename):
+                lines.append((frame.f_code.co_filename, frame.f_lineno))
+            if frame.f_code is self._outermost:
+                break
+            frame = frame.f_back
+        with data_reading():
+            self._found += [(lines, each, version_of(each), each.detach().clone()) for each in tensors]
+
+    def of(self, line: Line, *, own: bool) -> list[Any]:
+        """Return what a line gave; not ``own``: what the functions gave that it called."""
+        return [
+            kept
+            for lines, result, version, kept in self._found
+            if line in (lines[:1] if own else lines[1:]) and version_of(result) == version
+        ]
+
+
+def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Mapping[Line, tuple[bool, list[Any]]]:
+    """Return the graph's values of each line, and whether they are the line's own or those of functions it called."""
+    own: dict[Line, list[Any]] = {}
+    called: dict[Line, list[Any]] = {}
+    for node in reference.graph.nodes:
+        if node.target is operator.getitem and node.args[0] in reference.several:
+            continue  # Python takes it out of a tuple, which is no operation
+        if node not in reference.values and node not in reference.several:
+            continue
+        values = reference.several[node] if node in reference.several else [reference.values[node]]
+        places = [place for place, _ in places_of(node) if not is_passed_over(place.path)]
+        for groups, group in ((own, places[:1]), (called, places[1:])):
+            for place in group:
+                groups.setdefault((place.path, place.line), []).extend(values)
+    return {
+        **{line: (False, values) for line, values in called.items() if line not in own},
+        **{line: (True, values) for line, values in own.items()},
+    }
+
+
+def _pairs(own: bool, of_graph: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Return which value of the graph goes with which of Python: one for one, or else the graph's last."""
+    if not of_graph or not values:
+        return []
+    if own and len(of_graph) == len(values):
+        return list(zip(of_graph, values, strict=True))
+    # Python may compute more, and Dynamo may write several operations for one: any value of Python's will do.
+    last = of_graph[-1]
+    return [(last, next((each for each in reversed(values) if difference(each, last).is_same), values[-1]))]

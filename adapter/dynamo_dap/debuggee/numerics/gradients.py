@@ -1,0 +1,458 @@
+"""Gradients of everything that a graph of Dynamo's computes, from the gradients that its outputs really get.
+
+``ArrivingGradients`` hears of them in the program's backward pass. The hooks are on the nodes of the program's autograd
+graph and change nothing: what the program sees of its tensors is as before. ``GradientRun`` then runs the graph of the
+call once more with autograd on, on detached copies of its inputs and with its random numbers, and differentiates it
+from the outputs. Thread of the program that runs the hook: for tensors on the CPU the one that called ``backward()``,
+else a thread of autograd's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, apart_from_the_program
+from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
+from dynamo_dap.debuggee.torch_api.skipping import never_compile
+
+_EDGE = "torch.autograd.graph:get_gradient_edge"
+_TASK = "torch._C:_current_graph_task_id"
+_ENGINE = "torch.autograd:Variable._execution_engine.queue_callback"
+_MAP = "torch.fx.node:map_arg"
+
+GRADIENTS = Feature("gradients of what a compiled call computes", _EDGE, _TASK, _ENGINE, _MAP)
+
+Gradients = Sequence[Any]
+"""By output of a graph; None where none arrived."""
+
+
+def current_pass() -> int:
+    """Return a number for the backward pass that runs on this thread."""
+    number: int = GRADIENTS.resolve(_TASK)()
+    return number
+
+
+def at_end_of_pass(call: Callable[[], None]) -> None:
+    """Call a function when the backward pass that runs on this thread has run all of autograd's graph."""
+    GRADIENTS.resolve(_ENGINE)(call)
+
+
+def is_backward_compiled() -> bool:
+    """Whether backward passes are compiled (compiled autograd): a hook would become a part of what is compiled."""
+    torch: Any = sys.modules["torch"]
+    module: Any = sys.modules.get("torch._dynamo.compiled_autograd")
+    return bool(torch._dynamo.config.compiled_autograd or getattr(module, "compiled_autograd_enabled", False))
+
+
+def draws_other_numbers(backend: Any) -> bool:
+    """Whether code that ``backend`` compiled draws other random numbers than the operations one by one."""
+    config: Any = sys.modules.get("torch._inductor.config")
+    return getattr(backend, "compiler_name", None) == "inductor" and not getattr(config, "fallback_random", False)
+
+
+class ArrivingGradients:
+    """The gradients of a call's outputs, reported once in each backward pass that comes to the call."""
+
+    def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[Gradients], None]) -> None:
+        """``report`` is called before the backward pass goes on into the call; what it raises is its own affair.
+
+        It lives as long as the program's autograd graph, of which it must not hold any node itself.
+        """
+        never_compile(ArrivingGradients._on_gradients)
+        never_compile(ArrivingGradients._finish)
+        self._report = report
+        ends = [node for each in inputs if (node := getattr(each, "grad_fn", None)) is not None]
+        found = _Places(outputs, ends)
+        self._places = found.places
+        self._last = found.last
+        self.included = found.included
+        """For each output, those whose gradients are part of its own gradient already: see ``GradientRun``."""
+        self._arrived: dict[int, dict[int, tuple[Any, ...]]] = {}
+        self._handles = [
+            node.register_prehook(functools.partial(self._on_gradients, at)) for at, node in enumerate(found.nodes)
+        ]
+
+    @property
+    def are_expected(self) -> bool:
+        """Whether any output can get a gradient."""
+        return bool(self._handles)
+
+    def close(self) -> None:
+        """Hear of no more."""
+        while self._handles:
+            self._handles.pop().remove()
+        self._arrived.clear()
+
+    def _on_gradients(self, at: int, gradients: tuple[Any, ...]) -> None:
+        task = current_pass()
+        if task not in self._arrived:
+            self._arrived[task] = {}
+            if self._last != at:  # in case the pass does not come to the last one
+                at_end_of_pass(functools.partial(self._finish, task))
+        self._arrived[task][at] = gradients
+        if self._last == at:
+            self._finish(task)
+
+    def _finish(self, task: int) -> None:
+        arrived = self._arrived.pop(task, None)
+        if arrived is not None:
+            self._report(
+                [
+                    None if place is None or place[0] not in arrived else arrived[place[0]][place[1]]
+                    for place in self._places
+                ]
+            )
+
+
+class _Places:
+    """Where tensors are in autograd's graph, and from which of them a backward pass comes to which others."""
+
+    def __init__(self, tensors: Sequence[Any], ends: Sequence[Any]) -> None:
+        """Nodes behind ``ends`` are not looked at."""
+        self.nodes: list[Any] = []
+        self.places: list[tuple[int, int] | None] = []
+        """For each tensor, its node among the distinct ones, and which output of that node it is."""
+        for each in tensors:
+            node = getattr(each, "grad_fn", None)
+            if node is not None and node not in self.nodes:
+                self.nodes.append(node)
+            self.places.append(None if node is None else (self.nodes.index(node), each.output_nr))
+        comes_to = self._comes_to(set(ends))
+        others = set(range(len(self.nodes)))
+        self.last = next(
+            (at for at in others if all(at in {node for node, _ in comes_to[each]} for each in others - {at})), None
+        )
+        """The node that comes last in every backward pass that comes to it; None when there is none."""
+        self.included = [
+            frozenset(
+                other
+                for other, where in enumerate(self.places)
+                if place is not None and where is not None and where[0] != place[0] and place in comes_to[where[0]]
+            )
+            for place in self.places
+        ]
+        """For each tensor, those from which a backward pass comes to it."""
+
+    def _comes_to(self, ends: set[Any]) -> list[set[tuple[int, int]]]:
+        if len(self.nodes) < 2:
+            return [set() for _ in self.nodes]
+        place = {node: at for at, node in enumerate(self.nodes)}
+        direct = [_next_of(node, place, ends) for node in self.nodes]
+        found: list[set[tuple[int, int]]] = []
+        for at in range(len(self.nodes)):
+            seen: set[tuple[int, int]] = set()
+            left = set(direct[at])
+            while left:
+                each = left.pop()
+                if each not in seen:
+                    seen.add(each)
+                    left |= direct[each[0]]
+            found.append(seen)
+        return found
+
+
+def _next_of(node: Any, place: Mapping[Any, int], ends: set[Any]) -> set[tuple[int, int]]:
+    """Return to which of the nodes in ``place``, and their outputs, a backward pass comes without passing another."""
+    found: set[tuple[int, int]] = set()
+    seen: set[Any] = set()
+    left = list(node.next_functions)
+    while left:
+        each, number = left.pop()
+        if each in place:
+            found.add((place[each], number))
+        elif each is not None and each not in seen and each not in ends:
+            seen.add(each)
+            left += each.next_functions
+    return found
+
+
+class GivenTensors:
+    """The tensors that a call was given, not kept alive: whether they are as they were."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        """``inputs`` are those of its graph, as it was given them."""
+        kind: Any = sys.modules["torch"].Tensor
+        tensors = [each for each in inputs if isinstance(each, kind) and not each.is_inference()]
+        self._versions = [(weakref.ref(each), each._version) for each in tensors]
+
+    def tensors(self) -> list[Any]:
+        """Return those that are there yet."""
+        return [each for reference, _ in self._versions if (each := reference()) is not None]
+
+    def are_changed(self, memory: Mapping[object, Any]) -> bool:
+        """Whether any was written to since, but for those in ``memory``, of which there is a copy."""
+        return any(
+            each._version != version and storage_of(each) not in memory
+            for reference, version in self._versions
+            if (each := reference()) is not None
+        )
+
+
+@dataclass
+class KeptInput:
+    """What a call gave to a placeholder of its graph."""
+
+    name: str
+    value: Any
+    """Of a tensor a detached one: with the program's memory, or a copy where the call writes to it."""
+    requires_grad: bool = False
+    version: int | None = None
+    """That of the program's tensor at the time; None where it does not matter any more."""
+    is_parameter: bool = False
+
+    @classmethod
+    def of(cls, name: str, given: Any, *, is_written: bool) -> KeptInput:
+        """Keep ``given``, of which the call is about to write to if ``is_written``.
+
+        Raises:
+            NoRealValue: it is of a kind whose gradients are not known here.
+        """
+        torch: Any = sys.modules["torch"]
+        if not isinstance(given, torch.Tensor):
+            return cls(name, given)
+        if type(given) not in (torch.Tensor, torch.nn.Parameter):
+            raise NoRealValue(f"the input '{name}' is a {type(given).__name__}")
+        with torch._C.DisableTorchFunction():
+            detached = given.detach()
+            if is_written:
+                return cls(name, detached.clone(), given.requires_grad)
+            version = None if given.is_inference() else given._version
+            return cls(name, detached, given.requires_grad, version, isinstance(given, torch.nn.Parameter))
+
+    @property
+    def bytes(self) -> int:
+        """What keeping it costs, where the program itself need not keep it: a parameter is there all the same."""
+        if self.is_parameter or not isinstance(self.value, sys.modules["torch"].Tensor):
+            return 0
+        return int(self.value.untyped_storage().nbytes())
+
+    def now(self) -> Any:
+        """Return it as it was at the call.
+
+        Raises:
+            NoRealValue: the program has changed it since.
+        """
+        if self.version is not None and self.value._version != self.version:
+            raise NoRealValue(f"the input '{self.name}' was changed in place after the call")
+        return self.value
+
+
+class GradientRun:
+    """A graph run once more, for the gradients of its nodes."""
+
+    def __init__(
+        self,
+        graph: KeptGraph,
+        inputs: Mapping[Any, KeptInput],
+        states: Sequence[Callable[[], None]],
+        arrived: Gradients,
+        included: Sequence[frozenset[int]],
+    ) -> None:
+        """Run it; ``states`` put back random numbers and switches as they were when the call began.
+
+        ``arrived`` are the gradients of the outputs. That of an output has those of the outputs that are ``included``
+        in it: the program's autograd graph leads from them to it. So it does within the graph if a backend gives the
+        graph's own operations to autograd, and for views if it does not.
+
+        Raises:
+            NoRealValue: it cannot be run so; the text says why.
+        """
+        self._found: dict[tuple[str, int], Any] = {}
+        self._edges: dict[tuple[str, int], Any] = {}
+        """By node, and number of the node that wrote to its memory last: itself at first."""
+        self._written: dict[str, list[int]] = {}
+        """The numbers that a node has in ``_edges``."""
+        self._numbers = {node.name: number for number, node in enumerate(graph.nodes)}
+        self._alive: dict[object, list[tuple[str, weakref.ref[Any], int]]] = {}
+        """By memory: tensors with a gradient, and their versions."""
+        self._bytes = 0
+        self._known: dict[Any, Any] = {}
+        """Gradients that have arrived, by edge, where they are the whole."""
+        self._states = states
+        torch: Any = sys.modules["torch"]
+        with self._recording():
+            before = torch.get_rng_state()
+            results = self._results(graph, inputs)
+            self.draws = not torch.equal(before, torch.get_rng_state())
+            """Whether it draws random numbers, as far as those of the CPU go."""
+            self._seed([results.get(each, each) for each in graph.outputs], arrived, included)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The nodes that have a gradient, or might."""
+        return frozenset(self._written)
+
+    def gradient(self, name: str, at: str, limit: int) -> Any:
+        """Return the gradient of a node; None when the outputs do not depend on it.
+
+        It is that of the node's tensor as it was when the node ``at`` had run. All gradients are computed at once
+        unless they take more than ``limit`` bytes.
+
+        Raises:
+            NoRealValue: none can be computed; the text says why.
+        """
+        if name not in self._written:
+            return None
+        first, *later = self._written[name]
+        until = self._numbers.get(at, -1)
+        key = name, max((number for number in later if number <= until), default=first)
+        if key not in self._found:
+            is_small = self._bytes <= limit
+            self._compute([each for each in self._edges if each not in self._found] if is_small else [key])
+            if not is_small:
+                return self._found.pop(key)
+        return self._found[key]
+
+    def compute(self, names: Sequence[str]) -> None:
+        """Compute the gradients of some nodes.
+
+        Raises:
+            NoRealValue: it fails; the text says why.
+        """
+        keys = [(name, number) for name in names for number in self._written.get(name, ())]
+        self._compute([key for key in keys if key not in self._found])
+
+    def _compute(self, keys: Sequence[tuple[str, int]]) -> None:
+        self._found.update({key: self._known[edge] for key in keys if (edge := self._edges[key]) in self._known})
+        wanted = [key for key in keys if key not in self._found]
+        if not wanted or not self._roots:
+            self._found.update(dict.fromkeys(wanted))
+            return
+        torch: Any = sys.modules["torch"]
+        with self._recording():
+            try:
+                found = torch.autograd.grad(
+                    self._roots,
+                    [self._edges[key] for key in wanted],
+                    self._gradients,
+                    retain_graph=True,
+                    allow_unused=True,
+                )
+            except Exception as problem:
+                raise NoRealValue(f"differentiating fails: {_first_line(problem)}") from problem
+        self._found.update(zip(wanted, found, strict=True))
+
+    @contextlib.contextmanager
+    def _recording(self) -> Iterator[None]:
+        torch: Any = sys.modules["torch"]
+        with apart_from_the_program():
+            for put_back in self._states:
+                put_back()
+            with torch.enable_grad():
+                yield
+
+    def _results(self, graph: KeptGraph, inputs: Mapping[Any, KeptInput]) -> dict[Any, Any]:
+        map_arg = GRADIENTS.resolve(_MAP)
+        results: dict[Any, Any] = {}
+        last_use = {operand: node for node in graph.nodes for operand in node.all_input_nodes}
+        for node in graph.nodes:
+            try:
+                result = results[node] = self._result(graph, inputs, node, map_arg, results)
+            except NoRealValue:
+                raise
+            except Exception as problem:
+                raise NoRealValue(f"{target_name(node)} fails: {_first_line(problem)}") from problem
+            self._note_written(node, results)
+            if isinstance(result, sys.modules["torch"].Tensor) and result.requires_grad:
+                self._note(node.name, self._numbers[node.name], result)
+            for operand in node.all_input_nodes:
+                if last_use[operand] is node and operand not in graph.outputs:
+                    results.pop(operand, None)
+        return results
+
+    def _result(self, graph: KeptGraph, inputs: Mapping[Any, KeptInput], node: Any, map_arg: Any, results: Any) -> Any:
+        if node.op == "placeholder":
+            return _given(inputs[node], is_written=node in graph.written)
+        if node.op == "get_attr":
+            return graph.attribute(node.target)
+        name = target_name(node)
+        refusal = next((why for part, why in _REFUSED.items() if part in name), None)
+        if node.op == "call_module" or refusal is not None:
+            raise NoRealValue(f"the call has {name}, {refusal or 'a module that Dynamo did not trace into'}")
+        if any(part in name for part in _LEFT_OUT):
+            return None
+        args = map_arg(node.args, results.__getitem__)
+        kwargs = map_arg(node.kwargs, results.__getitem__)
+        if node.op == "call_method":
+            return getattr(args[0], node.target)(*args[1:], **kwargs)
+        return node.target(*args, **kwargs)
+
+    def _note(self, name: str, number: int, result: Any) -> None:
+        """Note the edge of a tensor at this moment: when it is written to in place, it gets another one."""
+        self._edges[name, number] = result if result.grad_fn is None else GRADIENTS.resolve(_EDGE)(result)
+        self._written.setdefault(name, []).append(number)
+        self._bytes += result.numel() * result.element_size()
+        self._alive.setdefault(storage_of(result), []).append((name, weakref.ref(result), result._version))
+
+    def _note_written(self, node: Any, results: Mapping[Any, Any]) -> None:
+        """Note the tensors that ``node`` has written to, perhaps by a view."""
+        for operand in node.all_input_nodes:
+            given: Any = results.get(operand)
+            here = self._alive.get(storage_of(given), ()) if isinstance(given, sys.modules["torch"].Tensor) else ()
+            if all(version == given._version for _, _, version in here):
+                continue
+            self._alive[storage_of(given)] = []
+            for name, reference, _ in here:
+                if (tensor := reference()) is not None and tensor.requires_grad:
+                    self._note(name, self._numbers[node.name], tensor)
+
+    def _seed(self, outputs: Sequence[Any], arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
+        """Say where differentiating begins, with which gradients."""
+        torch: Any = sys.modules["torch"]
+        self._roots: list[Any] = []
+        self._gradients: list[Any] = []
+        if len(outputs) != len(arrived):
+            raise NoRealValue(f"the call gave {len(arrived)} outputs, and its graph gives {len(outputs)}")
+        counted = [
+            isinstance(each, torch.Tensor) and each.grad_fn is not None and gradient is not None
+            for each, gradient in zip(outputs, arrived, strict=True)
+        ]
+        within = _Places([each if is_in else None for each, is_in in zip(outputs, counted, strict=True)], []).included
+        for at in (each for each, is_in in enumerate(counted) if is_in):
+            before = {each for each in included[at] if counted[each]}
+            if before - within[at] or (before and within[at] - before):
+                raise NoRealValue("its outputs are computed from each other, some by views")
+            if before:
+                # What is captured of an edge is the sum, from before its hooks.
+                self._known[GRADIENTS.resolve(_EDGE)(outputs[at])] = arrived[at].detach()
+                outputs[at].register_hook(_always(arrived[at]))
+            self._roots.append(outputs[at])
+            self._gradients.append(arrived[at].detach())
+
+
+def _always(whole: Any) -> Callable[[Any], Any]:
+    """Return a hook that puts a gradient in place of the sum, which is part of it."""
+    return lambda _: whole
+
+
+_REFUSED = {
+    "register_hook": "a hook on a gradient, which is not run again",
+    "_c10d_functional": "a collective, which is not run again",
+    "c10d": "a collective, which is not run again",
+    "torch.distributed": "a collective, which is not run again",
+}
+_LEFT_OUT = ("record_function", "._print")
+
+
+def _given(kept: KeptInput, *, is_written: bool) -> Any:
+    torch: Any = sys.modules["torch"]
+    value = kept.now()
+    if not isinstance(value, torch.Tensor):
+        return value
+    if not kept.requires_grad:
+        return value.clone() if is_written else value.detach()
+    leaf = value.detach().requires_grad_()
+    return leaf.clone() if is_written else leaf
+
+
+def _first_line(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"

@@ -1,0 +1,181 @@
+"""Runs a graph on copies of a call's inputs, to see what it does with memory.
+
+``WrittenInputs`` says what each stage leaves in the inputs, and which operation of Dynamo's graph wrote it.
+``of_uninitialized_memory`` finds the elements of outputs that no operation has set. Thread of the program that makes
+the call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.numerics.differences import Difference, difference
+from dynamo_dap.debuggee.replay.replays import ReplayedGraph
+from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.retracing import compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+
+_EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
+_FILLS = (3, 5)
+"""Contents of memory that is not initialized, in two runs."""
+
+
+@dataclass(frozen=True)
+class WrittenInput:
+    """An input that a compiled graph leaves with other contents than Dynamo's graph."""
+
+    placeholder: Any
+    writer: Any
+    """The operation that wrote the input last; None if Dynamo's graph does not write to it."""
+    difference: Difference
+    value: Any
+    """What the compiled graph left."""
+
+
+class WrittenInputs:
+    """What Dynamo's graph leaves in its inputs, run as it is."""
+
+    def __init__(self, graph: ReplayedGraph, random: Iterable[Callable[[], None]]) -> None:
+        """Run the graph on copies.
+
+        Raises:
+            Exception: whatever an operation raises.
+        """
+        self._graph = graph
+        self._random = tuple(random)
+        self._placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        self._writers: dict[Any, Any] = {}
+        self._left = self._run(self._interpret)
+
+    def _run(self, run: Callable[[list[Any]], object]) -> list[Any]:
+        """Return the inputs after ``run``, which gets copies of all of them."""
+        with compiling_apart_from_the_program():
+            given = self._graph.fresh_inputs(copies_all=True)
+            for put_back in self._random:
+                put_back()
+            run(given)
+            return given
+
+    def _interpret(self, given: list[Any]) -> None:
+        torch: Any = sys.modules["torch"]
+        watched = {node: each for node, each in zip(self._placeholders, given, strict=True) if has_own_memory(each)}
+        versions = {node: version_of(each) for node, each in watched.items()}
+        writers = self._writers
+
+        class Watching(torch.fx.Interpreter):  # type: ignore[misc]
+            def run_node(self, node: Any) -> Any:
+                result = super().run_node(node)
+                for placeholder, tensor in watched.items():
+                    if version_of(tensor) != versions[placeholder]:
+                        versions[placeholder] = version_of(tensor)
+                        writers[placeholder] = node
+                return result
+
+        Watching(self._graph.module).run(*given)
+
+    def first_difference(self, after: Sequence[Any]) -> WrittenInput | None:
+        """Compare the inputs as a compiled call left them; return the first that differs in the order of writes."""
+        order = {node: at for at, node in enumerate(self._graph.nodes)}
+        found = []
+        for placeholder, expected, other in zip(self._placeholders, self._left, after, strict=False):
+            how = difference(expected, other)
+            if not how.is_same:
+                with data_reading():
+                    value = other.detach().clone()
+                found.append(WrittenInput(placeholder, self._writers.get(placeholder), how, value))
+        return min(found, key=lambda each: order.get(each.writer, len(order)), default=None)
+
+    def left_by(self, backend: Callable[..., Any]) -> list[Any]:
+        """Return the inputs after a call of the graph compiled by ``backend``.
+
+        Raises:
+            Exception: whatever the backend raises.
+        """
+        torch: Any = sys.modules["torch"]
+
+        def run(given: list[Any]) -> None:
+            copy = torch.fx.GraphModule(self._graph.module, torch.fx.Graph())
+            values: dict[Any, Any] = {}
+            copy.graph.output(copy.graph.graph_copy(self._graph.module.graph, values))
+            copy.recompile()
+            backend(copy, self._graph.fresh_inputs(copies_all=True))(*given)
+
+        return self._run(run)
+
+
+@dataclass(frozen=True)
+class Uninitialized:
+    """What depends on memory that no operation has set."""
+
+    nodes: frozenset[str]
+    """Names of operations whose results do."""
+    outputs: tuple[Any, ...]
+    """For each output a mask of its elements that do; None if there are none."""
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether some output has such elements."""
+        return any(each is not None for each in self.outputs)
+
+
+def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
+    """Return what differs between two runs in which such memory has different contents; None if nothing does."""
+    if not any(_makes_empty(node) for node in graph.nodes):
+        return None
+    results: list[dict[str, Any]] = []
+    outputs: list[list[Any]] = []
+    for fill in _FILLS:
+        values: dict[str, Any] = {}
+
+        def note(node: Any, known: Mapping[Any, Any], values: dict[str, Any] = values) -> None:
+            value = known[node]
+            several = value if isinstance(value, list | tuple) else [value]
+            values[node.name] = [each.detach().clone() for each in several if has_own_memory(each)]
+
+        outputs.append(_filled(graph, fill).run(note))
+        results.append(values)
+    one, two = results
+    nodes = frozenset(
+        name
+        for name, values in one.items()
+        if any(_apart(*pair) is not None for pair in zip(values, two.get(name, ()), strict=False))
+    )
+    masks = tuple(_apart(*pair) for pair in zip(*outputs, strict=True))
+    return Uninitialized(nodes, masks) if nodes or any(each is not None for each in masks) else None
+
+
+def _apart(one: Any, two: Any) -> Any:
+    if not has_own_memory(one) or one.shape != two.shape:
+        return None
+    with data_reading():
+        mask = (one != two) & ~((one != one) & (two != two))  # noqa: PLR0124  (NaN)
+        return mask if bool(mask.any()) else None
+
+
+def _makes_empty(node: Any) -> bool:
+    return node.op in ("call_function", "call_method") and target_name(node).rpartition(".")[2] in _EMPTY
+
+
+def _filled(graph: ReplayedGraph, fill: int) -> ReplayedGraph:
+    torch: Any = sys.modules["torch"]
+    copy = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    for node in graph.nodes:
+        made = copies[node] = copy.node_copy(node, copies.__getitem__)
+        if _makes_empty(node):
+            made.op, made.target = "call_function", _filling(made.target, fill)
+    module = torch.fx.GraphModule(graph.module, copy)
+    return graph.with_inputs(module, {copies[node]: value for node, value in graph.inputs.items()})
+
+
+def _filling(target: Any, fill: int) -> Callable[..., Any]:
+    def filled(*args: Any, **kwargs: Any) -> Any:
+        function = getattr(type(args[0]), target) if isinstance(target, str) else target
+        return function(*args, **kwargs).fill_(fill)
+
+    return filled

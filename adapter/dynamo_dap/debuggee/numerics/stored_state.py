@@ -1,0 +1,297 @@
+"""What a call leaves behind in Python: attributes, containers, captured variables, globals, and what it returned.
+
+Dynamo replays such side effects once the graph has run. A ``State`` is what can be reached from where a function may
+store, by the expression a user would write; two of them tell what a compiled call has left otherwise than ordinary
+Python does. Values go through a pipe between processes, so they are plain. None of the program's code is run for it:
+no property, no ``__getattr__``, no ``__eq__`` of its own. Thread of the program that makes the call, or its fork.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import inspect
+import math
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+
+Roots = Mapping[str, Callable[[], object]]
+"""By expression, how to get at what is there now."""
+Step = tuple[str, Any]
+"""An attribute or an item, and which."""
+Entry = tuple[str, tuple[Step, ...], str, Any]
+"""Root, the way from there, what kind of value that is, and what tells it from another."""
+State = dict[str, Entry]
+"""By expression, what is nearer to a root first."""
+
+RETURNED = "the returned value"
+
+_MISSING = object()
+_MAXIMUM = 20_000
+"""Values of a state; the nearest to its roots."""
+_MAXIMUM_BYTES = 64 * 2**20
+"""Of the tensors of a state; of those beyond it only the shapes are compared."""
+_MAXIMUM_TEXT = 2_000
+_TOLERANCE = 1e-3
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_SEQUENCES = (list, tuple, collections.deque)
+_CLOSED = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CodeType)
+"""Not looked into."""
+_OF_MODULES = ("_parameters", "_buffers", "_modules")
+"""Where ``torch.nn.Module`` has what a user writes as attributes."""
+
+
+def roots_of(call: CachedCall, codes: Sequence[types.CodeType]) -> Roots:
+    """Return where a call may store: its arguments, captured variables, and the globals that ``codes`` name."""
+    captured = dict(zip(call.code.co_freevars, call.closure, strict=False))
+    roots: dict[str, Callable[[], object]] = {name: functools.partial(_itself, value) for name, value in _given(call)}
+    roots |= {name: functools.partial(_content, cell) for name, cell in captured.items()}
+    modules = {path: namespace for _, path, namespace in loaded_files()}
+    modules[call.code.co_filename] = call.frame.f_globals
+    for code in codes:
+        namespace = modules.get(code.co_filename)
+        if namespace is None:
+            continue
+        for name in code.co_names:
+            roots.setdefault(name, functools.partial(namespace.get, name, _MISSING))
+    return roots
+
+
+def _given(call: CachedCall) -> Iterator[tuple[str, Any]]:
+    """Yield the arguments; of ``*args`` and ``**kwargs`` what is in them, since each run has its own of those."""
+    code, values = call.code, call.arguments
+    count = code.co_argcount + code.co_kwonlyargcount
+    yield from ((name, values[name]) for name in code.co_varnames[:count] if name in values)
+    starred: list[Any] = [values.get(name) for name in code.co_varnames[count : count + 2]]
+    if code.co_flags & inspect.CO_VARARGS:
+        yield from ((f"{code.co_varnames[count]}[{at}]", each) for at, each in enumerate(starred.pop(0) or ()))
+        count += 1
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        yield from ((f"{code.co_varnames[count]}[{name!r}]", each) for name, each in (starred.pop(0) or {}).items())
+
+
+def _itself(value: object) -> object:
+    return value
+
+
+def _content(cell: types.CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+class Before:
+    """The tensors that could be reached before a call stored anything."""
+
+    def __init__(self, roots: Roots, written: Sequence[object]) -> None:
+        """``written``: the memory that the compiled graph has written to."""
+        self._roots = roots
+        self._written = frozenset(written)
+        self.tensors = {id(value): value for *_, value in _walk(roots) if has_own_memory(value)}
+        self._versions: dict[int, int] = {}
+        self.note_versions()
+
+    def note_versions(self) -> None:
+        """What is written from now on counts as changed."""
+        self._versions = {key: version_of(each) for key, each in self.tensors.items()}
+
+    def state(self, returned: object) -> State:
+        """Return what there is now."""
+        left, state = _MAXIMUM_BYTES, State()
+        for expression, root, steps, value in _walk({**self._roots, RETURNED: lambda: returned}):
+            kind, facts = _facts(value)
+            if kind == "tensor":
+                content, left = self._content(value, left)
+                facts = (*facts, content)
+            state[expression] = (root, steps, kind, facts)
+        return state
+
+    def _content(self, value: Any, left: int) -> tuple[Any, int]:
+        """Return a tensor's bytes, or which one it is if it is as it was."""
+        known = self._versions.get(id(value))
+        if known == version_of(value) and storage_of(value) not in self._written:
+            return id(value), left
+        size = value.numel() * value.itemsize
+        if value.device.type != "cpu" or size > left:
+            return None, left
+        torch: Any = sys.modules["torch"]
+        with data_reading():
+            plain = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+            return bytes(plain.view(torch.uint8).numpy().tobytes()) if size else b"", left - size
+
+    def tensor(self, facts: tuple[Any, ...]) -> Any:
+        """Return the tensor of an entry; None where it was not kept."""
+        torch: Any = sys.modules["torch"]
+        shape, dtype, content = facts
+        if not isinstance(content, bytes):
+            return self.tensors.get(content)
+        kind = getattr(torch, dtype)
+        if not content:
+            return torch.empty(shape, dtype=kind)
+        return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(kind).reshape(shape)
+
+
+def value_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, Any]:
+    """Return what tells the value that is there now from another that is put there."""
+    value = roots[root]()
+    for kind, name in steps:
+        value = (_attributes(value) or {}).get(name, _MISSING) if kind == "attribute" else _item(value, name)
+    found, facts = _facts(value)
+    return found, (id(value), version_of(value)) if found == "tensor" else facts
+
+
+def _item(value: Any, name: Any) -> Any:
+    if issubclass(type(value), dict):
+        return dict.get(value, name, _MISSING)
+    if not issubclass(type(value), _SEQUENCES):
+        return _MISSING
+    return next((each for at, each in enumerate(_items(value)) if at == name), _MISSING)
+
+
+def _walk(roots: Roots) -> Iterator[tuple[str, str, tuple[Step, ...], object]]:
+    """Yield what can be reached, the nearest first: expression, root, the way there, value."""
+    waiting: collections.deque[tuple[str, str, tuple[Step, ...], object]] = collections.deque(
+        (name, name, (), get()) for name, get in roots.items()
+    )
+    seen: set[int] = set()
+    for _ in range(_MAXIMUM):
+        if not waiting:
+            return
+        found = waiting.popleft()
+        yield found
+        expression, root, steps, value = found
+        if id(value) in seen or len(waiting) > _MAXIMUM:
+            continue
+        seen.add(id(value))
+        for text, way, child in _children(value):
+            waiting.append((f"{expression}{text}", root, (*steps, *way), child))
+
+
+def _children(value: Any) -> Iterator[tuple[str, tuple[Step, ...], object]]:
+    kind, _ = _facts(value)
+    if kind == "sequence":
+        for at, each in enumerate(_items(value)):
+            yield f"[{at}]", (("item", at),), each
+    elif kind == "dictionary":
+        for key, each in dict.items(value):
+            if type(key) in _PLAIN:
+                yield f"[{key!r}]", (("item", key),), each
+    elif kind == "object":
+        for name, each in (_attributes(value) or {}).items():
+            if name in _OF_MODULES and issubclass(type(each), dict):
+                for key, inner in dict.items(each):
+                    yield f".{key}", (("attribute", name), ("item", key)), inner
+            else:
+                yield f".{name}", (("attribute", name),), each
+
+
+def _items(value: Any) -> Iterator[Any]:
+    kind = next(each for each in _SEQUENCES if issubclass(type(value), each))
+    return iter(kind.__iter__(value))
+
+
+def _facts(value: Any) -> tuple[str, Any]:
+    """Return what kind of value it is, and what tells it from another of that kind."""
+    kind = type(value)
+    if value is _MISSING:
+        return "missing", None
+    if kind in _PLAIN:
+        return "plain", value[:_MAXIMUM_TEXT] if kind in (str, bytes) else value
+    if has_own_memory(value):
+        return "tensor", (tuple(int(each) for each in value.shape), str(value.dtype).rpartition(".")[2])
+    if issubclass(kind, _SEQUENCES):
+        return "sequence", sum(1 for _ in _items(value))
+    if issubclass(kind, dict):
+        return "dictionary", tuple(sorted(repr(key) for key in dict.keys(value) if type(key) in _PLAIN))
+    if issubclass(kind, (set, frozenset)):
+        base = set if issubclass(kind, set) else frozenset
+        return "set", tuple(sorted(repr(each) for each in base.__iter__(value) if type(each) in _PLAIN))
+    closed = issubclass(kind, _CLOSED) or kind.__module__.startswith(("torch._", "builtins"))
+    names = None if closed else _attributes(value)
+    return ("other", None) if names is None else ("object", tuple(sorted(names)))
+
+
+def _attributes(value: object) -> dict[str, Any] | None:
+    """Return what is stored on an object; None for one that nothing can be stored on."""
+    found: dict[str, Any] = {}
+    has_any = False
+    for kind in type(value).__mro__:
+        for name, each in vars(kind).items():
+            if type(each) is types.MemberDescriptorType and not kind.__module__.startswith("torch"):
+                has_any = True
+                with contextlib.suppress(AttributeError):
+                    found[name] = each.__get__(value)
+    with contextlib.suppress(AttributeError, TypeError):
+        found |= object.__getattribute__(value, "__dict__")
+        has_any = True
+    return found if has_any else None
+
+
+@dataclass(frozen=True)
+class LeftOtherwise:
+    """Something that a compiled call leaves otherwise than ordinary Python does."""
+
+    expression: str
+    root: str
+    steps: tuple[Step, ...]
+    by_python: str
+    by_compiled: str
+    values: tuple[Any, Any]
+    """What it is after the compiled call, and after ordinary Python; None for what has no plain value."""
+
+
+def differences(
+    python: State, compiled: State, before: Before, are_same: Callable[[Any, Any], bool]
+) -> Iterator[LeftOtherwise]:
+    """Yield what differs; ``are_same`` compares two tensors of one shape and type: Python's and the compiled call's."""
+    for expression, (root, steps, kind, facts) in python.items():
+        other = compiled.get(expression)
+        if other is None or "other" in (kind, other[2]):
+            continue
+        if kind == other[2] and _are_same(kind, facts, other[3], before, are_same):
+            continue
+        texts = _text(kind, facts, other[3]), _text(other[2], other[3], facts)
+        values = _value(other[2], other[3], before), _value(kind, facts, before)
+        yield LeftOtherwise(expression, root, steps, *texts, values)
+
+
+def _are_same(kind: str, one: Any, other: Any, before: Before, are_same: Callable[[Any, Any], bool]) -> bool:
+    if kind == "plain" and float in (type(one), type(other)) and {type(one), type(other)} <= {int, float}:
+        return math.isclose(one, other, rel_tol=_TOLERANCE) or (math.isnan(one) and math.isnan(other))
+    if kind != "tensor" or one[:2] != other[:2] or one[2] == other[2]:
+        return bool(one == other)
+    tensors = before.tensor(one), before.tensor(other)
+    return any(each is None for each in tensors) or are_same(*tensors)
+
+
+def _value(kind: str, facts: Any, before: Before) -> Any:
+    return facts if kind == "plain" else before.tensor(facts) if kind == "tensor" else None
+
+
+def _text(kind: str, facts: Any, beside: Any) -> str:
+    if kind == "plain":
+        text = repr(facts)
+        return text if len(text) <= 80 else f"{text[:80]}..."
+    if kind == "tensor":
+        text = f"a tensor {facts[1]}{list(facts[0])}"
+        return f"{text} of other contents" if isinstance(beside, tuple) and facts[:2] == beside[:2] else text
+    if kind == "sequence":
+        return "1 item" if facts == 1 else f"{facts} items"
+    if kind == "missing":
+        return "not there"
+    if isinstance(beside, tuple) and isinstance(facts, tuple):
+        own = [str(each) for each in facts if each not in beside]
+        return f"with {', '.join(own[:3])}" if own else "without that"
+    return f"a {kind}"

@@ -1,0 +1,385 @@
+"""Stops for what a compiled call returns: the exception filters ``nan`` and ``mismatch``.
+
+The outputs of each call of a compiled graph are looked at as it returns. If they have a NaN or an Inf that its inputs
+did not have, the call is traced once more, its graph is run operation by operation on what the call was given, and the
+thread is held in a second such trace, at the line whose operation made the first one: its operands are in view, and
+nobody has seen the outputs yet. For ``mismatch`` the graph is run so after each call, its outputs are compared with
+those of the compiled graph, and the thread is held at the first line whose result differs. Part of the compile-time
+engine; runs on the thread that makes the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import math
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.stepping import RaisedException
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.numerics.backward_values import BackwardValues
+from dynamo_dap.debuggee.numerics.comparing import (
+    NEEDED,
+    CallsDifferByChance,
+    as_it_began,
+    body_of,
+    compared,
+    find_fault,
+    graph_of_call,
+    outputs_of,
+    place_of_fault,
+)
+from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault
+from dynamo_dap.debuggee.numerics.not_finite import NAN, Kinds, Made, first_made, kinds_of, may_have_any
+from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
+from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
+from dynamo_dap.debuggee.replay.replays import ReplayedGraph, place_of
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph_runs import as_it_was, evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.tracing_hooks import LINE_HOOKS, NODE_HOOK
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
+from dynamo_dap.debuggee.trace.expressions import names_asked
+from dynamo_dap.debuggee.trace.stop_texts import (
+    ParameterState,
+    mismatch,
+    mismatch_in_stored,
+    mismatch_of_operator,
+    not_finite,
+)
+from dynamo_dap.debuggee.values.model import text_of_raised
+from dynamo_dap.protocol.contract import MISMATCH
+from dynamo_dap.protocol.contract import NAN as NAN_FILTER
+
+
+class StopTrace(Protocol):
+    """Holds the thread where a traced function stands."""
+
+    def __call__(self, frame: TracedFrame, raised: RaisedException, *, names: dict[str, object]) -> None:
+        """``names`` can be used in the debug console."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The operation of a call that a stop is about."""
+
+    node: int
+    """Its number: see ``NodeHook``. Every trace of the call makes the same nodes."""
+    raised: RaisedException
+    names: dict[str, object]
+    """What a condition knows it by."""
+    filter: str
+    call: CachedCall
+    """How the call is traced so that it makes them."""
+    line: tuple[str, int] | None = None
+    """File and line of the caller to stop in; None for where the operation is."""
+    visit: int | None = None
+    """Which time ``line`` is come to, if that is where to stop and not at ``node``."""
+
+
+class ValueStops(CallObserver, CompileObserver):
+    """See ``CallObserver`` and ``CompileObserver`` for who calls what when."""
+
+    def __init__(self, host: Host, stop_trace: StopTrace, backward: BackwardValues) -> None:
+        """``stop_trace`` holds the thread where a traced function stands; ``backward`` looks at gradients."""
+        self._host = host
+        self._backward = backward
+        self._stop_trace = stop_trace
+        self._told: set[str] = set()
+        GRAPH_CALLS.on_problem = log_exception
+
+    # -- arming: any thread ----------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Have the calls of graphs told while a filter is on."""
+        wanted = [name for name in _FEATURES if name in self._host.breakpoints.exception_filters]
+        limit = self._limit(wanted) if wanted and self._host.options.compile_time else None
+        HOOKS.want(self, () if limit is None else (CompileObserver.compile_ended,))
+        GRAPH_CALLS.want(self, limit)
+
+    def _limit(self, wanted: list[str]) -> int | None:
+        try:
+            for name in wanted:
+                for feature in _FEATURES[name]:
+                    feature.require()
+            return limits_of_real_values().bytes
+        except Exception as problem:  # noqa: BLE001  (whichever feature is missing or off)
+            self._tell_once(f"the exception filter '{wanted[0]}' is off: {problem}")
+            return None
+
+    def close(self) -> None:
+        """Look at no call any more. Any thread."""
+        HOOKS.want(self, ())
+        GRAPH_CALLS.want(self, None)
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._host.print(f"dynamo-dap: {text}\n", "important")
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """Observe what was compiled, from its first call on."""
+        if result.code is not None:
+            GRAPH_CALLS.compiled(result.code)
+
+    def returned(self, call: GraphCall) -> None:
+        """Stop if the outputs have what the inputs had not, or are not what the graph gives."""
+        if self._host.is_holding:
+            return
+        filters = self._host.breakpoints.exception_filters
+        if NAN_FILTER in filters:
+            self._backward.returned(call)
+        if NAN_FILTER in filters and may_have_any(call.outputs):
+            self._examine(call, NAN_FILTER, self._made_by)
+        every = self._host.options.compare_every
+        if MISMATCH in filters and call.graph.calls % every == 0:
+            self._examine(call, MISMATCH, self._mismatch)
+
+    def raised(self, call: GraphCall) -> None:
+        """Stop if a custom operator of the graph has not done what the compiler was told."""
+        if not self._host.is_holding and MISMATCH in self._host.breakpoints.exception_filters:
+            self._examine(call, MISMATCH, self._mismatch)
+
+    def _examine(self, call: GraphCall, name: str, find: Callable[[GraphCall, CachedCall], Culprit | None]) -> None:
+        cached_call = call.as_cached_call()
+        if cached_call is None:
+            return
+        try:
+            with self._host.holding(), as_it_began(call):
+                culprit = find(call, cached_call)
+            if culprit is not None and self._may_hold(culprit):
+                self._hold(call, culprit)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on with its outputs)
+            log_exception(f"looking at a call for '{name}'")
+            function = user_function_name(cached_call.code)
+            reason = (str(problem).strip().splitlines() or [""])[0]
+            self._tell_once(f"{_CANNOT[name].format(function)}: {type(problem).__name__}: {reason}")
+
+    def _made_by(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
+        given = kinds_of([as_it_was(each, call.kept.memory) for each in call.inputs])
+        new = [kinds_of(each) - given for each in outputs_of(call)]
+        graph = graph_of_call(call, cached_call)
+        if not any(new):
+            return self._bad_parameter(call, graph)
+        made, replayed = first_made(graph, new)
+        kind = NAN if any(NAN in kinds for kinds in new) else next(kind for kinds in new for kind in kinds)
+        if made is not None:
+            changed = self._changed_inputs(call, graph)
+            raised = not_finite(made, kind, _place_text(made.node), changed)
+            return Culprit(
+                graph.numbers[made.node], raised, {"__value__": made.value, "__kind__": kind}, NAN_FILTER, graph.call
+            )
+        return self._of_backend(graph, new, replayed, kind)
+
+    def _mismatch(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
+        try:
+            comparison = compared(call, cached_call)
+        except CallsDifferByChance as problem:
+            self._tell_once(f"calls of {user_function_name(cached_call.code)} are not compared: {problem}")
+            return None
+        if call.problem is None:
+            fault, missing = find_fault(call, cached_call, comparison)
+        else:
+            fault, missing = comparison.fault_of_operator(), None
+        if fault is None or _was_told(call, comparison, fault):
+            return None
+        body = self._host.comparison = body_of(call, cached_call, comparison, fault, missing)
+        if fault.stored is not None:
+            return _stored_otherwise(comparison, fault, fault.stored, body.verdict)
+        node = fault.node or comparison.graph.output_nodes[comparison.of_outputs.index(comparison.worst)]
+        where = _text_of(place_of_fault(fault) if fault.node is not None else None) or _place_text(node)
+        if fault.operator is None:
+            raised = mismatch(fault, comparison.worst, body.verdict, target_name(node), where)
+        else:
+            raised = mismatch_of_operator(fault, _what_came(call, comparison), body.verdict, target_name(node), where)
+        names = {
+            "__value__": fault.value,
+            "__expected__": comparison.reference.values.get(node),
+            "__difference__": fault.difference.largest,
+            "__stage__": body.stage,
+        }
+        return Culprit(comparison.graph.numbers[node], raised, names, MISMATCH, comparison.graph.call, fault.line)
+
+    def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds], kind: str) -> Culprit | None:
+        """The operations make none: the compiled graph does otherwise than they do."""
+        for position, (node, kinds) in enumerate(zip(graph.output_nodes, new, strict=True)):
+            if kinds - replayed[position] and hasattr(node, "op") and node.op not in ("placeholder", "get_attr"):
+                raised = not_finite(None, kind, _place_text(node))
+                return Culprit(
+                    graph.numbers[node], raised, {"__value__": None, "__kind__": kind}, NAN_FILTER, graph.call
+                )
+        return None
+
+    def _bad_parameter(self, call: GraphCall, graph: ReplayedGraph) -> Culprit | None:
+        """Tell of a parameter or buffer that had a NaN when the call began, once each."""
+        for node, value in graph.inputs.items():
+            kinds = kinds_of(value) if graph.is_state(node) else frozenset()
+            user = next((each for each in node.users if each.op != "output"), None)
+            name = graph.names.get(node, node.name)
+            if not kinds or user is None or name in call.graph.told:
+                continue
+            call.graph.told.add(name)
+            kind = NAN if NAN in kinds else next(iter(kinds))
+            gradient = kinds_of(value.grad) if value.is_leaf and value.grad is not None else None
+            state = ParameterState(name, call.graph.calls, gradient)
+            raised = not_finite(Made(node, kind, value, 0), kind, _place_text(user), state=state)
+            return Culprit(graph.numbers[user], raised, {"__value__": value, "__kind__": kind}, NAN_FILTER, graph.call)
+        return None
+
+    def _changed_inputs(self, call: GraphCall, graph: ReplayedGraph) -> list[str]:
+        """Return the names of inputs that the call changed and that were not kept."""
+        memory = {storage_of(call.inputs[position]) for position in call.kept.left_out}
+        return [graph.names[node] for node, value in graph.inputs.items() if storage_of(value) in memory]
+
+    # -- stopping --------------------------------------------------------------------------------------------------
+
+    def _may_hold(self, culprit: Culprit) -> bool:
+        """Whether the condition may hold, as far as it can be told without the line's variables."""
+        condition = self._host.breakpoints.exception_filters.get(culprit.filter)
+        if not condition or not names_asked(condition) <= culprit.names.keys():
+            return True
+        with evaluating_on_real_values():
+            return self._holds(culprit, condition, lambda: is_true_python(condition, {}, culprit.names))
+
+    def _holds(self, culprit: Culprit, condition: str, is_true: Callable[[], bool]) -> bool:
+        try:
+            with self._host.holding():
+                return is_true()
+        except Exception as problem:  # noqa: BLE001  (the user's expression may raise anything)
+            text = f"The condition {condition!r} of '{culprit.filter}' failed: {text_of_raised(problem)}"
+            self._host.print(f"{text}\n", "important")
+            return True
+
+    def _hold(self, call: GraphCall, culprit: Culprit) -> None:
+        """Trace the call again, and hold it where the culprit is."""
+        before = contextlib.ExitStack()
+        before.enter_context(self._host.holding())  # breakpoints on the way were hit when the call began
+
+        def stop_at(frame: TracedFrame) -> None:
+            NODE_HOOK.want(None)
+            LINE_HOOKS.want(before, None)
+            before.close()
+            self._stop_at(frame, culprit)
+            if self._host.steps.current() is None:
+                frame.end_trace()
+
+        def on_node(_: Any, number: int) -> None:
+            frame = running_frame(sys._getframe()) if number == culprit.node else None
+            if frame is not None:
+                stop_at(frame)
+
+        with as_it_began(call), before:
+            if culprit.line is not None and culprit.visit is not None:
+                LINE_HOOKS.want(before, _Visits(culprit.line, culprit.visit, stop_at).came_to)
+            else:
+                NODE_HOOK.want(on_node)
+            try:
+                trace_again(culprit.call)
+            finally:
+                NODE_HOOK.want(None)
+                LINE_HOOKS.want(before, None)
+
+    def _stop_at(self, innermost: TracedFrame, culprit: Culprit) -> None:
+        chain = innermost.running(sys._getframe())
+        frame = next((each for each in chain if not is_torch_file(each.path)), innermost)
+        if culprit.line is not None:
+            frame = next((each for each in chain if (each.path, each.line) == culprit.line), frame)
+        condition = self._host.breakpoints.exception_filters.get(culprit.filter)
+        if condition and not names_asked(condition) <= culprit.names.keys():
+            names = dict(culprit.names)
+            if not self._holds(culprit, condition, lambda: bool(evaluate_to_python(frame, condition, names))):
+                return
+        self._stop_trace(frame, culprit.raised, names=culprit.names)
+
+
+def _what_came(call: GraphCall, comparison: Comparison) -> str:
+    if call.problem is not None:
+        reason = (str(call.problem).strip().splitlines() or [""])[0]
+        return f"The compiled call raises {type(call.problem).__name__}: {reason}"
+    if comparison.differs:
+        return f"The compiled call returns something else: {comparison.worst.text}."
+    return "What this call returns does not differ for that."
+
+
+def _was_told(call: GraphCall, comparison: Comparison, fault: Fault) -> bool:
+    """Whether a stop would tell nothing new: a wrong declaration that does no harm in this call is told once."""
+    if fault.operator is None or comparison.differs or call.problem is not None:
+        return False
+    known = fault.node.name in call.graph.told
+    call.graph.told.add(fault.node.name)
+    return known
+
+
+class _Visits:
+    """Counts how often a trace comes to a line. Lives for that trace."""
+
+    def __init__(self, line: tuple[str, int], number: int, stop_at: Callable[[TracedFrame], None]) -> None:
+        self._line = line
+        self._number = number
+        self._stop_at = stop_at
+        self._thread = threading.get_ident()
+        self._attempt: object = None
+        self._lines: dict[int, int] = {}
+        self._count = 0
+
+    def came_to(self, translator: Any) -> None:
+        """See ``LineHooks``: a line is told at each of its instructions."""
+        if threading.get_ident() != self._thread:
+            return
+        frame = TracedFrame(translator)
+        if self._attempt is not frame.attempt:  # the analysis was begun again
+            self._attempt, self._lines, self._count = frame.attempt, {}, 0
+        before = self._lines.get(id(translator))
+        self._lines[id(translator)] = frame.line
+        if before != frame.line and (frame.path, frame.line) == self._line:
+            self._count += 1
+            if self._count == self._number:
+                self._stop_at(frame)
+
+
+def _stored_otherwise(comparison: Comparison, fault: Fault, what: LeftOtherwise, verdict: str) -> Culprit:
+    """The values are right, and what the call leaves behind is not."""
+    compiled, expected = what.values
+    names = {"__value__": compiled, "__expected__": expected, "__difference__": math.inf, "__stage__": fault.stage}
+    node = comparison.graph.output
+    where = _text_of((Place(*fault.line, 1), "")) if fault.line is not None else None
+    raised = mismatch_in_stored(what, verdict, where or _place_text(node))
+    visit = None if fault.line is None else fault.visit
+    number = comparison.graph.numbers.get(node, max(comparison.graph.numbers.values()))
+    return Culprit(number, raised, names, MISMATCH, comparison.graph.call, fault.line, visit)
+
+
+def _place_text(node: Any) -> str:
+    """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``."""
+    return _text_of(place_of(node, is_torch_file)) or target_name(node)
+
+
+def _text_of(found: tuple[Place, str] | None) -> str | None:
+    if found is None:
+        return None
+    place, function = found
+    text = linecache.getline(place.path, place.line).strip()
+    where = f"{place.path}:{place.line} in {function}" if function else f"{place.path}:{place.line}"
+    return f"{where}: {text}" if text else where
+
+
+_FEATURES = {NAN_FILTER: NEEDED[:2], MISMATCH: NEEDED}
+_CANNOT = {
+    NAN_FILTER: "a call of {} returned NaN or Inf, and which line made it cannot be told",
+    MISMATCH: "calls of {} cannot be compared",
+}

@@ -1,0 +1,1 @@
+"""Cached calls shown again: isolation, saved traces, graph runs, real values."""

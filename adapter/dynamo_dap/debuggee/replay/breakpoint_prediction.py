@@ -1,0 +1,381 @@
+"""What breakpoints do in later calls of a cache entry, told without tracing those calls.
+
+Each call of one cache entry comes to the same lines, and a name means the same there: a constant, what is reached from
+the call's arguments or from globals, or what the graph computes. A condition or a log message over such values is
+computed from them; the graph, kept from the first trace, runs on the call's own inputs for that. So a breakpoint that
+does not stop (``step == 500``, ``loss.item() > 3``, a hit count, a log message) costs no trace. What was computed is
+compared once, in the call that is traced, with what the trace says. Anything else (a function of the program's that an
+expression calls, an object that the traced code has changed) is left to the trace. Program's threads; lives as long as
+the cache entry.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
+from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
+from dynamo_dap.debuggee.agent.own_rank import names_beside
+from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values, is_operation
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph, KeptGraphInCall
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
+from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
+from dynamo_dap.debuggee.torch_api.trackers.forms import (
+    Form,
+    Known,
+    NumberForm,
+    SequenceForm,
+    TensorForm,
+    Unrealized,
+)
+from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
+from dynamo_dap.debuggee.trace.forms import UNKNOWN
+from dynamo_dap.debuggee.trace.paths import Paths
+from dynamo_dap.debuggee.values.python_values import present
+
+_PLAIN = (bool, int, float, str, type(None))
+_ALLOWED = (
+    ast.Attribute,
+    ast.BinOp,
+    ast.BoolOp,
+    ast.Call,
+    ast.Compare,
+    ast.Constant,
+    ast.Expression,
+    ast.IfExp,
+    ast.List,
+    ast.Name,
+    ast.Slice,
+    ast.Subscript,
+    ast.Tuple,
+    ast.UnaryOp,
+    ast.boolop,
+    ast.cmpop,
+    ast.expr_context,
+    ast.keyword,
+    ast.operator,
+    ast.unaryop,
+)
+_BUILTINS: dict[str, Any] = {
+    each.__name__: each for each in (abs, all, any, bool, float, int, len, max, min, round, sum)
+}
+_ATTRIBUTES = frozenset({"H", "T", "device", "dtype", "imag", "is_cuda", "mH", "mT", "ndim", "real", "shape"})
+"""Attributes that a tensor's detached value has as the tensor has them."""
+_UNSAFE = frozenset(
+    {"backward", "data_ptr", "numpy", "register_hook", "retain_grad", "storage", "untyped_storage", "is_shared"}
+)
+"""Methods that act on more than their result, or tell of the detached value alone."""
+
+
+class NotForetold(Exception):
+    """The trace alone can tell a value."""
+
+
+class Call:
+    """One later call, with the values that its graphs give."""
+
+    def __init__(self, call: CachedCall) -> None:
+        """Nothing is computed yet."""
+        self.call = call
+        self._graphs: dict[KeptGraph, KeptGraphInCall] = {}
+
+    def graph(self, graph: KeptGraph) -> KeptGraphInCall:
+        """Return ``graph`` as this call runs it."""
+        if graph not in self._graphs:
+            self._graphs[graph] = KeptGraphInCall(graph, self.call)
+        return self._graphs[graph]
+
+
+_Operand = Callable[[Call], Any]
+"""Gives the value of a name in a later call."""
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """An expression at one visit of a line."""
+
+    code: CodeType
+    operands: Mapping[str, _Operand]
+    """By the names in ``code``."""
+    needs_graph: bool
+
+    def value(self, call: Call) -> object:
+        """Return its value in ``call``, computed apart from the program: see ``evaluating``.
+
+        Raises:
+            NotForetold: the trace alone can tell it.
+        """
+        try:
+            # torch imports modules while it computes, by the builtins of the running code.
+            value = eval(self.code, {"__builtins__": builtins}, _Names(self.operands, call))
+            return value if type(value) in _PLAIN else bool(value)
+        except Exception as problem:
+            raise NotForetold from problem
+
+
+class _Names(dict[str, Any]):
+    """The operands, computed when they are first needed."""
+
+    def __init__(self, operands: Mapping[str, _Operand], call: Call) -> None:
+        super().__init__()
+        self._operands = operands
+        self._call = call
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = self._operands[name](self._call)
+        return self[name]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A breakpoint that every call of a cache entry comes to; see ``agent.deciding.Reached``."""
+
+    breakpoint: LineBreakpoint
+    condition: Foretold | None
+    expressions: Mapping[str, Foretold]
+    """Those in the log message."""
+
+    @classmethod
+    def foretold(
+        cls, breakpoint: LineBreakpoint, frame: TracedFrame, shown: Frame, graph: KeptGraph, call: CachedCall
+    ) -> Visit | None:
+        """Return what ``breakpoint`` does in later calls where ``frame`` stands; None when each is to be traced.
+
+        ``shown`` evaluates in the trace, which is one of ``call``.
+        """
+        conditions = breakpoint.conditions
+        parts = conditions.log_message.parts if conditions.log_message is not None else ()
+        try:
+            condition = None
+            if conditions.condition is not None:
+                condition = _foretold(conditions.condition, frame, graph)
+            expressions = {text: _foretold(text, frame, graph) for text, is_expression in parts if is_expression}
+            visit = cls(breakpoint, condition, expressions)
+            with evaluating([visit]):
+                in_call = visit.reached(Call(call))
+                holds = in_call.holds()
+                texts = {text: in_call.text_of(text) for text in expressions}
+            if condition is not None and condition.needs_graph and holds != shown.is_true(conditions.condition or ""):
+                return None
+            if any(shown.evaluate(text, LOG_CONTEXT).text != foretold for text, foretold in texts.items()):
+                return None
+        except Exception:  # noqa: BLE001  (whatever an expression raises, it is told when the trace decides)
+            return None
+        return visit
+
+    def reached(self, call: Call) -> VisitInCall:
+        """Return the breakpoint as ``call`` comes to it."""
+        return VisitInCall(self, call)
+
+
+class VisitInCall:
+    """A visit in one later call: see ``agent.deciding.Reached``."""
+
+    def __init__(self, visit: Visit, call: Call) -> None:
+        """Nothing is computed yet."""
+        self.breakpoint = visit.breakpoint
+        self._visit = visit
+        self._call = call
+
+    def holds(self) -> bool:
+        """Whether the condition holds. Raises ``NotForetold``."""
+        condition = self._visit.condition
+        return condition is None or bool(condition.value(self._call))
+
+    def text_of(self, expression: str) -> str:
+        """Return an expression of the log message as text. Raises ``NotForetold``."""
+        return _text(self._visit.expressions[expression].value(self._call))
+
+
+def _text(value: object) -> str:
+    return present(value).text
+
+
+def _foretold(expression: str, frame: TracedFrame, graph: KeptGraph) -> Foretold:
+    tree = ast.parse(expression.strip(), mode="eval")
+    resolver = _Resolver(frame, graph)
+    tree = ast.fix_missing_locations(resolver.visit(tree))
+    _check(tree)
+    return Foretold(compile(tree, "<expression>", "eval"), resolver.operands, resolver.needs_graph)
+
+
+def _check(tree: ast.AST) -> None:
+    """See that an expression computes nothing but a value.
+
+    Raises:
+        NotForetold: it may do more.
+    """
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            raise NotForetold
+        if isinstance(node, ast.Attribute):
+            name = node.attr
+            is_method = id(node) in called and not (name.startswith("_") or name.endswith("_") or name in _UNSAFE)
+            if not is_method and name not in _ATTRIBUTES:
+                raise NotForetold
+
+
+class _Resolver(ast.NodeTransformer):
+    """Puts a name of its own in place of each path that leads to a value."""
+
+    def __init__(self, frame: TracedFrame, graph: KeptGraph) -> None:
+        self._frame = frame
+        self._graph = graph
+        self._paths = Paths(frame, {})
+        self.operands: dict[str, _Operand] = {}
+        self.needs_graph = False
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id == RANK and not self._frame.has(RANK) and (beside := names_beside()):
+            return ast.copy_location(ast.Constant(beside[RANK]), node)
+        value = self._frame.lookup(node.id)
+        if value is not MISSING and not self._frame.is_declared(node.id) and value is _BUILTINS.get(node.id):
+            return self._named(lambda call: value)
+        return self._named(self._operand(self._paths.follow(node), node))
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        return self._path(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        function = self._paths.follow(node)
+        if function is not UNKNOWN and is_operation(function, node.attr):
+            return self._named(lambda call: function)
+        return self._path(node)
+
+    def _path(self, node: ast.Attribute | ast.Subscript) -> ast.AST:
+        found = self._paths.follow(node)
+        if found is not UNKNOWN and not self._is_computed(node.value):
+            try:
+                return self._named(self._operand(found, node))
+            except NotForetold:
+                pass  # an item of a tensor's shape, say: of a value that has an operand itself
+        return self.generic_visit(node)
+
+    def _is_computed(self, node: ast.expr) -> bool:
+        found = self._paths.follow(node)
+        return found is not UNKNOWN and isinstance(self._paths.form_of(found), TensorForm | NumberForm)
+
+    def _named(self, operand: _Operand) -> ast.Name:
+        name = f"_{len(self.operands)}"
+        self.operands[name] = operand
+        return ast.Name(name, ast.Load())
+
+    def _operand(self, found: Any, node: ast.expr) -> _Operand:
+        """Return how later calls get what ``node`` leads to."""
+        if found is UNKNOWN:
+            raise NotForetold
+        form = self._paths.form_of(found)
+        computed = self._computed(form)
+        if computed is not None:
+            return computed
+        source = self._frame.source_of(found)
+        if source is not None and isinstance(form, Unrealized) and is_tensor(form.value):
+            return self._untouched(_compiled(source))
+        if source is not None:
+            return _FromSource(_compiled(source))
+        if is_tracker(found) and isinstance(form, Known) and type(form.value) in _PLAIN:
+            return lambda call: form.value
+        return self._stored(node)
+
+    def _computed(self, form: Form) -> _Operand | None:
+        """Return how the graph gives a value; None for what it does not compute."""
+        if isinstance(form, TensorForm | NumberForm):
+            if form.node is None or (isinstance(form, TensorForm) and form.number is not None):
+                return None
+            graph, is_tensor = self._graph, isinstance(form, TensorForm)
+            count = self._frame.keep_graph(graph)
+            node = graph.wanted_copy(form.node)
+            self.needs_graph = True
+
+            def value(call: Call) -> Any:
+                given: Any = call.graph(graph).value_of(node, count)
+                return given.detach() if is_tensor else given
+
+            return value
+        if isinstance(form, SequenceForm) and form.type_name in ("list", "tuple"):
+            items = [self._computed(self._paths.form_of(each)) for each in form.items]
+            known = [each for each in items if each is not None]
+            if known and len(known) == len(items):
+                made = list if form.type_name == "list" else tuple
+                return lambda call: made(each(call) for each in known)
+        return None
+
+    def _untouched(self, source: CodeType) -> _Operand:
+        """Return how a later call gets a tensor that the trace has not come to yet."""
+        self.needs_graph = True
+        graph, count = self._graph, self._frame.keep_graph(self._graph)
+        return lambda call: call.graph(graph).memory_of(_at(source, call), count).detach()
+
+    def _stored(self, node: ast.expr) -> _Operand:
+        """Return how a later call gets what is stored on an object: by names, which runs none of its code."""
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute):
+            attributes.insert(0, node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or (attributes and any(True for _ in self._frame.attribute_changes())):
+            raise NotForetold
+        name, value, namespace = node.id, self._frame.lookup(node.id), self._frame.globals
+        source = self._frame.source_of(value)
+        if source is not None:
+            return _FromSource(_compiled(source), tuple(attributes))
+        if name in namespace and value is namespace[name]:
+            return lambda call: _plain(namespace.get(name, MISSING), attributes)
+        raise NotForetold
+
+
+@dataclass(frozen=True)
+class _FromSource:
+    """A plain value that is reached from arguments or globals."""
+
+    source: CodeType
+    """As torch writes it: ``L['step']``."""
+    attributes: tuple[str, ...] = ()
+
+    def __call__(self, call: Call) -> object:
+        return _plain(_at(self.source, call), self.attributes)
+
+
+def _compiled(source: str) -> CodeType:
+    try:
+        return compile(source, "<source>", "eval")
+    except SyntaxError:  # a tensor that Dynamo found inside another, of a nested tensor for instance
+        raise NotForetold from None
+
+
+def _at(source: CodeType, call: Call) -> Any:
+    return eval(source, {"L": call.call.arguments, "G": call.call.frame.f_globals})
+
+
+def _plain(value: object, attributes: tuple[str, ...] | list[str]) -> object:
+    """Follow attributes through the dictionaries of objects, which runs none of the program's code."""
+    for attribute in attributes:
+        names = object.__getattribute__(value, "__dict__")
+        if attribute not in names:
+            raise NotForetold
+        value = names[attribute]
+    if type(value) not in _PLAIN:
+        raise NotForetold
+    return value
+
+
+def evaluating(visits: Sequence[Visit]) -> AbstractContextManager[None]:
+    """Compute what ``visits`` do in a call so that the program does not notice."""
+    expressions = (each for visit in visits for each in (visit.condition, *visit.expressions.values()))
+    needs_graph = any(each is not None and each.needs_graph for each in expressions)
+    return evaluating_on_real_values() if needs_graph else nullcontext()
+
+
+def reached_in(visits: Sequence[Visit], call: CachedCall) -> Iterator[VisitInCall]:
+    """Yield the breakpoints in the order in which ``call`` comes to them."""
+    values = Call(call)
+    for visit in visits:
+        yield visit.reached(values)

@@ -1,0 +1,501 @@
+"""Stops in calls of compiled functions that the cache serves: they are traced once more, and thrown away.
+
+Dynamo traces a function once for each cache entry; a breakpoint in it would be hit then and never again. A call that
+comes to an armed line is traced again from its own arguments before its generated code runs, apart from the program
+(``torch_api.retracing``), and is held in that trace like any other. A call that was compiled just now is traced
+so as well, without a stop, where nothing is left of the trace before a graph break: at a branch on a tensor's data,
+where Dynamo does not begin again. Or, as the user chose (``cachedCalls``), the function runs as ordinary Python for as
+long as it has breakpoints. One for each process; the decisions run where calls begin, on the program's threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import CallFacts, Host
+from dynamo_dap.debuggee.agent.frames import Frame
+from dynamo_dap.debuggee.agent.log import log_exception, log_problem
+from dynamo_dap.debuggee.agent.stepping import Step
+from dynamo_dap.debuggee.history.attempts import Leg, TraceLogs
+from dynamo_dap.debuggee.history.time_travel import Past
+from dynamo_dap.debuggee.replay.breakpoint_prediction import NotForetold, Visit, evaluating, reached_in
+from dynamo_dap.debuggee.replay.saved_traces import CannotKeep, Given, KeptTrace
+from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, user_function_name
+from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, is_served, run_as_python
+from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, clear, retraced_call, trace_again
+from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
+from dynamo_dap.debuggee.trace.frames import TracedFunction
+from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
+from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
+
+
+class ReplayedCalls:
+    """See ``agent.engine.CachedCalls``."""
+
+    def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Leg], None]) -> None:
+        """``host`` is the agent; ``logs`` has the log of the trace that runs; ``walk`` stops in a kept trace."""
+        self._host = host
+        self._logs = logs
+        self._walk = walk
+        self._thread = _OfThread()
+        self._as_python: dict[int, types.CodeType] = {}
+        """What runs uncompiled for now, by identity: code with some constants cannot be hashed."""
+        self._failed: set[tuple[str, str]] = set()
+        self._not_valid: set[tuple[str, str, str]] = set()
+        """What was said of calls that an entry serves which is not valid for them."""
+        self._kept: list[_Kept] = []
+        self._begun: dict[int, list[_BegunCall]] = {}
+        """Calls that have come to a graph break or will, by thread."""
+        logs.begun = self._begun_leg
+        if RETRACING.problem is not None:
+            host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
+
+    def are_wanted(self) -> bool:
+        """See ``CachedCalls``."""
+        options, breakpoints = self._host.options, self._host.breakpoints
+        if not options.compile_time or options.cached_calls not in (REPLAY, AS_PYTHON):
+            return False
+        if (RETRACING if options.cached_calls == REPLAY else AS_PYTHON_CALLS).problem is not None:
+            return False
+        return breakpoints.any_line_without_mode() or bool(breakpoints.functions) or bool(breakpoints.data)
+
+    def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
+        """See ``CachedCalls``."""
+        breakpoints = self._host.breakpoints
+        for path, traced in lines.items():
+            armed = breakpoints.lines_in(path)
+            if armed and any(one.mode is None for line in armed.keys() & traced for one in armed[line]):
+                return True
+        names = {_bare(name) for name in functions}
+        if any(_bare(entry.name) in names for entry in breakpoints.functions):
+            return True
+        return any(entry.variable.function in functions for entry in breakpoints.data)
+
+    def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
+        """See ``CachedCalls``."""
+        if self._host.options.cached_calls != AS_PYTHON or may_stop == (id(code) in self._as_python):
+            return
+        run_as_python(code, wanted=may_stop)
+        name = user_function_name(code)
+        if may_stop:
+            self._as_python[id(code)] = code
+            self._host.print(f"dynamo-dap: {name} runs as ordinary Python while it has breakpoints\n", "important")
+        else:
+            del self._as_python[id(code)]
+
+    def release(self) -> None:
+        """See ``CachedCalls``."""
+        while self._as_python:
+            run_as_python(self._as_python.popitem()[1], wanted=False)
+        self._begun.clear()
+        kept, self._kept = self._kept, []
+        for each in kept:
+            each.close()
+
+    def are_traced(self) -> bool:
+        """See ``CachedCalls``."""
+        options = self._host.options
+        return RETRACING.problem is None and options.compile_time and options.cached_calls == REPLAY
+
+    def wants_step(self, step: Step) -> bool:
+        """See ``CachedCalls``: one that began in generated code stays in generated code."""
+        return step.engine != RUN_TIME
+
+    def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
+        """See ``CachedCalls``."""
+        version = self._host.breakpoints.version
+        before = known if isinstance(known, TracedCall) else None
+        told = before if before is not None and before.version == version else None
+        if told is not None and self._passes(call, told):
+            self._note_begun(call, told)
+            return told
+        # What a trace of this entry has told holds for this call as well: it is not noted again.
+        traced = TracedCall(version, call, before) if told is None else None
+        leg = self._leg_before(call)
+        try:
+            self._report_not_valid(call, PATHS.why_not_valid(call))
+            with self._learning(traced), self._logs.coming_from(leg):
+                if not self._walked(call, before, leg):
+                    self._trace(call, before, traced)
+            self._note_begun(call, traced or told)
+            return traced or told
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
+            self._tell_failure(call, problem)
+            return None
+
+    @contextlib.contextmanager
+    def _learning(self, traced: TracedCall | None) -> Iterator[None]:
+        """Have ``traced`` told what the calling thread's trace comes to."""
+        outer = self._thread.traced, self._thread.rest
+        self._thread.traced, self._thread.rest = traced, None
+        try:
+            yield
+        finally:
+            self._logs.forget()
+            self._thread.traced, self._thread.rest = outer
+            if traced is not None:
+                traced.is_over()
+
+    # -- calls that were compiled just now -------------------------------------------------------------------------
+
+    def are_compiled_wanted(self) -> bool:
+        """See ``CachedCalls``."""
+        host = self._host
+        return self.are_traced() and (host.steps.any_step or host.breakpoints.any_line(COMPILE_TIME))
+
+    def wants_compiled(self, code: types.CodeType) -> bool:
+        """See ``CachedCalls``."""
+        return self._logs.take_unkept(code) and self.are_compiled_wanted()
+
+    def note_compiled(self, call: CachedCall) -> CallFacts | None:
+        """See ``CachedCalls``."""
+        # The breakpoints have stopped, counted and logged this call already: what they do is learnt in the next.
+        traced = TracedCall(_NEVER, call, None)
+        try:
+            with self._learning(traced), self._logs.coming_from(self._leg_before(call)):
+                self._thread.is_only_noting = True
+                try:
+                    self._trace(call, None, traced)
+                finally:
+                    self._thread.is_only_noting = False
+            self._note_begun(call, traced)
+        except Exception:  # noqa: BLE001  (as above)
+            log_exception("tracing a call once more that was compiled")
+            return None
+        return traced
+
+    @property
+    def is_only_noting(self) -> bool:
+        """Whether this thread's trace is one that is to stop nowhere, of a call that was compiled just now."""
+        return self._thread.is_only_noting
+
+    def _walked(self, call: CachedCall, known: TracedCall | None, before: Leg | None) -> bool:
+        """Go through the kept trace of the cache entry in place of a trace; False when there is none that serves."""
+        kept = known.kept if known is not None else None
+        if kept is None or kept.is_closed:
+            return False
+        try:
+            with kept.trace.lent(kept.trace.given_to(call)):
+                self._walk(Leg(kept.past, before=before))
+        except CannotKeep as problem:
+            log_problem(f"the kept trace of {user_function_name(call.code)} does not serve: {problem}")
+            return False
+        return True
+
+    def _trace(self, call: CachedCall, known: TracedCall | None, traced: TracedCall | None) -> None:
+        """Trace the call, and keep the trace if none of its cache entry was."""
+        self._thread.rest = None if traced is not None or known is None else _Rest(known.version, known.visited)
+        complete = trace_again(call, keep=traced is not None and traced.kept is None)
+        if complete is None or traced is None:
+            return
+        taken = self._logs.take(complete.output)
+        if taken is None:
+            clear(complete.output)
+            return
+        problem = PATHS.why_trace_not_valid(call, complete)
+        if problem is not None and problem.position is not None:
+            # Later calls of the entry run what was compiled, not what this call comes to.
+            self._report_not_valid(call, problem)
+            taken[1].close()
+            clear(complete.output)
+            return
+        try:
+            kept = _Kept(taken[0], KeptTrace(complete, taken[1], call))
+        except CannotKeep as problem:
+            log_problem(f"the trace of {user_function_name(call.code)} cannot be kept: {problem}")
+            return
+        traced.take(kept)
+        for each in [each for each in self._kept if each.code is not None and not is_served(each.code())]:
+            self._drop(each)
+        self._kept.append(kept)
+        if isinstance(call.frame, types.FrameType):
+            kept.code = weakref.ref(call.frame.f_code, lambda _: self._drop(kept))
+        while len(self._kept) > 1 and sum(each.past.end for each in self._kept) > MAXIMUM_KEPT:
+            self._kept.pop(0).close()
+
+    def _drop(self, kept: _Kept) -> None:
+        """Torch has dropped the cache entry. Any thread, at any time: another may be looking at the trace just now."""
+        kept.is_closed = True
+        for told in list(kept.told):
+            told.let_go()
+        with contextlib.suppress(ValueError):
+            self._kept.remove(kept)
+
+    # -- what the program has gone on from -------------------------------------------------------------------------
+
+    def _note_begun(self, call: CachedCall, told: TracedCall | None) -> None:
+        """Note what a call is given that comes to a graph break: steps lead back there from what comes after it."""
+        kept = told.kept if told is not None else None
+        frame = call.frame
+        if kept is None or kept.is_closed or not isinstance(frame, types.FrameType):
+            return
+        if not goes_on_after_break(frame.f_code):
+            return
+        before = self._leg_before(call)
+        try:
+            # The frame would keep alive what the program drops when it is over.
+            given = kept.trace.given_to(replace(call, frame=_NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
+        except CannotKeep as problem:
+            log_problem(f"what {user_function_name(call.code)} was given cannot be found again: {problem}")
+            return
+        self._begun.setdefault(threading.get_ident(), []).append(
+            _BegunCall(id(frame), id(frame.f_code), kept, given, before)
+        )
+
+    def has_begun(self, code: types.CodeType) -> bool:
+        """See ``CachedCalls``."""
+        if self._begun and any(each.code_id == id(code) for one in list(self._begun.values()) for each in one):
+            return True
+        return self._logs.leads_from(code)
+
+    def ended(self, frame: types.FrameType | None) -> None:
+        """See ``CachedCalls``."""
+        if frame is not None:
+            self._logs.ended(frame.f_code)
+        begun = self._begun.get(threading.get_ident())
+        if not begun:
+            return
+        if frame is not None:
+            self._leave([each for each in begun if each.frame_id != id(frame)])
+            return
+        running: set[int] = set()
+        below: types.FrameType | None = sys._getframe()
+        while below is not None:
+            running.add(id(below))
+            below = below.f_back
+        self._leave([each for each in begun if each.frame_id in running])
+
+    def _leave(self, begun: list[_BegunCall]) -> None:
+        if begun:
+            self._begun[threading.get_ident()] = begun
+        else:
+            self._begun.pop(threading.get_ident(), None)
+
+    def _leg_before(self, call: CachedCall) -> Leg | None:
+        """Return what was before the graph break that a resume function goes on after."""
+        return self._logs.leg_before(call.code, call.frame.f_back)
+
+    def _begun_leg(self, frame: types.FrameType) -> Leg | None:
+        self.ended(None)
+        found = next((each for each in self._begun.get(threading.get_ident(), ()) if each.frame_id == id(frame)), None)
+        return None if found is None or found.kept.is_closed else found.leg(frame)
+
+    def _passes(self, call: CachedCall, told: TracedCall) -> bool:
+        """Whether ``call`` is known to stop nowhere; then its breakpoints have counted and logged it."""
+        host = self._host
+        if host.steps.current() is not None or host.steps.any_pause_request or host.breakpoints.data:
+            return False
+        if told.must_be_traced:
+            return False
+        try:
+            with evaluating(told.visits):
+                return host.passes(reached_in(told.visits, call))
+        except NotForetold:
+            return False
+
+    def _report_not_valid(self, call: CachedCall, problem: NotValid | None) -> None:
+        """Say, once per cause, that what the program computes in this call is not what its code says."""
+        if problem is None:
+            return
+        name = user_function_name(call.code)
+        cause = name, call.compile_id, problem.text
+        if cause not in self._not_valid:
+            self._not_valid.add(cause)
+            self._host.print(
+                f"dynamo-dap: warning: {name}, cache entry {call.compile_id}: {problem.text}\n", "important"
+            )
+
+    def _tell_failure(self, call: CachedCall, problem: Exception) -> None:
+        name = user_function_name(call.code)
+        if (name, call.compile_id) in self._failed:
+            return
+        self._failed.add((name, call.compile_id))
+        log_exception("tracing a cached call")
+        reason = (str(problem).strip().splitlines() or [""])[0]
+        self._host.print(
+            f"dynamo-dap: calls of {name} that cache entry {call.compile_id} serves cannot be stopped in: "
+            f"{type(problem).__name__}: {reason}\n",
+            "important",
+        )
+
+    @contextlib.contextmanager
+    def put_aside(self) -> Iterator[None]:
+        """Let another trace run inside that of a call: what it comes to says nothing about the call."""
+        known = self._thread.traced, self._thread.rest
+        self._thread.traced = self._thread.rest = None
+        try:
+            yield
+        finally:
+            self._thread.traced, self._thread.rest = known
+
+    def came_to(self, path: str, line: int) -> None:
+        """Note a line that this thread's trace has come to, if that is one of a cached call."""
+        traced = self._thread.traced
+        if traced is not None:
+            traced.came_to(path, line)
+
+    def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint]) -> None:
+        """Note what breakpoints depend on where ``frame`` stands, if its trace is one of a cached call."""
+        traced = self._thread.traced
+        if traced is not None and breakpoints:
+            with self._host.holding():
+                traced.reached(frame, breakpoints, TracedFunction(frame, 0, {}, self._host))
+        rest = self._thread.rest
+        if rest is not None:
+            rest.count -= len(breakpoints)
+
+    def is_over(self) -> bool:
+        """Whether this thread's trace is one of a cached call that is known to come to no other breakpoint."""
+        rest = self._thread.rest
+        if rest is None or rest.count != 0:
+            return False
+        host = self._host
+        is_stepping = host.steps.current() is not None or host.steps.any_pause_request
+        return not is_stepping and not host.breakpoints.data and host.breakpoints.version == rest.version
+
+
+MAXIMUM_KEPT = 100_000
+"""Lines of kept traces: they take what Dynamo took for these traces."""
+
+
+@dataclass(eq=False)
+class _Kept:
+    """The trace of a cache entry, and its past as steps see it."""
+
+    past: Past
+    trace: KeptTrace
+    told: weakref.WeakSet[TracedCall] = field(default_factory=weakref.WeakSet)
+    """Who refers to it."""
+    code: weakref.ref[types.CodeType] | None = None
+    """What the cache entry runs; where it is known, the trace lives no longer than that."""
+    is_closed: bool = False
+
+    def close(self) -> None:
+        """Forget it, once no thread looks at it."""
+        self.is_closed = True
+        self.trace.close()
+
+
+@dataclass(frozen=True)
+class _NoFrame:
+    f_globals: dict[str, object]
+    f_builtins: dict[str, object]
+    f_back: types.FrameType | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _BegunCall:
+    """A call whose generated code runs, and comes to a graph break."""
+
+    frame_id: int
+    code_id: int
+    kept: _Kept
+    given: Given
+    before: Leg | None
+
+    def leg(self, frame: types.FrameType) -> Leg:
+        """Return it as a past that can be gone to; ``frame`` runs its code."""
+        given = replace(self.given, call=replace(self.given.call, frame=frame))
+        return Leg(self.kept.past, before=self.before, lend=lambda: self.kept.trace.lent(given, waits=False))
+
+
+@dataclass
+class _Rest:
+    """How many breakpoints a trace is still to come to."""
+
+    version: int
+    """That of the breakpoints."""
+    count: int
+
+
+_NEVER = -1
+"""No version of the breakpoints."""
+
+
+class _OfThread(threading.local):
+    """What a thread traces."""
+
+    traced: TracedCall | None = None
+    """What its trace of a cached call comes to."""
+    rest: _Rest | None = None
+    """How much of what is known of that call is still to come."""
+    is_only_noting = False
+    """See ``ReplayedCalls.is_only_noting``."""
+
+
+class TracedCall:
+    """What the trace of a cached call has told: see ``agent.engine.CallFacts``."""
+
+    def __init__(self, version: int, call: CachedCall, before: TracedCall | None) -> None:
+        """``version`` is that of the breakpoints; ``call`` is about to be traced.
+
+        ``before`` is what was told of the entry when other breakpoints were set.
+        """
+        self.version = version
+        self.lines: dict[str, frozenset[int]] = {} if before is None else dict(before.lines)
+        self.kept: _Kept | None = None
+        if before is not None and before.kept is not None:
+            self.take(before.kept)
+        self.visits: list[Visit] = []
+        """What the breakpoints that each call comes to do there, in this order."""
+        self.visited = 0
+        """How many breakpoints each call comes to."""
+        self.must_be_traced = False
+        """Whether the trace alone can tell what some breakpoint does."""
+        self._call: CachedCall | None = call
+        self._attempt: object = None
+        self._graph = KeptGraph()
+
+    def take(self, kept: _Kept) -> None:
+        """Later calls are looked at in this trace."""
+        self.kept = kept
+        kept.told.add(self)
+
+    def let_go(self) -> None:
+        """No call of the entry comes any more: drop what was told, and the trace. If one comes, it is traced anew."""
+        self.version = _NEVER
+        self.visits = []
+        self.kept = None
+
+    def came_to(self, path: str, line: int) -> None:
+        """Note a line."""
+        known = self.lines.get(path, frozenset())
+        if line not in known:
+            self.lines[path] = known | {line}
+
+    def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint], shown: Frame) -> None:
+        """Note what ``breakpoints``, which ``frame`` has come to, do in later calls; ``shown`` evaluates in it."""
+        if self._attempt is not frame.attempt:
+            self._graph.close()
+            self._attempt, self._graph = frame.attempt, KeptGraph()
+        assert self._call is not None, "it is being traced"
+        self.visited += len(breakpoints)
+        for breakpoint in breakpoints:
+            visit = Visit.foretold(breakpoint, frame, shown, self._graph, self._call)
+            if visit is None:
+                self.must_be_traced = True
+            else:
+                self.visits.append(visit)
+
+    def is_over(self) -> None:
+        """Forget the call, and its trace's own objects."""
+        self._call = self._attempt = None
+        self._graph.close()
+
+
+def _bare(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def applies_here(mode: str | None) -> bool:
+    """Whether a breakpoint of ``mode`` stops in the trace that runs on this thread."""
+    return mode is None or (mode == COMPILE_TIME and retraced_call() is None)

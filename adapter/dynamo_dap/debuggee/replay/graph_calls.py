@@ -1,0 +1,268 @@
+"""Calls of compiled graphs: whoever asks is told of each, with its inputs as they were and its outputs.
+
+The code that Dynamo generated calls a graph by a global name of the user's module (``__compiled_fn_3_...``), whichever
+backend compiled it. While somebody observes, a function that tells of the calls stands under that name; else the
+compiled graph itself, as Dynamo put it there. What a call writes to in place is copied before it runs: which inputs
+those are is learned in the first call that is told, for which all are copied.
+
+One ``GRAPH_CALLS`` for the process. ``want`` is called on any thread, everything else on the thread that makes the
+call, right before and after it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, random_states, storage_of
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
+from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
+from dynamo_dap.debuggee.torch_api.graph_runs import REAL_VALUES, has_own_memory, in_transform
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, uncompiled_data_reading
+from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall
+from dynamo_dap.debuggee.torch_api.skipping import never_compile
+from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+
+_CLEANUPS = "torch._dynamo.utils:CleanupManager.instance"
+_PREFIX = "__compiled_fn"
+
+GRAPHS = Feature("looking at what compiled graphs return", _CLEANUPS)
+
+
+@dataclass(eq=False)
+class GraphCall:
+    """One call of a compiled graph; what was kept for it dies with it."""
+
+    graph: ObservedGraph
+    frame: types.FrameType
+    """Runs the code that Dynamo generated, and stands at the call: no side effect was replayed yet."""
+    inputs: tuple[Any, ...]
+    kept: KeptInputs
+    outputs: Any = None
+    problem: Exception | None = None
+    """What the compiled graph raised, and so returned nothing."""
+
+    def as_cached_call(self) -> CachedCall | None:
+        """Return the call of the function that the graph is of, to be traced again; None when it is not known."""
+        code = self.frame.f_code
+        original, entry = original_of(code), cache_entry_of(code)
+        if original is None or RETRACING.problem is not None:
+            return None
+        return CachedCall(
+            code=original,
+            frame=self.frame,
+            arguments=dict(self.frame.f_locals),
+            closure=captured_cells(self.frame),
+            compile_id=str(getattr(entry, "compile_id", "?")),
+            backend=getattr(entry, "backend", None),
+            number=None,
+            memory=self.kept.memory,
+        )
+
+
+@dataclass(eq=False)
+class KeptInputs:
+    """What a call began with, as far as the call changes it."""
+
+    memory: Mapping[object, Any]
+    """Copies, by what ``storage_of`` gives for the tensor."""
+    left_out: tuple[int, ...]
+    """Positions of inputs that are written to, and were too large to be kept."""
+    random: tuple[Callable[[], None], ...]
+    """Put back the states of the random number generators; nothing if the graph draws no numbers."""
+    versions: tuple[int, ...] = ()
+    """How often each input had been written to, for the first call."""
+
+
+class GoesOnInFork(BaseException):
+    """What an observer raises in a fork of the process, to have the call return there."""
+
+
+class CallObserver:
+    """Who is told of calls. Called on the program's thread."""
+
+    def returned(self, call: GraphCall) -> None:
+        """A graph has returned its outputs; nobody else has them yet."""
+
+    def raised(self, call: GraphCall) -> None:
+        """A graph has raised an exception, which goes on to the program."""
+
+
+@dataclass(eq=False)
+class ObservedGraph:
+    """A compiled graph whose calls are told."""
+
+    compiled: Callable[..., Any]
+    calls: int = 0
+    """How many were told."""
+    written: frozenset[int] | None = None
+    """Positions of the inputs that it writes to; None before its first call has told."""
+    draws: bool = True
+    """Whether it draws random numbers."""
+    told: set[object] = field(default_factory=set)
+    """What observers have said of it, so that they say it once."""
+
+
+class GraphCalls:
+    """Puts telling functions in the places of compiled graphs, and takes them out."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._observers: dict[CallObserver, int] = {}
+        """With how many bytes of inputs may be copied for a call."""
+        self._thread = threading.local()
+        self.on_problem: Callable[[str], None] = lambda doing: None
+        """Logs the exception being handled."""
+
+    def want(self, observer: CallObserver, limit: int | None) -> None:
+        """Tell ``observer`` of every call from now on, keeping ``limit`` bytes for each; None to tell it of none."""
+        with self._lock:
+            if limit is None:
+                self._observers = {other: size for other, size in self._observers.items() if other is not observer}
+            else:
+                self._observers = {**self._observers, observer: limit}
+            if GRAPHS.problem is None and "torch._dynamo.utils" in sys.modules:
+                for scope, name in _installed(GRAPHS.resolve(_CLEANUPS).values.values()):
+                    self._set(scope, name)
+
+    def compiled(self, code: types.CodeType) -> None:
+        """Code was generated: its graph is to be observed as well."""
+        if GRAPHS.problem is None:
+            with self._lock:
+                for scope, name in _installed([GRAPHS.resolve(_CLEANUPS).get(code, ())]):
+                    self._set(scope, name)
+
+    def _set(self, scope: dict[str, Any], name: str) -> None:
+        present = scope.get(name)
+        observed: ObservedGraph | None = getattr(present, "_dynamo_dap_observed", None)
+        if self._observers and observed is None and callable(present):
+            scope[name] = self._telling(ObservedGraph(present))
+        elif not self._observers and observed is not None:
+            scope[name] = observed.compiled
+
+    def _telling(self, graph: ObservedGraph) -> Any:
+        compiled = graph.compiled
+
+        def call(*inputs: Any) -> Any:
+            if not self._observers or getattr(self._thread, "is_telling", False) or not _can_be_read():
+                return compiled(*inputs)
+            return self._tell(graph, inputs, sys._getframe(1))
+
+        call.__dict__.update(getattr(compiled, "__dict__", {}))
+        call.__dict__["_dynamo_dap_observed"] = graph
+        never_compile(call)
+        return call
+
+    def _tell(self, graph: ObservedGraph, inputs: tuple[Any, ...], frame: types.FrameType) -> Any:
+        kept = _keep(graph, inputs, max(self._observers.values(), default=0))
+        try:
+            outputs = graph.compiled(*inputs)
+        except Exception as problem:
+            self._tell_observers(GraphCall(graph, frame, inputs, kept, problem=problem))
+            raise
+        self._tell_observers(GraphCall(graph, frame, inputs, kept, outputs))
+        return outputs
+
+    def _tell_observers(self, call: GraphCall) -> None:
+        graph = call.graph
+        self._thread.is_telling = True
+        try:
+            graph.calls += 1
+            if graph.written is None:
+                _learn(graph, call)
+            for observer in tuple(self._observers):
+                observer.returned(call) if call.problem is None else observer.raised(call)
+        except GoesOnInFork:
+            pass
+        except Exception:  # noqa: BLE001  (a failure of ours must not become one of the program)
+            self.on_problem("looking at what a compiled graph returned")
+        finally:
+            self._thread.is_telling = False
+
+
+GRAPH_CALLS = GraphCalls()
+"""Those of this process."""
+
+
+def _installed(hooks: Iterable[Iterable[Any]]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield where compiled graphs stand: torch's ``CleanupHook`` of each takes it out when its code is gone."""
+    for each in [hook for group in list(hooks) for hook in group]:
+        if str(getattr(each, "name", "")).startswith(_PREFIX):
+            yield each.scope, each.name
+
+
+def _can_be_read() -> bool:
+    """Whether tensors here are what they seem: not inside a transform of torch.func, nor recorded for a CUDA graph."""
+    torch: Any = sys.modules["torch"]
+    if REAL_VALUES.problem is not None or in_transform():
+        return False
+    return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def _keep(graph: ObservedGraph, inputs: tuple[Any, ...], limit: int) -> KeptInputs:
+    wanted = range(len(inputs)) if graph.written is None else sorted(graph.written)
+    memory: dict[object, Any] = {}
+    left_out: list[int] = []
+    if wanted:
+        with uncompiled_data_reading():
+            # Parameters are large, and rarely written to by a graph that has others as well.
+            for position in sorted(wanted, key=lambda each: getattr(inputs[each], "requires_grad", False)):
+                each = inputs[position]
+                if not has_own_memory(each) or storage_of(each) in memory:
+                    continue
+                limit -= each.untyped_storage().nbytes()
+                if limit < 0:
+                    left_out.append(position)
+                else:
+                    memory[storage_of(each)] = each.untyped_storage().clone()
+    versions = tuple(version_of(each) for each in inputs) if graph.written is None else ()
+    return KeptInputs(memory, tuple(left_out), tuple(random_states()) if graph.draws else (), versions)
+
+
+def _learn(graph: ObservedGraph, call: GraphCall) -> None:
+    """Find out what a call of the graph changes, from the first one."""
+    kept = call.kept
+    with data_reading():
+        written = {
+            storage
+            for storage, before in kept.memory.items()
+            for each in call.inputs
+            if has_own_memory(each) and storage_of(each) == storage and _differ(before, each.untyped_storage())
+        }
+        # What is as it was may have been written to all the same: running statistics that stay.
+        written |= {
+            storage_of(each)
+            for each, before in zip(call.inputs, kept.versions, strict=True)
+            if has_own_memory(each) and version_of(each) != before
+        }
+        graph.written = frozenset(
+            position
+            for position, each in enumerate(call.inputs)
+            if has_own_memory(each) and (storage_of(each) in written or position in kept.left_out)
+        )
+        torch: Any = sys.modules["torch"]
+        now = [torch.get_rng_state()]
+        after = random_states()
+        for put_back in kept.random:
+            put_back()
+        graph.draws = torch.cuda.is_initialized() or not torch.equal(now[0], torch.get_rng_state())
+        for put_back in after:
+            put_back()
+    memory = {storage: before for storage, before in kept.memory.items() if storage in written}
+    call.kept = KeptInputs(memory, kept.left_out, kept.random)
+
+
+def _differ(before: Any, now: Any) -> bool:
+    torch: Any = sys.modules["torch"]
+    bytes_of = [torch.empty(0, dtype=torch.uint8, device=each.device).set_(each) for each in (before, now)]
+    return not torch.equal(*bytes_of)
+
+
+def tensors_in(values: Any) -> Iterator[Any]:
+    """Yield the plain tensors among the inputs or outputs of a call."""
+    yield from (each for each in flattened(values) if has_own_memory(each))

@@ -1,0 +1,147 @@
+"""Code that one call runs in place of what is compiled for it: the cache keeps what was compiled.
+
+The compile goes on as it would. Only where its generated code is put into a cache entry the other code takes its place,
+and as soon as that runs the entry is given what was generated.
+
+A call that the cache serves runs the entry's code already, and CPython has no way to make a running frame run other
+code, or return something else. But it has done nothing yet, and its first deed is to call the compiled graph: where the
+other code is the same but for its graph, this one call gets that graph. Tracing thread; lives until the call has begun.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.generated_code import ONCE, REGISTER_HOOK, CannotReplace, run_once
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, MadeCode
+from dynamo_dap.debuggee.torch_api.skipping import never_compile
+
+_GRAPH = "__compiled_fn"
+
+
+class ServedOnce:
+    """See the module."""
+
+    def __init__(self, call: CachedCall, made: MadeCode, on_problem: Callable[[str], None]) -> None:
+        """``made`` is to serve ``call``, which is being compiled; ``on_problem`` hears why it does not."""
+        self._call = call
+        self._made = made
+        self._on_problem = on_problem
+        self._thread = threading.get_ident()
+        self._code: types.CodeType | None = None
+        self._generated: types.CodeType | None = None
+        self._handle: Any = ONCE.resolve(REGISTER_HOOK)(self._instead)
+
+    def close(self) -> None:
+        """The compile is over."""
+        self._handle.remove()
+        if self._code is None:
+            self._on_problem("nothing was compiled for the call, which runs as ordinary Python")
+
+    def _instead(self, original: types.CodeType, generated: types.CodeType) -> types.CodeType | None:
+        """Return what the cache entry is to run first."""
+        made = self._made.code
+        if original is not self._call.code or threading.get_ident() != self._thread or made is None:
+            return None
+        name = next((each for each in made.co_names if each.startswith(_GRAPH)), None)
+        if name is None or _shape(made) != _shape(generated):
+            self._on_problem("it cannot take the place of what is compiled for the call")
+            self._code = generated
+            return None
+        self._generated = generated
+        # As the hooks before have named what was generated.
+        self._code = made.replace(co_filename=generated.co_filename)
+        self._call.frame.f_globals[name] = self._giving_back(name, self._call.frame.f_globals[name])
+        return self._code
+
+    def _giving_back(self, name: str, graph: Any) -> Any:
+        """Return the graph's function as one that first has the cache entry run what was generated."""
+
+        def compiled_graph(*arguments: Any, **named: Any) -> Any:
+            self._call.frame.f_globals[name] = graph
+            assert self._code is not None, "it runs"
+            assert self._generated is not None, "it took its place"
+            try:
+                run_once(self._code, self._generated, self._made.cleanups)
+            except (CannotReplace, FeatureMissing) as problem:
+                self._on_problem(f"later calls run it, too: {problem}")
+            return graph(*arguments, **named)
+
+        never_compile(compiled_graph)
+        return compiled_graph
+
+
+class CannotServe(Exception):
+    """A call cannot be served by what was made; the text says why, and nothing was changed."""
+
+
+def serve_with_graph(call: CachedCall, made: MadeCode) -> None:
+    """Have ``call``, which the cache serves and which has done nothing yet, call the graph that was made.
+
+    Raises:
+        CannotServe: more than the graph differs from what the cache entry runs.
+    """
+    frame, other = call.frame, made.code
+    assert isinstance(frame, types.FrameType), "its code is about to run"
+    if other is None:
+        raise CannotServe("nothing was compiled for it")
+    names = frame.f_globals
+    try:
+        name, of_made = _graphs_of(frame.f_code, other, names)
+        graph, served = names[name], names[of_made]
+    finally:
+        for cleanup in made.cleanups:
+            cleanup()
+        made.cleanups, made.code = [], None
+
+    def compiled_graph(*arguments: Any, **named: Any) -> Any:
+        # Other threads, and calls that this one makes, may run the same code.
+        if sys._getframe(1) is not frame:
+            return graph(*arguments, **named)
+        names[name] = graph
+        return served(*arguments, **named)
+
+    never_compile(compiled_graph)
+    names[name] = compiled_graph
+
+
+_NUMBERED = re.compile(r"__compiled_fn_\w+")
+
+
+def _graphs_of(entry: types.CodeType, made: types.CodeType, names: dict[str, Any]) -> tuple[str, str]:
+    """Return the names of the graphs that two codes call which are the same but for these."""
+    what = "what the trace is given, does or returns besides its graph"
+    if any(getattr(entry, name, None) != getattr(made, name, None) for name in ("co_code", "co_exceptiontable")):
+        raise CannotServe(f"{what} differs from what the cache entry's code, which runs already, does")
+    if repr(_constants(entry)) != repr(_constants(made)) or _shape(entry) != _shape(made):
+        raise CannotServe(f"a constant in {what} differs from that in the cache entry's code, which runs already")
+    graphs = []
+    for mine, others in zip(entry.co_names, made.co_names, strict=True):
+        if _NUMBERED.match(mine) and _NUMBERED.match(others):
+            graphs.append((mine, others))
+        elif mine != others and not _is_same(names.get(mine), names.get(others)):
+            raise CannotServe(f"{what} differs: {others} in place of {mine}")
+    if len(graphs) != 1:
+        raise CannotServe("the code of the cache entry, which runs already, calls no graph")
+    return graphs[0]
+
+
+def _constants(code: types.CodeType) -> list[object]:
+    return [_constants(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
+
+
+def _is_same(one: object, other: object) -> bool:
+    code = getattr(one, "__code__", None)
+    return one is other or (code is not None and code is getattr(other, "__code__", None))
+
+
+def _shape(code: types.CodeType) -> object:
+    """Return what Dynamo demands to be the same."""
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    return code.co_varnames[:count], code.co_freevars, code.co_cellvars

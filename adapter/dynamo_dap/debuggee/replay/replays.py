@@ -1,0 +1,198 @@
+"""The graph of a call, run again operation by operation on what the call was given.
+
+A ``ReplayedGraph`` is made while the call is traced once more, with the complete graph, and lives as long as whoever
+compares values. Thread of the program that makes the call.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.custom_operators import promised_by
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph import user_places
+from dynamo_dap.debuggee.torch_api.graph_runs import (
+    CallOperator,
+    GraphRunner,
+    Limits,
+    NoRealValue,
+    Ran,
+    as_it_was,
+    has_own_memory,
+)
+from dynamo_dap.debuggee.torch_api.real_values import input_of_traced_call, limits_of_real_values
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
+from dynamo_dap.debuggee.torch_api.sources import user_expression
+from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
+from dynamo_dap.debuggee.torch_api.tracing_hooks import NODE_HOOK
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place, source_name
+
+_TRACED_CODES = "torch._dynamo.utils:get_traced_code"
+
+TRACED_CODES = Feature("comparing what functions store that the compiled one calls", _TRACED_CODES)
+
+
+class ReplayedGraph:
+    """See ``graph_runs.RunnableGraph``."""
+
+    def __init__(self, graph: Any, numbers: Mapping[Any, int], call: CachedCall) -> None:
+        """``graph`` is torch's ``GraphModule`` of ``call``, which is traced now; ``numbers`` those of ``NodeHook``."""
+        self.call = call
+        self.module = graph
+        self.numbers = numbers
+        self.codes: Sequence[types.CodeType] = [call.code]
+        """What was traced: the function, and those that it calls."""
+        self.nodes: list[Any] = list(graph.graph.nodes)
+        self.inputs: dict[Any, Any] = {}
+        """By placeholder, with what each held when the call began."""
+        self.names: dict[Any, str] = {}
+        """By placeholder, as the user wrote it."""
+        self._buffers: set[Any] = set()
+        self.has_drawn_in_python = False
+        """Whether an input is a random number that Python drew before the graph was called."""
+        self.written: frozenset[object] = frozenset()
+        """The memory of inputs that it writes to, once it has run."""
+        self.promised = {node: each for node in self.nodes if (each := promised_by(node)) is not None}
+        """What fake kernels of custom operators said of their results."""
+        for node in self.nodes:
+            if node.op == "placeholder":
+                self._take_input(node)
+
+    def with_inputs(self, graph: Any, inputs: Mapping[Any, Any]) -> ReplayedGraph:
+        """Return another form of the same graph, with its inputs by placeholder."""
+        other = copy.copy(self)
+        other.module, other.nodes, other.inputs = graph, list(graph.graph.nodes), dict(inputs)
+        return other
+
+    def take_inputs(self, given: Sequence[Any]) -> None:
+        """Take what the compiled graph was really given: numbers that Python drew are others in a second trace."""
+        placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        if len(placeholders) == len(given):
+            self.inputs = {
+                node: as_it_was(value, self.call.memory) for node, value in zip(placeholders, given, strict=True)
+            }
+
+    def _take_input(self, node: Any) -> None:
+        source = getattr(node.meta.get("grapharg"), "source", None)
+        if "_buffers" in (source_name(source) or ""):
+            self._buffers.add(node)
+        self.has_drawn_in_python |= "RandomValueSource" in f"{type(source).__name__} {source!r}"
+        try:
+            self.inputs[node] = input_of_traced_call(node)
+        except NoRealValue:
+            return
+        self.names[node] = user_expression(source) or node.name
+
+    def input_of(self, node: Any) -> object:
+        """Return what the call gave to a placeholder."""
+        if node not in self.inputs:
+            raise NoRealValue(f"the input '{node.name}' of the graph is not there any more")
+        return self.inputs[node]
+
+    def is_state(self, node: Any) -> bool:
+        """Whether a placeholder is a parameter or a buffer of a module, or a parameter by itself."""
+        torch: Any = sys.modules["torch"]
+        return isinstance(self.inputs.get(node), torch.nn.Parameter) or node in self._buffers
+
+    def attribute(self, target: str) -> Any:
+        """Return what belongs to the graph."""
+        found = self.module
+        for name in target.split("."):
+            found = getattr(found, name)
+        return found
+
+    @property
+    def output(self) -> Any:
+        """The last node."""
+        return self.nodes[-1]
+
+    @property
+    def output_nodes(self) -> Sequence[Any]:
+        """What the graph returns: nodes and constants."""
+        returned: Any = self.output.args[0]
+        return list(returned) if isinstance(returned, list | tuple) else [returned]
+
+    def fresh_inputs(self, *, copies_all: bool = False) -> list[Any]:
+        """Return what the call gave to the placeholders, in order; what the call writes to is a copy.
+
+        ``copies_all``: so is everything else, for what may write anywhere.
+        """
+        of_call = {each._cdata for each in self.call.memory.values()}
+        copies = {
+            storage_of(each): each.untyped_storage().clone()
+            for each in self.inputs.values()
+            if has_own_memory(each) and (copies_all or storage_of(each) in self.written or storage_of(each) in of_call)
+        }
+        given: list[Any] = [self.input_of(node) for node in self.nodes if node.op == "placeholder"]
+        given = [hint_of(each) if is_symbolic(each) else as_it_was(each, copies) for each in given]
+        return [each.detach() if has_own_memory(each) else each for each in given]
+
+    def run(self, ran: Ran | None = None, call_operator: CallOperator | None = None) -> list[Any]:
+        """Run all of it and return its outputs; ``ran`` is told of each node, ``call_operator`` calls custom ones.
+
+        It takes as long as it takes: the call waits for nothing else.
+
+        Raises:
+            NoRealValue: some operation cannot be run again; the text says why.
+        """
+        limits: Limits = dataclasses.replace(limits_of_real_values(), seconds=math.inf)
+        runner = GraphRunner(self, ran=ran, call_operator=call_operator)
+        outputs: Any = runner.value_of(self.nodes, self.output, limits, frozenset)
+        self.written = frozenset(runner.copied)
+        return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+
+
+def graph_of(call: CachedCall, output_count: int | None) -> ReplayedGraph:
+    """Trace ``call`` once more and return its graph, which is to have so many outputs; None where that is not known.
+
+    Dynamo may have learnt since the compile that a size varies: then it is traced as if nothing had been learnt.
+
+    Raises:
+        NoRealValue: it is not traced as it was compiled.
+        FeatureMissing: this torch lacks what it takes.
+        Exception: what Dynamo raises where it cannot trace.
+    """
+    for each in (call, dataclasses.replace(call, forgets_sizes=True)):
+        graph = _traced(each)
+        if graph is not None and output_count in (None, len(graph.output_nodes)):
+            if any("_functorch" in str(getattr(node.target, "__module__", "")) for node in graph.nodes):
+                raise NoRealValue("it has transforms of torch.func, whose operations cannot be run one by one")
+            return graph
+    raise NoRealValue("it is not traced again as it was compiled")
+
+
+def _traced(call: CachedCall) -> ReplayedGraph | None:
+    found: list[ReplayedGraph] = []
+    numbers: dict[Any, int] = {}
+    NODE_HOOK.want(numbers.__setitem__)
+    try:
+        trace_again(call, lambda graph: found.append(_with_codes(ReplayedGraph(graph.owning_module, numbers, call))))
+    finally:
+        NODE_HOOK.want(None)
+    return found[-1] if found else None
+
+
+def _with_codes(graph: ReplayedGraph) -> ReplayedGraph:
+    """While it is traced, Dynamo knows what it has inlined."""
+    if TRACED_CODES.problem is None:
+        graph.codes = [graph.call.code, *(TRACED_CODES.resolve(_TRACED_CODES)() or ())]
+    return graph
+
+
+def place_of(node: Any, is_passed_over: Callable[[str], bool]) -> tuple[Place, str] | None:
+    """Return the innermost frame that made a node and is not in a file that is passed over; else the innermost."""
+    places = places_of(node)
+    wanted = [each for each in places if not is_passed_over(each[0].path)] or places
+    return wanted[0] if wanted else None
+
+
+def places_of(node: Any) -> list[tuple[Place, str]]:
+    """Return the user's frames that made a node, the innermost first: place and function."""
+    return list(user_places(node))[::-1]

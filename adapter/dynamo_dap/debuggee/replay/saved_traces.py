@@ -1,0 +1,315 @@
+"""The trace of a cached call, kept for later calls of the same cache entry.
+
+The guards of the entry hold for each of its calls, so that what the trace found holds as well: it is not traced again,
+but looked at with the objects of the later call in place of those of the call that was traced, which are found as the
+compiled code finds them: by their sources. Between two such looks none of the program's objects is held. Made on the
+tracing thread, lent to whichever thread makes a later call; lives as long as what is known of the cache entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import types
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+from dynamo_dap.debuggee.history.trace_log import TraceLog
+from dynamo_dap.debuggee.torch_api.fake_evaluation import global_state
+from dynamo_dap.debuggee.torch_api.real_values import put_values_back, set_version
+from dynamo_dap.debuggee.torch_api.retracing import (
+    CachedCall,
+    CompleteTrace,
+    clear,
+    finding_objects,
+    let_go,
+    looking_at,
+)
+from dynamo_dap.debuggee.torch_api.saved_graphs import source_of_placeholder
+from dynamo_dap.debuggee.torch_api.sources import functions_of_sources
+from dynamo_dap.debuggee.torch_api.symbols import NumbersOfTrace
+from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.trace_state import reachable_from
+from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, is_tracker, source_name
+
+_OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
+"""What lasts as long as the program when it is reached from globals."""
+_LASTING = (bool, int, float, complex, str, bytes, *_OF_MODULES)
+"""What a tracker may hold for ever: guards hold it to that."""
+
+
+_WITHOUT_EXPRESSION = frozenset({"LocalCellSource"})
+
+
+class CannotKeep(Exception):
+    """A trace cannot be looked at in later calls; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A field that holds an object of the program's."""
+
+    fields: dict[str, Any]
+    """It is called ``value`` there."""
+    source: types.CodeType
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a call was given, as its trace finds it."""
+
+    call: CachedCall
+    values: Sequence[Any]
+    inputs: Sequence[Any]
+    """Of the graph."""
+    tracked: dict[Any, Any]
+    numbers: dict[Any, Any]
+    has_program_gone_on: bool
+    """Whether it is looked at when the program has: that may have changed what was given."""
+    versions: Sequence[int | None]
+    """Of ``inputs``, in that case."""
+    state: Sequence[Callable[[], None]]
+    """Put random states and switches of torch back that the call began with, in that case."""
+
+
+class KeptTrace:
+    """See the module."""
+
+    def __init__(self, trace: CompleteTrace, log: TraceLog, call: CachedCall) -> None:
+        """``log`` is that of ``trace``, a trace of ``call``, with nothing of the past put in place.
+
+        Raises:
+            CannotKeep: some object of the program's cannot be found again.
+        """
+        self._log = log
+        self._output = trace.output
+        self._globals = trace.globals
+        self._lock = threading.RLock()
+        self._is_lent = self._is_unwanted = self._is_closed = False
+        self._scope = functions_of_sources()
+        self._slots: list[_Slot] = []
+        self._inputs: list[tuple[Any, types.CodeType]] = []
+        """Placeholders of the graph, with their sources."""
+        self._tracked: list[tuple[int, Any, types.CodeType | None]] = []
+        self._modules: dict[str, Any] = {}
+        self._root = self._output.root_tx
+        self._numbers = NumbersOfTrace(self._output.shape_env)
+        try:
+            if not self._numbers.is_complete:
+                raise CannotKeep("a symbol's number cannot be found again")
+            self._find_slots(call)
+        except CannotKeep:
+            self.close()
+            raise
+        self._give_back()
+        self._let_go()
+
+    # -- what it holds of the program ------------------------------------------------------------------------------
+
+    def _find_slots(self, call: CachedCall) -> None:
+        scope = self._scope_of(call)
+        effects = self._output.side_effects
+        roots = [*self._log.trackers(), effects.id_to_variable, effects.store_attr_mutations]
+        for each in reachable_from(roots):
+            if is_tracker(each):
+                if not _lasts(fields_of(each).get("value")):
+                    self._add_slot(fields_of(each), scope)
+            elif "vt" in (fields := getattr(each, "__dict__", {})) and fields["vt"] is None:
+                self._add_slot(fields, scope)
+        for fields in self._log.lazy_fields():
+            self._add_slot(fields, scope)
+        for number, (key, tracker) in enumerate(effects.id_to_variable.items(), 1):
+            source = fields_of(tracker).get("source")
+            if source is None:
+                self._tracked.append((key, tracker, None))
+            elif type(source).__name__ in _WITHOUT_EXPRESSION:
+                # Nothing has this identity: nobody asks for a cell by its own.
+                self._tracked.append((-number, tracker, None))
+            else:
+                self._tracked.append((key, tracker, _compiled(source)))
+        for node in self._output.root_tracer.graph.nodes:
+            if node.op == "placeholder" and "grapharg" in node.meta:
+                self._add_input(node, scope)
+        self._modules = {name: _kept(module) for name, module in self._output.nn_modules.items()}
+
+    def _add_slot(self, fields: dict[str, Any], scope: dict[str, Any]) -> None:
+        """Note a tracker's, or a lazy value's, object, if it comes from the call."""
+        value, source = fields.get("value"), fields.get("source")
+        name = source_name(source)
+        if value is None or name is None or (isinstance(value, _OF_MODULES) and "L[" not in name):
+            return
+        code = _compiled(source)
+        try:
+            found = eval(code, scope)
+        except Exception as problem:
+            raise CannotKeep(f"{name} cannot be found again: {problem}") from problem
+        if type(found) is not type(value):
+            raise CannotKeep(f"{name} is found as {type(found).__name__}")
+        self._slots.append(_Slot(fields, code))
+
+    def _add_input(self, node: Any, scope: dict[str, Any]) -> None:
+        code = source_of_placeholder(node)
+        try:
+            found = code is not None and eval(code, scope) is not None
+        except Exception as problem:
+            raise CannotKeep(f"the input '{node.name}' of the graph cannot be found again: {problem}") from problem
+        if code is None or not found:
+            raise CannotKeep(f"the input '{node.name}' of the graph cannot be found again")
+        self._inputs.append((node, code))
+
+    def _let_go(self) -> None:
+        """Drop, once and for all, what nobody looks at."""
+        output = self._output
+        guards = output.tracing_context.guards_context.dynamo_guards
+        kept, others = guards.inner, guards.source_to_guards
+        guards.inner, guards.source_to_guards = type(kept)(), type(others)(list)
+        let_go(output)
+        guards.inner, guards.source_to_guards = kept, others
+        for guard in kept:
+            # The code of all frames below the trace, that of the cache entry among them: it is to go with the entry.
+            guard.stack = None
+        lasting = {id(tracker) for _, tracker, source in self._tracked if source is None}
+        effects = output.side_effects
+        own = {key for key, tracker, _ in self._tracked if id(tracker) in lasting}
+        effects.keepalive[:] = [each for each in effects.keepalive if id(each) in own]
+        for name in ("real_value_cache", "register_finalizer_fns", "cleanup_hooks", "mro_source_cache"):
+            container = getattr(output, name, None)
+            if container is not None:
+                container.clear()
+
+    # -- later calls -----------------------------------------------------------------------------------------------
+
+    def _scope_of(self, call: CachedCall) -> dict[str, Any]:
+        return {**self._scope, "L": call.arguments, "G": ChainMap(call.frame.f_globals, dict(self._globals))}
+
+    def given_to(self, call: CachedCall, *, goes_on: bool = False) -> Given:
+        """Find what ``call``, which is about to begin, is given; ``goes_on``: to look at it while the program goes on.
+
+        Raises:
+            CannotKeep: an object cannot be found.
+        """
+        try:
+            with finding_objects():
+                return self._found_in(call, self._scope_of(call), goes_on=goes_on)
+        except Exception as problem:
+            raise CannotKeep(str(problem)) from problem
+
+    def _found_in(self, call: CachedCall, scope: dict[str, Any], *, goes_on: bool) -> Given:
+        inputs = [eval(source, scope) for _, source in self._inputs]
+        return Given(
+            call=call,
+            values=[eval(slot.source, scope) for slot in self._slots],
+            inputs=inputs,
+            tracked={
+                (key if source is None else id(eval(source, scope))): tracker for key, tracker, source in self._tracked
+            },
+            numbers=self._numbers.found_in(scope),
+            has_program_gone_on=goes_on,
+            versions=[version_of(each) if goes_on else None for each in inputs],
+            state=global_state() if goes_on else (),
+        )
+
+    @contextlib.contextmanager
+    def lent(self, given: Given, *, waits: bool = True) -> Iterator[None]:
+        """Put the objects of a call in place, and have the calling thread look at the trace as if it ran.
+
+        Waits for the other thread that looks at it, if one does, as for the lock of a compile that is held.
+
+        Raises:
+            CannotKeep: this thread looks at the trace already, or another one does and it is not to be waited for; or
+                it is closed.
+        """
+        if not self._lock.acquire(blocking=waits):
+            raise CannotKeep("another thread looks at it")
+        try:
+            if self._is_unwanted:
+                raise CannotKeep("it is not kept any more: nothing is armed")
+            with looking_at(given.call, self._output):
+                if self._is_lent:
+                    raise CannotKeep("it is being looked at")
+                self._is_lent = True
+                try:
+                    self._put_in(given)
+                    yield
+                finally:
+                    self._is_lent = False
+                    self._log.show(None)
+                    put_values_back(self._output, None)
+                    self._give_back()
+        finally:
+            self._lock.release()
+            if self._is_unwanted:
+                self.close()
+
+    def _put_in(self, given: Given) -> None:
+        self._log.outlive_trace(has_program_run=given.has_program_gone_on)
+        for put_back in given.state:
+            put_back()
+        self._numbers.put_in(given.numbers)
+        for slot, value in zip(self._slots, given.values, strict=True):
+            slot.fields["value"] = value
+        for (node, _), example, version in zip(self._inputs, given.inputs, given.versions, strict=True):
+            node.meta["grapharg"]._example = example
+            set_version(node, version)
+        known = self._output.side_effects.id_to_variable
+        known.clear()
+        known.update(given.tracked)
+        modules = self._output.nn_modules
+        for name, kept in self._modules.items():
+            modules[name] = kept() if isinstance(kept, ref) else kept
+        arguments = dict(given.call.arguments)
+        self._output.local_scope = self._root.f_locals = arguments
+        self._root.closure = given.call.closure
+
+    def _give_back(self) -> None:
+        for slot in self._slots:
+            slot.fields["value"] = None
+        for node, _ in self._inputs:
+            node.meta["grapharg"]._example = None
+            set_version(node, None)
+        known = self._output.side_effects.id_to_variable
+        known.clear()
+        known.update((-number, tracker) for number, (_, tracker, _) in enumerate(self._tracked, 1))
+        self._output.nn_modules.clear()
+        self._output.local_scope = self._root.f_locals = {}
+        self._root.closure = ()
+
+    def close(self) -> None:
+        """Forget the trace, once nobody looks at it. Any thread."""
+        self._is_unwanted = True
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._is_lent and not self._is_closed:
+                self._is_closed = True
+                self._forget()
+        finally:
+            self._lock.release()
+
+    def _forget(self) -> None:
+        self._log.close()
+        clear(self._output)
+        self._slots.clear()
+        self._inputs.clear()
+
+
+def _lasts(value: object) -> bool:
+    torch: Any = sys.modules["torch"]
+    # Dynamo has the operator in place of the function, ``checkpoint`` for instance, that its source finds.
+    return isinstance(value, (*_LASTING, torch._ops.OperatorBase))
+
+
+def _compiled(source: Any) -> types.CodeType:
+    name = source_name(source)
+    try:
+        return compile(name or "", "<source>", "eval")
+    except SyntaxError:
+        raise CannotKeep(f"the source {name} is no expression") from None
+
+
+def _kept(module: Any) -> Any:
+    return module if type(module).__name__ == "GraphModule" else ref(module)

@@ -1,0 +1,303 @@
+"""What torch keeps of each compiled function: its cache entries, their guards, what they hold; and forgetting them.
+
+Any thread; nothing is kept here but the code of what was forgotten. Reading takes no part in what the program does: no
+guard is evaluated. Entries are forgotten as torch itself does it when an object that guards are about is gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.generated_code import compiled_codes, live_entries, user_function_of
+from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.recompiles import parted_check
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+
+_GONE = "torch._dynamo.guards:DeletedGuardManagerWrapper"
+_RESET = "torch._C._dynamo.eval_frame:reset_code"
+_CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper"
+
+FORGETTING = Feature("forgetting cache entries", _GONE, _RESET, _CALLBACK)
+
+
+def functions_with_entries() -> list[CodeType]:
+    """Return what has cache entries: functions, each followed by its resume functions, in the order of their places."""
+    found = [code for code in compiled_codes() if live_entries(code)]
+    return sorted(found, key=_order)
+
+
+def _order(code: CodeType) -> tuple[str, int, int, int]:
+    function = user_function_of(code)
+    resumed = resume_function(code)
+    return function.co_filename, function.co_firstlineno, id(function), resumed.line if resumed else 0
+
+
+def family_of(code: CodeType) -> list[CodeType]:
+    """Return ``code``, a function of the user's, and its resume functions that have cache entries."""
+    function = user_function_of(code)
+    return [one for one in functions_with_entries() if user_function_of(one) is function]
+
+
+# -- guards ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GuardCheck:
+    """One check that an entry makes of a call."""
+
+    expression: str
+    """In torch's words."""
+    place: Place | None
+    """The user's line that asked for it, where torch tells it."""
+    failures: int | None
+    """How often a check on the same object did not pass, this one or another; None if torch does not count."""
+
+
+def checks_of(entry: Any) -> list[GuardCheck]:
+    """Return the checks of a cache entry, in the order in which they are made."""
+    manager = entry.guard_manager
+    found: dict[str, GuardCheck] = {}
+    try:
+        parts = list(_checks_below(manager.root, manager.root))
+    except (AttributeError, TypeError):  # a version that shows no tree
+        parts = []
+    for part, failures in [*parts, *((str(part), None) for part in getattr(manager, "code_parts", ()))]:
+        expression, place = parted_check(part)
+        found.setdefault(expression, GuardCheck(expression, place, failures))
+    return list(found.values())
+
+
+def _checks_below(manager: Any, root: Any) -> Iterator[tuple[str, int]]:
+    pairs = manager.get_key_value_managers().values() if hasattr(manager, "get_key_value_managers") else ()
+    inner = [
+        one for one in (*(one for pair in pairs for one in pair), *manager.get_child_managers()) if one is not None
+    ]
+    # A failure is counted for the object and for those through which it is reached.
+    failures = int(manager.fail_count()) - sum(int(one.fail_count()) for one in inner)
+    guards = list(manager.get_leaf_guards())
+    if manager is root:
+        guards += manager.get_epilogue_lambda_guards()
+    for guard in guards:
+        for part in guard.verbose_code_parts():
+            yield str(part), max(failures, 0)
+    for one in inner:
+        yield from _checks_below(one, root)
+
+
+def is_dynamos_file(path: str) -> bool:
+    """Whether a file is Dynamo's own: its lines ask for what holds for every compile."""
+    return path.startswith(os.path.join(str(sys.modules["torch"].__path__[0]), "_dynamo") + os.sep)
+
+
+# -- what generated code refers to -------------------------------------------------------------------------------------
+
+_GRAPH_NAME = "__compiled_fn_"
+_RESUME_NAME = "__resume_at_"
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What the code of an entry calls of Dynamo's."""
+
+    graphs: tuple[tuple[str, Any], ...]
+    """Global name and compiled graph."""
+    resumes: tuple[tuple[str, CodeType], ...]
+    """Global name and resume function."""
+
+
+def references_of(entry: Any) -> References:
+    """Return what the code of a cache entry calls."""
+    names = [name for code in _with_inner(entry.code) for name in code.co_names]
+    wanted = list(dict.fromkeys(name for name in names if name.startswith((_GRAPH_NAME, _RESUME_NAME))))
+    namespace = _globals_with(wanted, entry.code)
+    resumes = [
+        (name, getattr(namespace.get(name), "__code__", None)) for name in wanted if name.startswith(_RESUME_NAME)
+    ]
+    graphs = [(name, namespace.get(name)) for name in wanted if name.startswith(_GRAPH_NAME)]
+    return References(tuple(graphs), tuple((name, code) for name, code in resumes if isinstance(code, CodeType)))
+
+
+def _globals_with(names: Sequence[str], code: CodeType) -> dict[str, Any]:
+    """Return the globals in which Dynamo has put ``names``, which are of one process and one compile alone."""
+    if not names:
+        return {}
+    for module in list(sys.modules.values()):
+        namespace = getattr(module, "__dict__", None)
+        if type(namespace) is dict and names[0] in namespace:
+            return namespace
+    for original in compiled_codes():
+        if any(entry.code is code for entry in live_entries(original)):
+            functions = [one for one in gc.get_referrers(original) if type(one) is types.FunctionType]
+            return next((one.__globals__ for one in functions if names[0] in one.__globals__), {})
+    return {}
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+_MAXIMUM_OBJECTS = 5000
+_CONTAINERS = (list, tuple, set, frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an entry keeps alive, in bytes."""
+
+    code: int
+    tensors: int
+    """Of constants and buffers that the compiled graph holds by itself; parameters come in as inputs."""
+    tensor_count: int
+    backend_code: int
+    """Of the code that the backend wrote, as Python holds it; compiled kernels come on top."""
+    is_whole: bool
+    """Whether everything was looked at."""
+
+
+def held_by(entry: Any, graphs: Sequence[Any]) -> Held:
+    """Return what a cache entry keeps alive, with the compiled graphs that it calls."""
+    torch: Any = sys.modules["torch"]
+    storages: dict[int, int] = {}
+    written = 0
+    is_whole = True
+    with metadata_reading():
+        for count, found in enumerate(_reachable(graphs)):
+            is_whole = count < _MAXIMUM_OBJECTS
+            if isinstance(found, torch.Tensor):
+                storages |= _storage(found)
+            elif isinstance(found, CodeType):
+                written += _size_of(found)
+    return Held(_size_of(entry.code), sum(storages.values()), len(storages), written, is_whole)
+
+
+def _size_of(code: CodeType) -> int:
+    return sum(sys.getsizeof(one) for one in _with_inner(code))
+
+
+def _storage(tensor: Any) -> dict[int, int]:
+    torch: Any = sys.modules["torch"]
+    if isinstance(tensor, torch.nn.Parameter) or type(tensor).__name__ == "FakeTensor":
+        return {}
+    try:
+        storage = tensor.untyped_storage()
+        return {storage._cdata: int(storage.nbytes())}
+    except (RuntimeError, NotImplementedError):  # one without storage
+        return {}
+
+
+def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
+    """Yield tensors and the backend's code that can be come to from compiled graphs; nothing is called."""
+    torch: Any = sys.modules["torch"]
+    own = os.path.dirname(torch.__file__)
+    waiting, seen = list(roots), set[int]()
+    while waiting and len(seen) <= _MAXIMUM_OBJECTS:
+        found = waiting.pop()
+        if id(found) in seen or isinstance(found, (type, types.ModuleType, str, bytes, int, float)):
+            continue
+        seen.add(id(found))
+        if isinstance(found, torch.Tensor):
+            yield found
+            continue
+        is_function = isinstance(found, types.FunctionType)
+        yield found.__code__ if is_function and not found.__code__.co_filename.startswith(own) else None
+        waiting += _inside(found).values()
+
+
+def _inside(found: Any) -> dict[Any, Any]:
+    """Return what an object of torch's own, a function or a container holds; the program's objects are left alone."""
+    if isinstance(found, dict):
+        return dict(list(found.items())[:_MAXIMUM_OBJECTS])
+    if isinstance(found, _CONTAINERS):
+        return dict(enumerate(list(found)[:_MAXIMUM_OBJECTS]))
+    if isinstance(found, types.MethodType):
+        return {"self": found.__self__, "function": found.__func__}
+    if isinstance(found, types.FunctionType):
+        cells = [cell.cell_contents for cell in found.__closure__ or () if _is_filled(cell)]
+        return {**found.__dict__, **dict(enumerate(cells))}
+    own = getattr(type(found), "__module__", "").partition(".")[0] in ("torch", "functools")
+    try:
+        return dict(object.__getattribute__(found, "__dict__")) if own else {}
+    except AttributeError:
+        return {}
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  (it raises when the cell is empty)
+    except ValueError:
+        return False
+    return True
+
+
+# -- forgetting --------------------------------------------------------------------------------------------------------
+
+
+class CannotForget(Exception):
+    """Cache entries cannot be forgotten now; the text says why, for a person."""
+
+
+_kept: list[CodeType] = []
+"""The code of what was forgotten: a thread may be about to run it, and torch does not hold what it has looked up."""
+
+
+def forget_entry(entry: Any) -> None:
+    """Have a cache entry serve no call any more; torch keeps its code until the function is forgotten.
+
+    Raises:
+        CannotForget: torch keeps it in another way than is known.
+        FeatureMissing: this torch lacks something.
+    """
+    gone = FORGETTING.resolve(_GONE)
+    manager = entry.guard_manager
+    state, own = getattr(manager, "extra_state", None), getattr(manager, "cache_entry", None)
+    if state is None or own is None:
+        raise CannotForget("torch does not say which function this entry is of")
+    _kept.append(entry.code)
+    state.invalidate(own, gone("forgotten by the user of the debugger"))
+
+
+def forget_function(code: CodeType) -> int:
+    """Have torch forget all that was compiled of a function and of its rest; return how many entries there were.
+
+    Raises:
+        CannotForget: it is being compiled just now.
+        FeatureMissing: this torch lacks something.
+    """
+    reset = FORGETTING.resolve(_RESET)
+    family = family_of(code)
+    if any(one is being for one in family for being in _codes_in_compile()):
+        raise CannotForget(f"{code.co_name} is being compiled: its entries can be forgotten when that is over")
+    count = 0
+    for one in family:
+        entries = live_entries(one)
+        _kept.extend(entry.code for entry in entries)
+        count += len(entries)
+        reset(one)
+    return count
+
+
+def _codes_in_compile() -> Iterator[CodeType]:
+    """Yield what threads are compiling: torch goes on with the entries of that when it is done."""
+    callback = FORGETTING.resolve(_CALLBACK)
+    for frame in sys._current_frames().values():
+        current: types.FrameType | None = frame
+        while current is not None:
+            if current.f_code.co_name == "__call__" and type(current.f_locals.get("self")) is callback:
+                compiled = getattr(current.f_locals.get("frame"), "f_code", None)
+                if isinstance(compiled, CodeType):
+                    yield compiled
+            current = current.f_back

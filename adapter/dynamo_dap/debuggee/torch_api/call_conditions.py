@@ -1,0 +1,152 @@
+"""What a compiled call depends on besides its arguments: the backend, modes, settings that are not as torch has them.
+
+Read on the thread that makes the call, or is held in its trace; set on the thread that makes a saved call again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.compilation import unwrapped_backend
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.torch_settings import CONFIGS
+
+_BACKENDS = "torch._dynamo:list_backends"
+_RUNNING = "torch._guards:TracingContext"
+_OPTIMIZED = "torch._dynamo.eval_frame:OptimizedModule"
+
+BACKENDS = Feature("the backend of a saved call", _BACKENDS)
+AMBIENT = Feature("the modes that a call began with", _RUNNING)
+OPTIMIZED = Feature("compiled modules in saved calls", _OPTIMIZED)
+
+_DEVICES = ("cpu", "cuda")
+
+
+def backend_of(function: Any) -> tuple[object, dict[str, object]]:
+    """Return the name of a backend that torch knows by one, else the function; and Inductor's options."""
+    function = unwrapped_backend(function)
+    name = getattr(function, "compiler_name", None) or getattr(function, "__name__", None)
+    known = BACKENDS.resolve(_BACKENDS)(None) if BACKENDS.problem is None else []
+    options = getattr(function, "config", None)
+    is_own = str(getattr(function, "__module__", "torch")).partition(".")[0] in ("torch", "functorch")
+    if name in known and is_own:
+        return name, dict(options) if isinstance(options, dict) else {}
+    return function, {}
+
+
+def plain_module(value: Any) -> Any:
+    """Return what a module that ``torch.compile`` made was made of; None for anything else."""
+    if OPTIMIZED.problem is None and type(value) is OPTIMIZED.resolve(_OPTIMIZED):
+        return value._modules["_orig_mod"]
+    return None
+
+
+def plain_function(value: Any) -> tuple[Any, bool] | None:
+    """Return what torch has wrapped to compile it, and whether it was wrapped not to be compiled; else None."""
+    names = getattr(value, "__dict__", {})
+    inner = names.get("_torchdynamo_orig_callable")
+    return None if inner is None else (inner, bool(names.get("_torchdynamo_disable")))
+
+
+def modes() -> dict[str, str]:
+    """Return modes and defaults of torch as the call began with them, by name."""
+    torch: Any = sys.modules["torch"]
+    found = {
+        "grad": str(_at_the_beginning("grad_enabled", torch.is_grad_enabled())),
+        "inference": str(torch.is_inference_mode_enabled()),
+        "default dtype": str(torch.get_default_dtype()),
+        "default device": str(torch.get_default_device()),
+        "float32 matmul precision": torch.get_float32_matmul_precision(),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+    }
+    for device in _DEVICES:
+        kept = "cpu" if device == "cpu" else "gpu"
+        enabled = "autocast_cpu_enabled" if device == "cpu" else "autocast_enabled"
+        if _at_the_beginning(enabled, torch.is_autocast_enabled(device)):
+            found[f"autocast {device}"] = str(
+                _at_the_beginning(f"autocast_{kept}_dtype", torch.get_autocast_dtype(device))
+            )
+    return found
+
+
+def _at_the_beginning(name: str, now: object) -> object:
+    """Return what a trace in progress began with: Dynamo sets the modes that the function sets, as it traces it."""
+    context = AMBIENT.resolve(_RUNNING).try_get() if AMBIENT.problem is None else None
+    state = {} if context is None else context.global_context.global_state
+    return state[name][1] if name in state else now
+
+
+def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> None:
+    """Set them; what ends again is given to ``enter``, as a context.
+
+    Raises:
+        ValueError: torch has no such mode or value.
+    """
+    torch: Any = sys.modules["torch"]
+    # The inference mode sets the grad mode as well: on, where it is left off.
+    for name, text in sorted(modes.items(), key=lambda item: item[0] != "inference"):
+        kind, _, device = name.partition(" ")
+        if kind == "autocast":
+            enter(torch.autocast(device, dtype=_named_of_torch(text)))
+        elif name == "grad":
+            torch.set_grad_enabled(text == "True")
+        elif name == "inference":
+            enter(torch.inference_mode(text == "True"))
+        elif name == "default dtype":
+            torch.set_default_dtype(_named_of_torch(text))
+        elif name == "default device":
+            torch.set_default_device(text if text != "cpu" else None)
+        elif name == "float32 matmul precision":
+            torch.set_float32_matmul_precision(text)
+        elif name == "deterministic":
+            torch.use_deterministic_algorithms(text == "True")
+        else:
+            raise ValueError(f"no mode of torch is called {name!r}")
+
+
+def _named_of_torch(text: str) -> Any:
+    torch: Any = sys.modules["torch"]
+    value = getattr(torch, text.removeprefix("torch."), None)
+    if not isinstance(value, torch.dtype):
+        raise ValueError(f"{text!r} is no dtype")
+    return value
+
+
+def changed_settings() -> dict[str, object]:
+    """Return torch's settings that are not as torch has them, by key: ``_dynamo.recompile_limit``."""
+    found: dict[str, object] = {}
+    for begin, module_name in CONFIGS.items():
+        module = sys.modules.get(module_name)
+        for name, entry in getattr(module, "_config", {}).items():
+            if getattr(entry, "alias", None) or getattr(entry, "deprecated", False) or not hasattr(entry, "default"):
+                continue
+            now = getattr(module, name, entry.default)
+            if now is not entry.default and now != entry.default and not _is_from_environment(entry, now):
+                found[f"{begin}.{name}"] = now
+    return found
+
+
+def _is_from_environment(entry: Any, now: object) -> bool:
+    """Whether a setting is as torch found it to be on this machine."""
+    return getattr(entry, "env_value_default", None) is now
+
+
+def change_setting(key: str, value: object) -> None:
+    """Set one of torch's settings, as the program had it.
+
+    Raises:
+        AttributeError: this torch has no such setting.
+    """
+    begin = max((one for one in CONFIGS if key.startswith(f"{one}.")), key=len, default="")
+    if not begin:
+        raise AttributeError(f"no setting of torch is called {key!r}")
+    __import__(CONFIGS[begin])
+    setattr(sys.modules[CONFIGS[begin]], key.removeprefix(f"{begin}."), value)
+
+
+def random_state() -> Any:
+    """Return the state of torch's generator for the CPU."""
+    torch: Any = sys.modules["torch"]
+    return torch.get_rng_state()

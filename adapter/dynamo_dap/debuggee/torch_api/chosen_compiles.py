@@ -1,0 +1,237 @@
+"""What is compiled, and by which backend, as the user of the debugger chooses: over what the program says.
+
+Torch's functions are wrapped while something is chosen. The wrappers run on the compiling thread; choices are made on
+the thread that imports Dynamo, or on the agent's reader thread. One ``ChosenCompiles`` for each process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any
+
+from dynamo_dap.debuggee.bytecode.line_table import qualified_name
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.generated_code import compiled_codes, live_entries, user_function_of
+from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.torch_settings import BadSetting, nearest
+from dynamo_dap.protocol.options import FAIL_ON_RECOMPILE
+
+_CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper"
+_SKIPPED = "torch._dynamo.types:ConvertFrameReturn"
+_INNERMOST = "torch._dynamo.eval_frame:innermost_backend"
+_SET_STRATEGY = "torch._C._dynamo.eval_frame:set_code_exec_strategy"
+_STRATEGY = "torch._C._dynamo.eval_frame:_FrameExecStrategy"
+_ACTION = "torch._C._dynamo.eval_frame:_FrameAction"
+_OUTPUT_GRAPH = "torch._dynamo.output_graph:OutputGraph"
+_FIND_BACKEND = "torch._dynamo.eval_frame:get_compiler_fn"
+_BACKENDS = "torch._dynamo.backends.registry:list_backends"
+
+FUNCTIONS = Feature('the option "compileOnly"', _CALLBACK, _SKIPPED, _SET_STRATEGY, _STRATEGY, _ACTION)
+RECOMPILES = Feature('the option "stance"', _CALLBACK, _SKIPPED, _STRATEGY, _ACTION, _INNERMOST)
+BACKENDS = Feature('the option "backend"', _OUTPUT_GRAPH, _FIND_BACKEND, _BACKENDS)
+
+
+class ChosenCompiles:
+    """Puts the wrappers in and takes them out."""
+
+    def __init__(self) -> None:
+        self._functions: tuple[str, ...] = ()
+        self._unmatched: set[str] = set()
+        """Those of ``_functions`` that were not met yet."""
+        self._met: set[str] = set()
+        """Names of the functions that run as Python because they were not chosen."""
+        self._skipped: dict[int, weakref.ref[CodeType]] = {}
+        """Those that run as Python because they were not chosen, by ``id``."""
+        self._recompiles: str | None = None
+        self._callback: Any = None
+        """Torch's own, while ours is in its place."""
+        self._backend: Any = None
+        self._find_backend: Callable[[], Any] | None = None
+        self._begin_graph: Any = None
+        """As ``_callback``."""
+
+    # -- which functions -------------------------------------------------------------------------------------------
+
+    def compile_only(self, functions: Sequence[str]) -> None:
+        """Have only ``functions`` (names, or files) compiled, and what they call; everything if there are none."""
+        FUNCTIONS.require()
+        self._functions = tuple(functions)
+        self._unmatched, self._met = set(functions), set()
+        self._let_compile()
+        self._wrap_callback(FUNCTIONS.resolve(_CALLBACK))
+        # What was compiled before is not to serve calls either.
+        for original in compiled_codes():
+            if functions and not self.is_chosen(original):
+                self._skip(original)
+
+    def recompile(self, how: str | None) -> None:
+        """Have a call that needs a function compiled again fail, run as Python, or (None) be compiled.
+
+        ``torch.compiler.set_stance`` would refuse the first compile of a function, too: nothing would ever be compiled.
+        """
+        RECOMPILES.require()
+        self._recompiles = how
+        self._wrap_callback(RECOMPILES.resolve(_CALLBACK))
+
+    def _wrap_callback(self, kind: Any) -> None:
+        is_needed = bool(self._functions) or self._recompiles is not None
+        if is_needed and self._callback is None:
+            self._callback = kind.__call__
+            kind.__call__ = _choosing(self, self._callback)
+        elif not is_needed and self._callback is not None:
+            kind.__call__, self._callback = self._callback, None
+
+    def answer(self, callback: Any, frame: Any) -> Any:
+        """Return what Dynamo is told instead of compiling ``frame``; None if it is to be compiled.
+
+        Raises:
+            RuntimeError: the call is to fail.
+        """
+        if self._functions and not self.is_chosen(frame.f_code):
+            # Torch keeps this in mind for the code: later calls do not come here.
+            self._note_skipped(frame.f_code)
+            return FUNCTIONS.resolve(_SKIPPED)()
+        if self._recompiles is None:
+            return None
+        entries = live_entries(frame.f_code)
+        if not entries:
+            return None
+        if self._recompiles == FAIL_ON_RECOMPILE:
+            raise RuntimeError(_refusal(callback, frame, entries))
+        default = RECOMPILES.resolve(_ACTION).DEFAULT
+        strategy = RECOMPILES.resolve(_STRATEGY)(default, default)
+        return RECOMPILES.resolve(_SKIPPED)(frame_exec_strategy=strategy)
+
+    def is_chosen(self, code: CodeType) -> bool:
+        """Whether ``code``, a function or the rest of one, may be compiled."""
+        function = user_function_of(code)
+        matching = {wanted for wanted in self._functions if _matches(wanted, function)}
+        self._unmatched -= matching
+        if not matching and len(self._met) < _MOST_NAMES:
+            self._met.add(qualified_name(function))
+        return bool(matching)
+
+    def unmatched(self) -> list[str]:
+        """Return a sentence for each name or file of ``compile_only`` that nothing was called by so far."""
+        return [
+            f'"compileOnly": nothing that is compiled is called "{wanted}"{nearest(wanted, self._met)}'
+            for wanted in self._functions
+            if wanted in self._unmatched
+        ]
+
+    def _skip(self, code: CodeType) -> None:
+        self._set_strategy(code, skipped=True)
+        self._note_skipped(code)
+
+    def _note_skipped(self, code: CodeType) -> None:
+        key = id(code)
+        self._skipped[key] = weakref.ref(code, lambda _: self._skipped.pop(key, None))
+
+    def _let_compile(self) -> None:
+        skipped, self._skipped = self._skipped, {}
+        for reference in skipped.values():
+            if (code := reference()) is not None:
+                self._set_strategy(code, skipped=False)
+
+    def _set_strategy(self, code: CodeType, *, skipped: bool) -> None:
+        action = FUNCTIONS.resolve(_ACTION)
+        now = action.SKIP if skipped else action.DEFAULT
+        # What it calls is a matter of its own: it may be one that was chosen.
+        FUNCTIONS.resolve(_SET_STRATEGY)(code, FUNCTIONS.resolve(_STRATEGY)(now, action.DEFAULT))
+
+    # -- which backend ---------------------------------------------------------------------------------------------
+
+    def compile_by(self, backend: str | None, tell: Callable[[str], None] | None = None) -> None:
+        """Have what is compiled from now on compiled by ``backend``; by the program's own if None.
+
+        With ``tell`` the backend is looked up when there is something to compile, and ``tell`` gets what is wrong with
+        it: torch cannot import its backends while it is being imported itself.
+
+        Raises:
+            BadSetting: torch knows no such backend.
+        """
+        BACKENDS.require()
+        self._backend = None
+        self._find_backend = None if backend is None or tell is None else functools.partial(_found, backend, tell)
+        if backend is not None and tell is None:
+            self._backend = _find_backend(backend)
+        kind = BACKENDS.resolve(_OUTPUT_GRAPH)
+        if backend is not None and self._begin_graph is None:
+            self._begin_graph = kind.__init__
+            kind.__init__ = _replacing_backend(self, self._begin_graph)
+        elif backend is None and self._begin_graph is not None:
+            kind.__init__, self._begin_graph = self._begin_graph, None
+
+    @property
+    def backend(self) -> Any:
+        """The backend that was chosen, as Dynamo calls it; None for the program's."""
+        find, self._find_backend = self._find_backend, None
+        if find is not None:
+            self._backend = find()
+        return self._backend
+
+
+def _found(backend: str, tell: Callable[[str], None]) -> Any:
+    try:
+        return _find_backend(backend)
+    except BadSetting as problem:
+        tell(str(problem))
+        return None
+
+
+def _find_backend(backend: str) -> Any:
+    known = BACKENDS.resolve(_BACKENDS)(exclude_tags=())
+    if backend not in known:
+        raise BadSetting(f'torch has no backend "{backend}"{nearest(backend, known)} (there are: {", ".join(known)})')
+    return BACKENDS.resolve(_FIND_BACKEND)(backend)
+
+
+_MOST_NAMES = 1000
+
+
+def _matches(wanted: str, function: CodeType) -> bool:
+    if wanted.endswith(".py") or os.sep in wanted or "/" in wanted:
+        path, given = os.path.realpath(function.co_filename), os.path.normpath(wanted)
+        return path == os.path.realpath(given) or path.endswith(os.sep + given.lstrip("." + os.sep))
+    name = qualified_name(function).replace(".<locals>", "")
+    return name == wanted or name.endswith(f".{wanted}") or qualified_name(function) == wanted
+
+
+def _choosing(chosen: ChosenCompiles, original: Any) -> Any:
+    def __call__(self: Any, frame: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: N807  (torch's name)
+        answer = chosen.answer(self, frame)
+        return original(self, frame, *arguments, **keywords) if answer is None else answer
+
+    return __call__
+
+
+def _refusal(callback: Any, frame: Any, entries: Any) -> str:
+    """Return what torch says for its own stance of this name; asking for the reasons reports the recompile."""
+    guards: Any = sys.modules["torch._dynamo.guards"]
+    backend = RECOMPILES.resolve(_INNERMOST)(callback)
+    reasons = guards.get_and_maybe_log_recompilation_reasons(entries, frame, backend, skip_logging=True)
+    code = frame.f_code
+    text = (
+        f"{code.co_name} ({code.co_filename}:{code.co_firstlineno}) would be compiled again, and the option "
+        f'"stance" is "{FAIL_ON_RECOMPILE}"'
+    )
+    return "\n- ".join([f"{text}:" if reasons else text, *map(str, reasons)])
+
+
+def _replacing_backend(chosen: ChosenCompiles, original: Any) -> Any:
+    def __init__(self: Any, code_options: Any, compiler_fn: Any, *rest: Any, **keywords: Any) -> Any:  # noqa: N807
+        # An export gives its graph to nobody, and what is traced for looking only goes nowhere.
+        if chosen.backend is not None and compiler_fn is not None and retraced_call() is None:
+            compiler_fn = chosen.backend
+        return original(self, code_options, compiler_fn, *rest, **keywords)
+
+    return __init__
+
+
+CHOSEN = ChosenCompiles()
+"""The choices of this process."""

@@ -1,0 +1,518 @@
+"""Reports the events of a compile: it begins, restarts, breaks the graph, hands a graph to the backend, ends.
+
+Functions of torch that run once per compile, attempt, graph or graph break are wrapped; each wrapper calls the original
+with its arguments and then notifies the observers. Wrappers are installed only while an observer wants their events.
+They run on the compiling thread, most of them under Dynamo's compile lock. An exception of an observer goes to
+``on_problem`` and never into the compile. One ``CompileHooks`` per process, since the wrapped functions are global.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import sys
+import threading
+import types
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec
+
+from dynamo_dap.debuggee.torch_api.chosen_compiles import CHOSEN
+from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket, buckets_of
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph_breaks import was_logged
+from dynamo_dap.debuggee.torch_api.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
+from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
+from dynamo_dap.debuggee.torch_api.symbols import (
+    SpecializationFacts,
+    SymbolFacts,
+    specialization_of,
+    symbols_of_environment,
+)
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+
+_COMPILE = "torch._dynamo.convert_frame:_compile"
+_TRANSFORM = "torch._dynamo.convert_frame:transform_code_object"
+_RESTART = "torch._dynamo.exc:RestartAnalysis"
+_REASONS = "torch._dynamo.convert_frame:get_and_maybe_log_recompilation_reasons"
+_REASONS_OF_STANCE = "torch._dynamo.guards:get_and_maybe_log_recompilation_reasons"
+_LIMIT = "torch._dynamo.convert_frame:exceeds_recompile_limit"
+_LOG_BREAK = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.log_graph_break"
+_EXCEPTION_HANDLER = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.exception_handler"
+_CLEANUP = "torch._dynamo.output_graph:OutputGraph.cleanup"
+_BACKEND = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
+_BUILD_GUARDS = "torch._dynamo.convert_frame:DynamoOutput.build_guards"
+_HANDLE_SKIP = "torch._dynamo.convert_frame:CatchErrorsWrapper._handle_skip"
+_REPLACEMENT = "torch.fx.experimental.symbolic_shapes:ShapeEnv._set_replacement"
+_ADD_GUARD = "torch._guards:GuardsSet.add"
+
+COMPILES = Feature("the record of compiles", _COMPILE)
+ATTEMPTS = Feature("the record of restarted analyses", _TRANSFORM, _RESTART)
+RECOMPILES = Feature("why functions are recompiled", _REASONS)
+REFUSED_RECOMPILES = Feature("calls that set_stance('fail_on_recompile') refuses", _REASONS_OF_STANCE)
+LIMITS = Feature("stopping at the recompile limit", _LIMIT)
+BREAKS = Feature("the record of graph breaks", _LOG_BREAK)
+EXCEPTIONS = Feature("stopping at exceptions of traced code", _EXCEPTION_HANDLER)
+FAILURES = Feature("stopping where a trace fails", _CLEANUP)
+GRAPHS = Feature("the record of graphs", _BACKEND)
+GUARDS = Feature("the record of guards", _BUILD_GUARDS)
+SKIPS = Feature("the record of skipped functions", _HANDLE_SKIP)
+SPECIALIZATIONS = Feature("which sizes were specialized", _REPLACEMENT)
+GUARD_REQUESTS = Feature("stopping when a guard is asked for", _ADD_GUARD)
+
+
+@dataclass(eq=False)
+class FrameCompile:
+    """A compile in progress."""
+
+    compile_id: str
+    code: types.CodeType
+    frame: Any
+    """The frame about to be run, with ``f_code``, ``f_locals``, ``f_globals``: no Python frame, it has not begun."""
+    one_graph: bool
+    """``fullgraph=True``"""
+    backend: Any
+    number: int = 0
+    """Counts compiles of this process: compile ids begin again after ``torch._dynamo.reset()``."""
+    attempt: int = 0
+    limit: str | None = None
+    """The setting that is exceeded, when torch has counted the compiles; it is given up then."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileResult:
+    """What a compile has given; nothing, when it ended by an exception."""
+
+    code: types.CodeType | None = None
+    """What was generated; None for a function that is skipped."""
+    skip_reason: str | None = None
+
+
+class CompileObserver:
+    """The events of compiles: one method each. Observers override those that they list in ``want``."""
+
+    def compile_began(self, compiling: FrameCompile) -> None:
+        """A compile begins, or is about to be given up for the recompile limit."""
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """It is over."""
+
+    def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
+        """No cache entry matches this call: torch's entries, and for each the reason."""
+
+    def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
+        """There are too many compiles of the function, by the setting of the name ``limit``."""
+
+    def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
+        """The analysis is given up to be started again."""
+
+    def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
+        """A graph break is certain. Reported once, before torch logs it."""
+
+    def exception_met(self, frame: TracedFrame, exception: Any) -> None:
+        """An instruction of traced code raised, or a function that it called did: its handler is about to be found."""
+
+    def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
+        """An exception has come out of a trace; ``frame`` is its outermost function, and its state is still there."""
+
+    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+        """An FX graph is about to be given to the backend."""
+
+    def graph_cut(self, compiling: FrameCompile | None, buckets: list[GraphBucket]) -> None:
+        """DistributedDataParallel has had the graph cut that was made last."""
+
+    def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
+        """The backend raised; ``frame`` is the function being compiled."""
+
+    def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard], symbols: list[SymbolFacts]) -> None:
+        """The guards are complete, and have their expressions; ``symbols`` are the sizes that may vary."""
+
+    def frame_skipped(self, frame: Any, reason: str) -> None:
+        """Dynamo will not compile a function."""
+
+    def specialized(self, facts: SpecializationFacts, message: str) -> None:
+        """A size or number that the program gives became a constant."""
+
+    def guard_added(self, guard: RequestedGuard) -> None:
+        """A guard that was not there yet was asked for."""
+
+
+P = ParamSpec("P")
+Event = Callable[..., None]
+"""A method of ``CompileObserver``, as that class has it."""
+
+
+class CompileHooks:
+    """Puts wrappers in and takes them out."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted: dict[Event, dict[CompileObserver, Callable[..., None]]] = {}
+        """Who wants an event, and the method to call."""
+        self._installed: dict[str, tuple[Any, Any]] = {}
+        """Per hook: the original, and the wrapper that stands in its place."""
+        self._current = threading.local()
+        self._count = 0
+        self.on_problem: Callable[[str], None] = lambda doing: None
+        """Logs the exception being handled."""
+        self.around: Callable[[CompileObserver], contextlib.AbstractContextManager[None]] | None = None
+        """Is entered while an observer is told something: a profiler notes what that takes."""
+
+    def want(self, observer: CompileObserver, events: Collection[Event]) -> None:
+        """Report exactly ``events`` to ``observer`` from now on. Any thread."""
+        with self._lock:
+            for event in {event for hook in _HOOKS.values() for event in hook.events}:
+                wanted = {
+                    other: method for other, method in self._wanted.get(event, {}).items() if other is not observer
+                }
+                if event in events:
+                    wanted[observer] = getattr(observer, event.__name__)
+                self._wanted[event] = wanted
+            # Each event is one of a compile.
+            is_any = any(self._wanted.values())
+            for name, hook in _HOOKS.items():
+                needed = any(self._wanted[event] for event in hook.events)
+                self._set(name, hook, needed or (is_any and hook.feature is COMPILES))
+
+    @property
+    def installed(self) -> tuple[str, ...]:
+        """The names of the hooks that are in."""
+        return tuple(self._installed)
+
+    def problems(self, events: Collection[Event]) -> list[str]:
+        """Return a sentence for each of ``events`` that cannot be had from this torch."""
+        features = [hook.feature for hook in _HOOKS.values() if not set(events).isdisjoint(hook.events)]
+        return [feature.problem for feature in features if feature.problem is not None]
+
+    @property
+    def current(self) -> FrameCompile | None:
+        """The compile that runs on the calling thread."""
+        stack = getattr(self._current, "stack", None)
+        return stack[-1] if stack else None
+
+    def _set(self, name: str, hook: _Hook, wanted: bool) -> None:
+        if wanted == (name in self._installed) or hook.feature.problem is not None:
+            return
+        owner, attribute = _owner_of(hook.need)
+        if wanted:
+            never_compile_own_functions()
+            original = owner.__dict__[attribute]
+            wrapper = hook.make(self, original)
+            wrapper.__name__, wrapper.__qualname__ = original.__name__, original.__qualname__
+            self._installed[name] = (original, wrapper)
+            setattr(owner, attribute, wrapper)
+        elif owner.__dict__[attribute] is self._installed[name][1]:
+            setattr(owner, attribute, self._installed.pop(name)[0])
+        # Else somebody has wrapped ours: it stays, and reports nothing.
+
+    # -- inside the wrappers: the compiling thread -----------------------------------------------------------------
+
+    def notify(
+        self, event: Callable[Concatenate[CompileObserver, P], None], *facts: P.args, **named_facts: P.kwargs
+    ) -> None:
+        """Tell an event; what happens while a cached call is traced once more is none."""
+        if retraced_call() is not None:
+            return
+        for observer, method in self._wanted.get(event, {}).items():
+            try:
+                with contextlib.nullcontext() if self.around is None else self.around(observer):
+                    method(*facts, **named_facts)
+            except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
+                self.on_problem(f"reporting '{event.__name__}'")
+
+    def is_told(self, event: Event) -> bool:
+        """Whether anybody wants to know."""
+        return bool(self._wanted.get(event))
+
+    def enter(self, compiling: FrameCompile) -> None:
+        """A compile begins on this thread; compiles may be nested."""
+        self._count += 1
+        compiling.number = self._count
+        if not hasattr(self._current, "stack"):
+            self._current.stack = []
+        self._current.stack.append(compiling)
+
+    def leave(self) -> None:
+        """The innermost compile of this thread is over."""
+        self._current.stack.pop()
+
+
+def _wrap_compile(hooks: CompileHooks, original: Any) -> Any:
+    bind = inspect.signature(original).bind
+
+    def _compile(*arguments: Any, **keywords: Any) -> Any:
+        if "skip" in keywords:
+            # How many frames torch leaves out of the stacks that it logs: ours is one more.
+            keywords["skip"] += 1
+        given = bind(*arguments, **keywords).arguments
+        compiling = FrameCompile(
+            compile_id=str(given["compile_id"]),
+            code=given["code"],
+            frame=given.get("frame"),
+            one_graph=bool(given.get("one_graph")),
+            backend=CHOSEN.backend or given.get("compiler_fn"),
+        )
+        hooks.enter(compiling)
+        try:
+            hooks.notify(CompileObserver.compile_began, compiling)
+            result = original(*arguments, **keywords)
+        except BaseException as problem:
+            hooks.notify(CompileObserver.compile_ended, compiling, CompileResult(), problem)
+            raise
+        else:
+            code = getattr(getattr(result, "guarded_code", None), "code", None)
+            made = CompileResult(code, getattr(result, "skip_reason", None))
+            hooks.notify(CompileObserver.compile_ended, compiling, made, None)
+            return result
+        finally:
+            hooks.leave()
+
+    return _compile
+
+
+def _wrap_transform(hooks: CompileHooks, original: Any) -> Any:
+    restart = ATTEMPTS.resolve(_RESTART)
+
+    def transform_code_object(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return original(*arguments, **keywords)
+        except restart as problem:
+            compiling = hooks.current
+            if compiling is not None:
+                compiling.attempt += 1
+                reason = getattr(problem, "restart_reason", None) or type(problem).__name__
+                hooks.notify(CompileObserver.attempt_restarted, compiling, str(reason))
+            raise
+
+    return transform_code_object
+
+
+def _wrap_reasons(hooks: CompileHooks, original: Any) -> Any:
+    def get_and_maybe_log_recompilation_reasons(cache_entries: Any, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            reasons = original(cache_entries, *arguments, **keywords)
+        except Exception:
+            # ``error_on_recompile``: torch keeps the reasons to itself. Asked again so, it does nothing but tell.
+            try:
+                reasons = original(cache_entries, *arguments[:2], **{**keywords, "skip_logging": True})
+                _tell_recompiles(hooks, cache_entries, reasons)
+            except Exception:  # noqa: BLE001  (the program is to get torch's exception, and no other)
+                hooks.on_problem("asking why a function is recompiled")
+            raise
+        _tell_recompiles(hooks, cache_entries, reasons)
+        return reasons
+
+    return get_and_maybe_log_recompilation_reasons
+
+
+def _tell_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) -> None:
+    compiling = hooks.current
+    if compiling is not None:
+        hooks.notify(
+            CompileObserver.recompiles, compiling, _in_order(cache_entries), [str(reason) for reason in reasons]
+        )
+
+
+def _in_order(cache_entries: Any) -> list[Any]:
+    """Return cache entries as a list; earlier versions of torch hand on the first of a chain."""
+    if isinstance(cache_entries, list | tuple):
+        return list(cache_entries)
+    entries: list[Any] = []
+    while cache_entries is not None:
+        entries.append(cache_entries)
+        cache_entries = getattr(cache_entries, "next", None)
+    return entries
+
+
+def _wrap_reasons_of_stance(hooks: CompileHooks, original: Any) -> Any:
+    def get_and_maybe_log_recompilation_reasons(cache_entries: Any, frame: Any, *rest: Any, **keywords: Any) -> Any:
+        reasons = original(cache_entries, frame, *rest, **keywords)
+        if not keywords.get("skip_logging"):
+            return reasons
+        # ``set_stance("fail_on_recompile")``: the compile that this call wants is refused before it begins.
+        entries = _in_order(cache_entries)
+        earlier = str(getattr(entries[0], "compile_id", "?")).partition("/")[0]
+        backend = rest[0] if rest else keywords.get("backend")
+        compiling = FrameCompile(f"{earlier}/{len(entries)}", frame.f_code, frame, one_graph=False, backend=backend)
+        hooks.enter(compiling)
+        try:
+            hooks.notify(CompileObserver.compile_began, compiling)
+            _tell_recompiles(hooks, entries, reasons)
+            refused = RuntimeError("Detected recompile when torch.compile stance is 'fail_on_recompile'.")
+            hooks.notify(CompileObserver.compile_ended, compiling, CompileResult(), refused)
+        finally:
+            hooks.leave()
+        return reasons
+
+    return get_and_maybe_log_recompilation_reasons
+
+
+def _wrap_limit(hooks: CompileHooks, original: Any) -> Any:
+    def exceeds_recompile_limit(*arguments: Any, **keywords: Any) -> Any:
+        answer = original(*arguments, **keywords)
+        compiling = hooks.current
+        if compiling is not None and answer[0]:
+            compiling.limit = str(answer[1])
+            hooks.notify(CompileObserver.limit_exceeded, compiling, compiling.limit)
+        return answer
+
+    return exceeds_recompile_limit
+
+
+def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
+    def log_graph_break(self: Any, code_options: Any, reason: str = "", exc: Any = None) -> Any:
+        if not was_logged(exc):
+            hooks.notify(CompileObserver.graph_broke, TracedFrame(self), reason, exc)
+        return original(self, code_options, reason=reason, exc=exc)
+
+    return log_graph_break
+
+
+def _wrap_exception_handler(hooks: CompileHooks, original: Any) -> Any:
+    def exception_handler(self: Any, raised_exception: Any) -> Any:
+        hooks.notify(CompileObserver.exception_met, TracedFrame(self), raised_exception)
+        return original(self, raised_exception)
+
+    return exception_handler
+
+
+def _wrap_cleanup(hooks: CompileHooks, original: Any) -> Any:
+    def cleanup(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
+        exception, translator = sys.exc_info()[1], getattr(self, "root_tx", None)
+        if isinstance(exception, Exception) and translator is not None and _passes(exception, sys._getframe(1)):
+            hooks.notify(CompileObserver.trace_failed, TracedFrame(translator), exception)
+        return original(self, *arguments, **keywords)
+
+    return cleanup
+
+
+def _passes(exception: BaseException, frame: types.FrameType) -> bool:
+    traceback = exception.__traceback__
+    while traceback is not None and traceback.tb_frame is not frame:
+        traceback = traceback.tb_next
+    return traceback is not None
+
+
+def _wrap_backend(hooks: CompileHooks, original: Any) -> Any:
+    def call_user_compiler(self: Any, gm: Any, *arguments: Any, **keywords: Any) -> Any:
+        hooks.notify(CompileObserver.graph_made, hooks.current, gm.graph)
+        try:
+            compiled = original(self, gm, *arguments, **keywords)
+        except Exception as problem:
+            if self.root_tx is not None:
+                hooks.notify(CompileObserver.backend_failed, TracedFrame(self.root_tx), gm.graph, problem)
+            raise
+        if buckets := buckets_of(getattr(self, "compiler_fn", None)):
+            hooks.notify(CompileObserver.graph_cut, hooks.current, buckets)
+        return compiled
+
+    return call_user_compiler
+
+
+def _wrap_build_guards(hooks: CompileHooks, original: Any) -> Any:
+    def build_guards(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        built = original(self, *arguments, **keywords)
+        output = getattr(getattr(self, "tracer_output", None), "output_graph", None)
+        if output is not None and hooks.is_told(CompileObserver.guards_made):
+            checks = getattr(getattr(built, "guard_manager", None), "code_parts", None) or ()
+            made = list(built_guards(output, [str(check) for check in checks]))
+            hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols_of_environment(output.shape_env))
+        return built
+
+    return build_guards
+
+
+def _wrap_handle_skip(hooks: CompileHooks, original: Any) -> Any:
+    def _handle_skip(self: Any, result: Any, frame: Any) -> Any:
+        reason = getattr(result, "skip_reason", None)
+        if reason is not None and result.guarded_code is None:
+            hooks.notify(CompileObserver.frame_skipped, frame, str(reason))
+        return original(self, result, frame)
+
+    return _handle_skip
+
+
+def _wrap_replacement(hooks: CompileHooks, original: Any) -> Any:
+    def _set_replacement(self: Any, a: Any, tgt: Any, msg: str) -> Any:
+        before = self.replacements.get(a)
+        answer = original(self, a, tgt, msg)
+        now = self.replacements.get(a)
+        if now is not None and now is not before:
+            specialization = specialization_of(self, a, now)
+            if specialization is not None:
+                hooks.notify(CompileObserver.specialized, specialization, msg)
+        return answer
+
+    return _set_replacement
+
+
+def _wrap_add_guard(hooks: CompileHooks, original: Any) -> Any:
+    def add(self: Any, guard: Any, *, skip: int = 0, **keywords: Any) -> Any:
+        before = len(self.inner)
+        answer = original(self, guard, skip=skip + 1, **keywords)
+        if len(self.inner) != before:
+            hooks.notify(CompileObserver.guard_added, requested_guard(guard))
+        return answer
+
+    return add
+
+
+@dataclass(frozen=True)
+class _Hook:
+    feature: Feature
+    need: str
+    make: Callable[[CompileHooks, Any], Any]
+    events: tuple[Event, ...]
+
+
+_HOOKS = {
+    "compile": _Hook(
+        COMPILES,
+        _COMPILE,
+        _wrap_compile,
+        (
+            CompileObserver.compile_began,
+            CompileObserver.compile_ended,
+        ),
+    ),
+    "attempts": _Hook(ATTEMPTS, _TRANSFORM, _wrap_transform, (CompileObserver.attempt_restarted,)),
+    "recompiles": _Hook(RECOMPILES, _REASONS, _wrap_reasons, (CompileObserver.recompiles,)),
+    "refused recompiles": _Hook(
+        REFUSED_RECOMPILES, _REASONS_OF_STANCE, _wrap_reasons_of_stance, (CompileObserver.recompiles,)
+    ),
+    "limit": _Hook(LIMITS, _LIMIT, _wrap_limit, (CompileObserver.limit_exceeded,)),
+    "breaks": _Hook(BREAKS, _LOG_BREAK, _wrap_log_break, (CompileObserver.graph_broke,)),
+    "exceptions": _Hook(EXCEPTIONS, _EXCEPTION_HANDLER, _wrap_exception_handler, (CompileObserver.exception_met,)),
+    "failures": _Hook(FAILURES, _CLEANUP, _wrap_cleanup, (CompileObserver.trace_failed,)),
+    "graphs": _Hook(
+        GRAPHS,
+        _BACKEND,
+        _wrap_backend,
+        (
+            CompileObserver.graph_made,
+            CompileObserver.graph_cut,
+            CompileObserver.backend_failed,
+        ),
+    ),
+    "guards": _Hook(GUARDS, _BUILD_GUARDS, _wrap_build_guards, (CompileObserver.guards_made,)),
+    "skips": _Hook(SKIPS, _HANDLE_SKIP, _wrap_handle_skip, (CompileObserver.frame_skipped,)),
+    "specializations": _Hook(SPECIALIZATIONS, _REPLACEMENT, _wrap_replacement, (CompileObserver.specialized,)),
+    "guard requests": _Hook(GUARD_REQUESTS, _ADD_GUARD, _wrap_add_guard, (CompileObserver.guard_added,)),
+}
+
+
+def _owner_of(need: str) -> tuple[Any, str]:
+    """Return the module or class that holds a need, and the attribute's name there."""
+    module_name, _, path = need.partition(":")
+    *owners, attribute = path.split(".")
+    owner: Any = importlib.import_module(module_name)
+    for name in owners:
+        owner = getattr(owner, name)
+    return owner, attribute
+
+
+HOOKS = CompileHooks()
+"""The hooks of this process."""

@@ -1,0 +1,297 @@
+"""Keeps what Dynamo forgets once it has generated code: the graph, and which statements of the user's are replayed.
+
+It is saved by a hook that torch calls with each new code object, at the end of its compile. Runs on the compiling
+thread. A record lives as long as the function it is about.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+from dynamo_dap.debuggee.bytecode.line_table import qualified_name
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of, user_function_of
+from dynamo_dap.debuggee.torch_api.graph import source_of_input, user_places
+from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
+
+_REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
+_COMPILE_ID = "torch._guards:CompileContext.current_compile_id"
+_OUTPUT_GRAPH = "torch._dynamo.output_graph:OutputGraph"
+
+RECORDING = Feature("what Dynamo recorded about generated code", _REGISTER, _COMPILE_ID, _OUTPUT_GRAPH)
+
+_FRAMES_SEARCHED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement of the user's, as Dynamo traced it. ``line`` is 1-based."""
+
+    path: str
+    line: int
+    function: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SideEffect:
+    """An object that the traced code changed, and that generated code changes in its stead."""
+
+    source: str | None
+    """How the object is reached, in Dynamo's words: ``L['d']``, ``G['s'].last``; None for one made in the trace."""
+    kind: str
+    """The class of Dynamo's tracker."""
+    local_name: str | None
+    """The cell's or temporary's variable, where it has one."""
+    statements: tuple[Statement, ...]
+    """The statements that changed it, in the order they were traced."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRecord:
+    """What one compile of one frame left behind."""
+
+    compile_id: str
+    graph: Any
+    """The ``torch.fx.Graph``, without real tensors."""
+    side_effects: tuple[SideEffect, ...]
+    traced: frozenset[tuple[str, int]] = frozenset()
+    """File and first line of each of the user's functions that was traced: the compiled one and those inlined."""
+    lines: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By file, the lines of all of these functions, whether they were come to or not."""
+    functions: frozenset[str] = frozenset()
+    """Qualified names of these functions."""
+
+
+class NotedPaths(CompileObserver):
+    """Has the path of each compile noted (``traced_paths``) while anybody wants that. One for the process."""
+
+    def __init__(self) -> None:
+        """Nobody wants it yet."""
+        self._lock = threading.Lock()
+        self._wanting: set[int] = set()
+
+    def want(self, who: object, *, wanted: bool) -> None:
+        """Note the compiles from now on for ``who``, or no more. Any thread."""
+        with self._lock:
+            before = bool(self._wanting)
+            (self._wanting.add if wanted else self._wanting.discard)(id(who))
+            if before != bool(self._wanting):
+                HOOKS.want(self, (CompileObserver.graph_made,) if wanted else ())
+
+    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+        """See ``CompileObserver``."""
+        output = _output_graph(sys._getframe(1))
+        given = getattr(compiling.frame, "f_locals", None) if compiling is not None else None
+        if compiling is not None and output is not None and given is not None:
+            PATHS.note(compiling.code, compiling.compile_id, given, output, graph)
+
+
+NOTED_PATHS = NotedPaths()
+"""That of this process."""
+
+
+class CompileRecorder:
+    """Takes records while it is installed."""
+
+    def __init__(self, on_problem: Callable[[str], None]) -> None:
+        """``on_problem`` logs the exception being handled."""
+        self._on_problem = on_problem
+        self._handle: Any = None
+        self._lock = threading.Lock()
+        self._records: dict[int, dict[str, CompileRecord]] = {}
+        self._references: dict[int, weakref.ref[CodeType]] = {}
+        self._compiled = threading.local()
+
+    def install(self) -> None:
+        """Record from now on. Any thread; harmless when it does."""
+        with self._lock:
+            if self._handle is None and RECORDING.problem is None:
+                self._handle = RECORDING.resolve(_REGISTER)(self._on_code)
+                NOTED_PATHS.want(self, wanted=True)
+
+    def remove(self) -> None:
+        """Record no more; what is recorded stays. Any thread."""
+        with self._lock:
+            if self._handle is not None:
+                self._handle.remove()
+                self._handle = None
+                NOTED_PATHS.want(self, wanted=False)
+
+    def record_of(self, code: CodeType) -> CompileRecord | None:
+        """Return the record of the compile that made ``code``; None when it was made unrecorded. Any thread.
+
+        Another hook may have replaced the code since, so it is found by its compile.
+        """
+        original = original_of(code)
+        entry = cache_entry_of(code)
+        if original is None or entry is None:
+            return None
+        return self._records.get(id(original), {}).get(str(entry.compile_id))
+
+    def take_compiled(self) -> str | None:
+        """Return the id of the compile that ended last on this thread, if it was not asked for since.
+
+        What is compiled runs at once: this tells the call that was compiled from those that the cache serves.
+        """
+        compile_id: str | None = getattr(self._compiled, "last", None)
+        self._compiled.last = None
+        return compile_id
+
+    def forget_compiled(self) -> None:
+        """Forget for all threads what was compiled last: it has run since, unnoticed. Any thread."""
+        self._compiled = threading.local()
+
+    def _on_code(self, original: CodeType, code: CodeType) -> None:
+        try:
+            self._record(original)
+        except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
+            self._on_problem("recording a compile")
+
+    def _record(self, original: CodeType) -> None:
+        compile_id = RECORDING.resolve(_COMPILE_ID)()
+        output = _output_graph(sys._getframe(1))
+        if compile_id is None or output is None:
+            return
+        codes = list(_traced(original, output))
+        record = CompileRecord(
+            str(compile_id),
+            output.graph,
+            tuple(_side_effects(output.side_effects)),
+            frozenset((code.co_filename, code.co_firstlineno) for code in codes),
+            lines_of(codes),
+            frozenset(qualified_name(code) for code in codes),
+        )
+        self._compiled.last = record.compile_id
+        key = id(original)
+        if key not in self._references:
+            self._references[key] = weakref.ref(original, lambda _: self._forget(key))
+        self._records.setdefault(key, {})[record.compile_id] = record
+        # Run when the code is gone, whatever other hooks make of it before it runs first.
+        output.cleanups.append(_Dropping(self._records, key, record))
+
+    def _forget(self, key: int) -> None:
+        self._references.pop(key, None)
+        self._records.pop(key, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Dropping:
+    """Drops a record; as torch's ``CleanupHook``."""
+
+    records: dict[int, dict[str, CompileRecord]]
+    function: int
+    record: CompileRecord
+
+    def __call__(self) -> None:
+        known = self.records.get(self.function, {})
+        if known.get(self.record.compile_id) is self.record:
+            del known[self.record.compile_id]
+
+
+def _output_graph(frame: FrameType | None) -> Any:
+    """Return the ``OutputGraph`` of the compile that is ending: the hook is not given it, its callers have it."""
+    kind = RECORDING.resolve(_OUTPUT_GRAPH)
+    for _ in range(_FRAMES_SEARCHED):
+        if frame is None:
+            return None
+        output = next((value for value in frame.f_locals.values() if type(value) is kind), None)
+        if output is not None:
+            return output
+        frame = frame.f_back
+    return None
+
+
+def _traced(original: CodeType, output: Any) -> Iterator[CodeType]:
+    inlined = getattr(getattr(output, "tracing_context", None), "traced_code", None) or ()
+    for code in (original, *inlined):
+        yield user_function_of(code)
+
+
+def lines_of(codes: Iterable[CodeType]) -> dict[str, frozenset[int]]:
+    """Return the lines of code objects by file."""
+    by_path: dict[str, set[int]] = {}
+    for code in codes:
+        by_path.setdefault(code.co_filename, set()).update(line for _, _, line in code.co_lines() if line)
+    return {path: frozenset(lines) for path, lines in by_path.items()}
+
+
+def _side_effects(side_effects: Any) -> Iterator[SideEffect]:
+    for tracker, stacks in getattr(side_effects, "mutation_user_stacks", {}).items():
+        source = getattr(tracker, "source", None)
+        yield SideEffect(
+            source=_source_name(source),
+            kind=type(tracker).__name__,
+            local_name=_plain_text(
+                getattr(tracker, "__dict__", {}).get("local_name"), getattr(source, "__dict__", {}).get("local_name")
+            ),
+            statements=tuple(dict.fromkeys(_statement(stack) for stack in stacks if stack)),
+        )
+
+
+def _plain_text(*candidates: object) -> str | None:
+    return next((candidate for candidate in candidates if type(candidate) is str), None)
+
+
+def _source_name(source: Any) -> str | None:
+    if source is None or type(source).__name__ == "TempLocalSource":
+        return None
+    try:
+        name = source.name
+        return str(name() if callable(name) else name)
+    except (NotImplementedError, AttributeError, AssertionError):
+        return None
+
+
+def _statement(stack: Any) -> Statement:
+    """``stack`` is a ``traceback.StackSummary``, innermost last."""
+    innermost = stack[-1]
+    return Statement(innermost.filename, innermost.lineno or 0, innermost.name, (innermost.line or "").strip())
+
+
+def placeholders_of(graph: Any) -> list[tuple[str, str | None, Any]]:
+    """Return name, source and fake value of every input of a graph, in the order of the call."""
+    inputs = []
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            inputs.append((str(node.target), _source_name(source_of_input(node)), node.meta.get("example_value")))
+    return inputs
+
+
+def outputs_of(graph: Any) -> list[tuple[str, Any]]:
+    """Return name and fake value of every output of a graph, in order; other outputs than nodes as text."""
+    for node in graph.nodes:
+        if node.op == "output":
+            returned = node.args[0]
+            items = returned if isinstance(returned, (tuple, list)) else (returned,)
+            return [(str(item), getattr(item, "meta", {}).get("example_value")) for item in items]
+    return []
+
+
+def count_of_operations(graph: Any) -> int:
+    """Return how many nodes of a graph compute something."""
+    return sum(node.op not in ("placeholder", "output", "get_attr") for node in graph.nodes)
+
+
+def lines_computed(graph: Any) -> set[tuple[str, int]]:
+    """Return file and line of everything in the user's code that a graph, or the body of an operator in it, computes.
+
+    The line of a call counts as well as the lines of what is called.
+    """
+    graphs = [graph]
+    module = getattr(graph, "owning_module", None)
+    graphs += [inner.graph for inner in module.modules() if hasattr(inner, "graph")] if module is not None else []
+    return {
+        (place.path, place.line)
+        for each in graphs
+        for node in each.nodes
+        if node.op.startswith("call_")
+        for place, _ in user_places(node)
+    }

@@ -1,0 +1,68 @@
+"""What the program's calls of compiled functions returned, for a run in which an edit is tried. Runs on any thread.
+
+Only calls from ordinary Python are reported. Whether a call inside a compiled function happens at all depends on where
+its graphs break.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.torch_api.skipping import never_compile
+
+_CONTEXT = "torch._dynamo.eval_frame:OptimizeContext"
+RESULTS = Feature("comparing what compiled functions return", _CONTEXT)
+
+_inside = threading.local()
+
+
+def tell_results(take: Callable[[Any], None]) -> None:
+    """Give ``take`` what each call returns, from when the program imports what compiles on."""
+    when_imported("torch._dynamo.eval_frame", lambda: _wrap_what_is_compiled(take))
+    # Otherwise the numbers that dropout draws depend on where graphs break, and so do results.
+    when_imported("torch._inductor.config", _draw_as_eager)
+
+
+def _wrap_what_is_compiled(take: Callable[[Any], None]) -> None:
+    if RESULTS.problem is not None:
+        return
+    context = RESULTS.resolve(_CONTEXT)
+    compile_function = context.__call__
+
+    def call(self: Any, function: Any) -> Any:
+        compiled = compile_function(self, function)
+        # A module that is compiled compiles its own call, as a function.
+        return _telling(compiled, take) if hasattr(compiled, "__code__") else compiled
+
+    context.__call__ = call
+
+
+def _telling(compiled: Any, take: Callable[[Any], None]) -> Any:
+    @functools.wraps(compiled)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if getattr(_inside, "is_so", False):
+            return compiled(*args, **kwargs)
+        _inside.is_so = True
+        try:
+            result = compiled(*args, **kwargs)
+        finally:
+            _inside.is_so = False
+        take(result)
+        return result
+
+    # By this torch knows what belongs to the function and what was copied from another.
+    wrapper.__dict__["_torchdynamo_wrapper_id"] = id(wrapper)
+    never_compile(wrapper)
+    return wrapper
+
+
+def _draw_as_eager() -> None:
+    # Its package is still being imported.
+    config: Any = sys.modules["torch._inductor.config"]
+    config.fallback_random = True

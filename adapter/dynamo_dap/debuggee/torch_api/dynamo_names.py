@@ -1,0 +1,120 @@
+"""Recognises names that Dynamo made up: resume functions, and what it puts into globals and locals.
+
+A resume function (``torch_dynamo_resume_in_fn_at_51``) runs the rest of a user's function after a graph break; its own
+arguments are a saved value stack and the frames around it. Generated code has temporaries. Dynamo adds compiled graphs,
+resume functions and whatever else generated code needs to the globals of the user's module. All of these variables are
+shown in a group of their own. Pure functions over code objects and names; any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import CodeType
+from typing import TypeVar
+
+from dynamo_dap.debuggee.bytecode.line_table import qualified_name
+from dynamo_dap.debuggee.torch_api.generated_code import original_of, user_function_of
+from dynamo_dap.debuggee.torch_api.generated_names import is_generated
+
+GROUP = "of Dynamo"
+"""What the group of Dynamo's own variables is called, whoever shows it."""
+
+_RESUME_NAME = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
+_LOCAL = re.compile(r"___|__nested_|__resume_frame_values|__is_tracing_resume_prologue$")
+"""Names that resume functions begin with: the saved stack, context managers, frames around."""
+_GLOBAL = re.compile(
+    r"__(?:builtins_dict_|compiled_fn_|gen_rand_values_|import_|optimizer_|warnings_warn_wrapper_)\w+$"
+    r"|__(?:resume|comprehension_\w+)_at_\d+\w*$"
+    r"|\w*_\d{6,}_c(?:None|\d+(?:/\d+)*)$"
+)
+"""What ``OutputGraph.install_global`` and its like make: with a count, or with an object's address and a compile."""
+
+_RANDOM = re.compile(r"_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}\b")
+"""What tells a compiled graph from those of other processes."""
+_IMPORT = re.compile(r"\b__import_(?P<module>\w+)")
+_BUILTINS = re.compile(r"\b(__builtins_dict__)_\d+\b")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeFunction:
+    """What a resume function goes on with: the user's function, from a line."""
+
+    function: str
+    line: int
+
+
+def resume_function(code: CodeType) -> ResumeFunction | None:
+    """Tell what a code object resumes; None for one that the user wrote (torch/_dynamo/resume_execution.py)."""
+    match = _RESUME_NAME.match(code.co_name)
+    return ResumeFunction(match["function"], int(match["line"])) if match else None
+
+
+def goes_on_after_break(generated: CodeType) -> bool:
+    """Whether generated code comes to a graph break, and calls a resume function behind it."""
+    return any(name.startswith("__resume_at_") for name in generated.co_names)
+
+
+def user_function_name(code: CodeType) -> str:
+    """Return the user's name of a function: ``Model.forward``, ``fn (resumed at line 8)``."""
+    if is_generated(code.co_filename):
+        code = original_of(code) or code
+    resumed = resume_function(code)
+    if resumed is None:
+        return qualified_name(code)
+    user = user_function_of(code)
+    inner = resume_function(code.replace(co_name=resumed.function))
+    bare = inner.function if inner is not None else resumed.function
+    return f"{qualified_name(user) if user is not code else bare} (resumed at line {resumed.line})"
+
+
+def without_resumes(name: str) -> str:
+    """Return the bare name of a function as the user knows it: ``forward (resumed at line 14)``."""
+    match = outer = _RESUME_NAME.match(name)
+    while match is not None:
+        name = match["function"]
+        match = _RESUME_NAME.match(name)
+    return name if outer is None else f"{name} (resumed at line {outer['line']})"
+
+
+def shown_names(text: str) -> str:
+    """Return text with Dynamo's global names as a person reads them: ``__compiled_fn_1``, ``torch._dynamo.utils``."""
+    if "__" not in text:
+        return text
+    text = _BUILTINS.sub(r"\1", _RANDOM.sub("", text))
+    return _IMPORT.sub(lambda match: match["module"].replace("_dot_", "."), text)
+
+
+def is_dynamos_global(name: str) -> bool:
+    """Whether a global of this name is one that Dynamo has put there."""
+    return _GLOBAL.match(name) is not None
+
+
+def dynamos_locals(code: CodeType, original: CodeType | None = None) -> Callable[[str], bool]:
+    """Return what tells Dynamo's local variables from the user's in a frame of ``code``.
+
+    ``original`` is what it was generated from, where that is known.
+    """
+    if original is None and is_generated(code.co_filename):
+        original = original_of(code)
+    if original is None and resume_function(code) is None:
+        return lambda name: False
+    users = original if original is not None else code
+    names = {*users.co_varnames, *users.co_cellvars, *users.co_freevars}
+    if resume_function(users) is not None:
+        names = {name for name in names if not _LOCAL.match(name)}
+    if original is not None and (function := user_function_of(original)) is not original:
+        names &= {*function.co_varnames, *function.co_cellvars, *function.co_freevars}
+    return lambda name: name not in names
+
+
+def parted(variables: Iterable[T], is_dynamos: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+    """Return the user's and Dynamo's among ``found``, in their order."""
+    users: list[T] = []
+    dynamos: list[T] = []
+    for variable in variables:
+        (dynamos if is_dynamos(variable) else users).append(variable)
+    return users, dynamos

@@ -1,0 +1,380 @@
+"""Code that Dynamo generated: when it is about to run, what it was made from, its cache entry, its value stack.
+
+``Notifier`` is called by torch just before generated code runs, on the thread that runs it. The lookups read torch's
+own tables and may be called on any thread. Code objects are compared by identity: generated ones can be unhashable, and
+``==`` compares them by value. The value stack of a frame is read on the frame's own thread: torch's function reads as
+many slots as it is asked for, and with too large a depth dangling pointers. ``bytecode.stack_depth`` computes the
+depth.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.skipping import never_compile
+
+_SET_CALLBACK = "torch._C._dynamo.eval_frame:set_bytecode_debugger_callback"
+_GET_CALLBACK = "torch._C._dynamo.eval_frame:get_bytecode_debugger_callback"
+_ORIGINALS = "torch._dynamo.convert_frame:orig_code_map"
+_CACHE_ENTRIES = "torch._C._dynamo.eval_frame:_debug_get_cache_entry_list"
+_MARKER = "torch._dynamo.bytecode_debugger:BREAKPOINT_MARKER"
+_DEBUG_CONTEXT = "torch._dynamo.bytecode_debugger:_DebugContext"
+_OUTPUT_CODES = "torch._dynamo.convert_frame:output_codes"
+_REGISTER_MARKED = "torch._C._dynamo.eval_frame:register_breakpoint_code"
+_SET_STRATEGY = "torch._C._dynamo.eval_frame:set_code_exec_strategy"
+_STRATEGY = "torch._C._dynamo.eval_frame:_FrameExecStrategy"
+_ACTION = "torch._C._dynamo.eval_frame:_FrameAction"
+REGISTER_HOOK = "torch._dynamo.convert_frame:register_bytecode_hook"
+_CLEANUPS = "torch._dynamo.utils:CleanupManager"
+_RESUME_FUNCTIONS = "torch._dynamo.resume_execution:ContinueExecutionCache.generated_code_metadata"
+
+NOTIFICATION = Feature("stopping in generated code", _SET_CALLBACK, _GET_CALLBACK)
+ORIGINALS = Feature("telling which function generated code was made from", _ORIGINALS)
+CACHE_ENTRIES = Feature("the guards of generated code", _CACHE_ENTRIES)
+MARKERS = Feature("torch._dynamo.bytecode_debugger.breakpoint()", _MARKER, _DEBUG_CONTEXT, _SET_CALLBACK, _GET_CALLBACK)
+AS_PYTHON_CALLS = Feature("running a compiled function as ordinary Python", _SET_STRATEGY, _STRATEGY, _ACTION)
+REPLACING = Feature("patching generated code", _ORIGINALS, _CACHE_ENTRIES, _OUTPUT_CODES, _REGISTER_MARKED)
+ONCE = Feature(
+    "keeping what comes of a changed trace",
+    REGISTER_HOOK,
+    _CLEANUPS,
+    _ORIGINALS,
+    _CACHE_ENTRIES,
+    _OUTPUT_CODES,
+    _REGISTER_MARKED,
+)
+RESUME_FUNCTIONS = Feature("telling resume functions from the user's", _RESUME_FUNCTIONS)
+
+
+class Notifier:
+    """Calls a function with each code object that Dynamo generated, just before it runs."""
+
+    # torch's own debugger, started by the program on top of ours, hands back to its predecessor at its end, and takes
+    # that for one of its own kind.
+    _monitoring_instruction_callback = _monitoring_return_callback = _monitoring_raise_callback = None
+    _tracked_codes: tuple[CodeType, ...] = ()
+
+    def __init__(self, notify: Callable[[CodeType], None], on_problem: Callable[[str], None]) -> None:
+        """``notify`` runs on the thread that is to run the code; ``on_problem`` logs the current exception."""
+        self._notify = notify
+        self._on_problem = on_problem
+        self._previous: Callable[[CodeType], None] | None = None
+        self._installed = False
+        self._lock = threading.Lock()
+        # One object for all time: a bound method is a new one at each look, and torch keeps what it was given.
+        self._callback = self._about_to_run
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the hook is in."""
+        return self._installed
+
+    def install(self) -> None:
+        """Put the hook in, in front of whatever hook is there. Any thread; harmless when it is in."""
+        with self._lock:
+            if self._installed:
+                return
+            current = NOTIFICATION.resolve(_GET_CALLBACK)()
+            self._previous = None if current is self._callback else current
+            never_compile(self._callback)
+            NOTIFICATION.resolve(_SET_CALLBACK)(self._callback)
+            self._installed = True
+
+    def remove(self) -> None:
+        """Take the hook out and put the one before it back. Any thread; harmless when it is not in."""
+        with self._lock:
+            if not self._installed:
+                return
+            self._installed = False
+            # Somebody put a hook in front of ours: it may call ours, which then only passes on.
+            if NOTIFICATION.resolve(_GET_CALLBACK)() is self._callback:
+                NOTIFICATION.resolve(_SET_CALLBACK)(self._previous)
+
+    def _about_to_run(self, code: CodeType) -> None:
+        """An exception that leaves this function ends the process."""
+        try:
+            if self._installed:
+                self._notify(code)
+        except KeyboardInterrupt:
+            # It was meant for the program, which it cannot reach from here.
+            threading.Timer(0.0, _thread.interrupt_main).start()
+        except BaseException:  # noqa: BLE001  (see above)
+            self._tell("telling of generated code")
+        previous = self._previous
+        if previous is not None:
+            try:
+                previous(code)
+            except BaseException:  # noqa: BLE001  (see above)
+                self._tell("calling the hook for generated code that was there before")
+
+    def _tell(self, doing: str) -> None:
+        with contextlib.suppress(BaseException):
+            self._on_problem(doing)
+
+
+class MarkerHook:
+    """Takes the place of torch's terminal debugger where code holds its breakpoint marker.
+
+    torch starts a ``_DebugContext``, which reads commands from standard input, around code with the marker if nobody
+    has asked to be notified of generated code. The stand-in installs a ``Notifier`` for as long as such code runs.
+    Without a marker it is never called.
+    """
+
+    def __init__(self, notifier: Notifier) -> None:
+        """``notifier`` is installed while marked code runs."""
+        self._notifier = notifier
+        self._torch_context: Any = None
+
+    def install(self) -> None:
+        """Put the stand-in in. Any thread; harmless when it is in."""
+        MARKERS.require()
+        module: Any = sys.modules["torch._dynamo.bytecode_debugger"]
+        if self._torch_context is None:
+            self._torch_context = module._DebugContext
+            module._DebugContext = self._make
+
+    def remove(self) -> None:
+        """Take the stand-in out. Any thread; harmless when it is not in."""
+        if self._torch_context is not None:
+            sys.modules["torch._dynamo.bytecode_debugger"]._DebugContext = self._torch_context  # type: ignore[attr-defined]
+            self._torch_context = None
+
+    def _make(self) -> Any:
+        caller = sys._getframe(1).f_code
+        if caller.co_name == "debug" and caller.co_filename == sys.modules["torch._dynamo.bytecode_debugger"].__file__:
+            return self._torch_context()
+        return _MarkedCode(self._notifier)
+
+
+class _MarkedCode:
+    """The stand-in around one run of code with the marker."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self._was_installed = True
+
+    def __enter__(self) -> _MarkedCode:
+        self._was_installed = self._notifier.is_installed
+        self._notifier.install()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if not self._was_installed:
+            self._notifier.remove()
+
+
+def is_marker(value: object) -> bool:
+    """Whether a constant of generated code is torch's breakpoint marker."""
+    return MARKERS.problem is None and value is MARKERS.resolve(_MARKER)
+
+
+def has_marker(code: CodeType) -> bool:
+    """Whether ``code`` holds torch's breakpoint marker."""
+    return any(is_marker(constant) for constant in code.co_consts)
+
+
+def original_of(code: CodeType) -> CodeType | None:
+    """Return what generated ``code`` was made from: the user's function, or a resume function as Dynamo wrote it.
+
+    None when Dynamo did not generate ``code``, or has forgotten it.
+    """
+    if ORIGINALS.problem is not None:
+        return None
+    original: CodeType | None = ORIGINALS.resolve(_ORIGINALS).get(code)
+    return original
+
+
+def compiled_codes() -> list[CodeType]:
+    """Return what generated code was made from: functions of the user's and resume functions, each once."""
+    if ORIGINALS.problem is not None:
+        return []
+    known: Any = ORIGINALS.resolve(_ORIGINALS)
+    # Torch's dictionary by identity has no methods to go through it, but a plain one of its values.
+    return list({id(code): code for code in list(known.values.values())}.values())
+
+
+def live_entries(original: CodeType) -> list[Any]:
+    """Return torch's cache entries of a function that can still serve calls, in the order in which they are tried."""
+    if CACHE_ENTRIES.problem is not None:
+        return []
+    entries: Sequence[Any] = CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(original)
+    return [entry for entry in entries if type(entry.guard_manager).__name__ != _GONE]
+
+
+_GONE = "DeletedGuardManagerWrapper"
+"""What torch puts in the place of the guards of an entry that is never to match again."""
+
+
+def user_function_of(original: CodeType) -> CodeType:
+    """Return the user's function that ``original`` is, or whose rest it runs if it is a resume function."""
+    if RESUME_FUNCTIONS.problem is None:
+        metadata = RESUME_FUNCTIONS.resolve(_RESUME_FUNCTIONS).get(original)
+        code = getattr(metadata, "code", None)
+        if isinstance(code, CodeType):
+            return code
+    return original
+
+
+def cache_entry_of(code: CodeType) -> Any:
+    """Return torch's cache entry whose generated code is ``code``, or was; None when there is none any more."""
+    original = original_of(code)
+    if original is None or CACHE_ENTRIES.problem is not None:
+        return None
+    running = versions_of(code)[-1]
+    entries: Sequence[Any] = CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(original)
+    return next((entry for entry in entries if entry.code is running), None)
+
+
+def is_served(code: CodeType | None) -> bool:
+    """Whether a cache entry may still have calls run ``code``: it is not known that torch has dropped it."""
+    if code is None:
+        return False
+    if ORIGINALS.problem is not None or CACHE_ENTRIES.problem is not None:
+        return True
+    original = original_of(code)
+    if original is None:
+        return False
+    versions = {id(version) for version in versions_of(code)}
+    return any(id(entry.code) in versions for entry in live_entries(original))
+
+
+_versions: dict[int, list[CodeType]] = {}
+"""By ``id`` of each code object whose cache entry was made to run another: all that it has run, see ``versions_of``.
+
+They are kept, since a thread may be about to run any of them: torch does not hold the code that it has looked up.
+"""
+
+
+def versions_of(code: CodeType) -> Sequence[CodeType]:
+    """Return what the cache entry of ``code`` has run: Dynamo's own code first, what runs from now on last."""
+    return _versions.get(id(code), (code,))
+
+
+class CannotReplace(Exception):
+    """A cache entry cannot be made to run other code; the text says why, and nothing was changed."""
+
+
+def run_instead(code: CodeType, replacement: CodeType) -> None:
+    """Have the cache entry of ``code`` run ``replacement`` from its next call on, under the same guards. Any thread.
+
+    Both must take the same arguments and have the same cells.
+
+    Raises:
+        CannotReplace: the entry is gone, or torch keeps it in another way than is known.
+        FeatureMissing: this torch lacks something.
+    """
+    REPLACING.require()
+    entry = cache_entry_of(code)
+    original = original_of(code)
+    if entry is None or original is None:
+        raise CannotReplace("its cache entry does not exist any more: Dynamo dropped it, or its function is gone")
+    # As Dynamo does with what it generated.
+    REPLACING.resolve(_ORIGINALS)[replacement] = original
+    REPLACING.resolve(_OUTPUT_CODES).add(replacement)
+    if has_marker(replacement):
+        REPLACING.resolve(_REGISTER_MARKED)(replacement)
+    versions = _versions.get(id(code), [code])
+    slot = _slot_of_code(entry)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(replacement))
+    slot.value = id(replacement)
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(versions[-1]))
+    versions.append(replacement)
+    for version in (code, replacement):
+        _versions[id(version)] = versions
+
+
+_INSTANCE_VALUE = 2 * ctypes.sizeof(ctypes.c_void_p)
+"""Where an instance of pybind11 has the pointer to its C++ object: behind the head that every Python object has."""
+
+
+def _slot_of_code(entry: Any) -> ctypes.c_size_t:
+    """Return where in memory a cache entry has the pointer to its code, which has no setter.
+
+    ``CacheEntry`` of torch 2.13 to 2.15 begins with three Python objects, each of which can be read: they prove it.
+    """
+    begin = ctypes.c_size_t.from_address(id(entry) + _INSTANCE_VALUE).value
+    objects = (ctypes.c_size_t * 3).from_address(begin)
+    if list(objects) != [id(entry.guard_manager), id(entry.code), id(entry.compile_id)]:
+        raise CannotReplace("this version of torch keeps the code of a cache entry in a place that is not known")
+    return ctypes.c_size_t.from_address(begin + ctypes.sizeof(ctypes.c_size_t))
+
+
+def run_once(code: CodeType, replacement: CodeType, cleanups: list[Any]) -> None:
+    """Have the cache entry that runs ``code`` now run ``replacement`` from its next call on, as if it always had.
+
+    ``code`` is running, and takes ``cleanups`` with it when it is gone.
+
+    Raises:
+        CannotReplace: the entry is gone, or torch keeps it in another way than is known.
+        FeatureMissing: this torch lacks something.
+    """
+    ONCE.require()
+    entry, original = cache_entry_of(code), original_of(code)
+    if entry is None or original is None:
+        raise CannotReplace("its cache entry does not exist any more")
+    slot = _slot_of_code(entry)
+    ONCE.resolve(_ORIGINALS)[replacement] = original
+    ONCE.resolve(_OUTPUT_CODES).add(replacement)
+    if has_marker(replacement):
+        ONCE.resolve(_REGISTER_MARKED)(replacement)
+    manager = ONCE.resolve(_CLEANUPS).instance
+    manager[replacement], manager[code] = manager[code], cleanups
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(replacement))
+    slot.value = id(replacement)
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(code))
+
+
+def run_as_python(code: CodeType, *, wanted: bool) -> None:
+    """Have calls of ``code``, which was compiled, and all that they call run uncompiled, or as before.
+
+    What was compiled stays in the cache, and serves calls again afterwards; guards are not evaluated meanwhile.
+    """
+    action = AS_PYTHON_CALLS.resolve(_ACTION)
+    chosen = action.SKIP if wanted else action.DEFAULT
+    AS_PYTHON_CALLS.resolve(_SET_STRATEGY)(code, AS_PYTHON_CALLS.resolve(_STRATEGY)(chosen, chosen))
+
+
+def compile_id_of(code: CodeType) -> str | None:
+    """Return the id of the compile that made ``code`` as Dynamo writes it (``0/1``); None when it is not known."""
+    entry = cache_entry_of(code)
+    return None if entry is None else str(entry.compile_id)
+
+
+def guards_of(code: CodeType) -> list[str] | None:
+    """Return the guards of the cache entry of ``code`` as Dynamo words them; None when there is no entry any more."""
+    entry = cache_entry_of(code)
+    if entry is None:
+        return None
+    return [str(part) for part in getattr(entry.guard_manager, "code_parts", ())]
+
+
+_READ = "torch._C._dynamo.eval_frame:_get_frame_value_stack_with_depth"
+_NULL = "torch._C._dynamo.eval_frame:NULL_STACK_VALUE"
+
+VALUE_STACK = Feature("the value stack of generated code", _READ, _NULL)
+
+
+def value_stack(frame: FrameType, depth: int) -> list[Any]:
+    """Return the ``depth`` bottom slots of the value stack of ``frame``, bottom first, empty slots as ``null()``.
+
+    Fewer come back when the frame itself knows that there are fewer.
+
+    Raises:
+        FeatureMissing: this torch cannot read value stacks.
+    """
+    read = VALUE_STACK.resolve(_READ)
+    stack: list[Any] = read(frame, depth)
+    return stack
+
+
+def is_null(value: object) -> bool:
+    """Whether ``value`` stands for an empty slot."""
+    return VALUE_STACK.problem is None and value is VALUE_STACK.resolve(_NULL)

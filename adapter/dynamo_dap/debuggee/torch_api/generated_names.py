@@ -1,0 +1,101 @@
+"""Gives code that Dynamo generates a file name of its own.
+
+Generated code carries the user's file name and lines, so any Python debugger mistakes it for the user's function. While
+a ``GeneratedNames`` is installed, new generated code is called ``<generated 3: model.py>``; ``linecache`` holds the
+text of the user's file under that name, so tracebacks keep their lines. Code generated before keeps its name. The hook
+runs on the compiling thread; names live as long as the process.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+
+_REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
+
+NAMING = Feature("keeping debugpy out of generated code", _REGISTER)
+
+_lock = threading.Lock()
+_name_of_path: dict[str, str] = {}
+_path_of_name: dict[str, str] = {}
+
+
+def is_generated(file_name: str) -> bool:
+    """Whether ``file_name`` is one that generated code was given."""
+    return file_name in _path_of_name
+
+
+def users_path(file_name: str) -> str:
+    """Return the user's file where ``file_name`` is a name that generated code was given, else that."""
+    return _path_of_name.get(file_name, file_name)
+
+
+class _Constants(tuple[Any, ...]):
+    """Constants of a code object that can be hashed whatever they are; any other tuple to whoever saves them."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __reduce__(self) -> tuple[type[tuple[Any, ...]], tuple[list[Any]]]:
+        return tuple, (list(self),)
+
+
+def _hashable(code: types.CodeType) -> types.CodeType:
+    """Return ``code`` so that it can be hashed, as debuggers expect of code.
+
+    Dynamo makes constants of slices, which cannot be hashed before Python 3.12, and the hash of code takes theirs in.
+    """
+    try:
+        hash(code)
+    except TypeError:
+        return code.replace(co_consts=_Constants(code.co_consts))
+    return code
+
+
+class GeneratedNames:
+    """The hook that gives the names."""
+
+    def __init__(self, on_new_name: Callable[[str], None]) -> None:
+        """``on_new_name`` is called with each name before any code has it."""
+        self._on_new_name = on_new_name
+        self._handle: Any = None
+
+    def install(self) -> None:
+        """Put the hook in; harmless when it is in. Any thread.
+
+        Raises:
+            FeatureMissing: this torch has no such hook.
+        """
+        if self._handle is None:
+            self._handle = NAMING.resolve(_REGISTER)(self._rename)
+
+    def remove(self) -> None:
+        """Take the hook out; harmless when it is not in. Any thread."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _rename(self, original: types.CodeType, generated: types.CodeType) -> types.CodeType:
+        return _hashable(generated.replace(co_filename=self._name_for(original.co_filename)))
+
+    def _name_for(self, path: str) -> str:
+        if path in _path_of_name:  # a resume function's own code was named after generated code
+            return path
+        with _lock:
+            name = _name_of_path.get(path)
+            if name is None:
+                name = f"<generated {len(_name_of_path)}: {os.path.basename(path).strip('<>')}>"
+                lines = linecache.getlines(path)
+                linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+                self._on_new_name(name)
+                _path_of_name[name] = path
+                _name_of_path[path] = name
+        return name

@@ -1,0 +1,122 @@
+"""The FX graph that Dynamo has written so far: nodes, and the user's lines they came from.
+
+Read only; tracing thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+
+
+def graphs_of(tx: Any) -> list[Any]:
+    """Return the graph being written, then those around it: a higher-order operator's body is written by itself."""
+    tracers = list(getattr(tx.output, "tracers", ()))
+    if not tracers:
+        return [tx.output.graph]
+    return [tracer.graph for tracer in reversed(tracers)]
+
+
+def nodes_of(graph: Any) -> list[Any]:
+    """Return the nodes in order."""
+    return list(graph.nodes)
+
+
+def example_of(node: Any) -> Any:
+    """Return the FakeTensor or number that stands for the node's result; None when there is none yet."""
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
+def source_of_input(placeholder: Any) -> Any:
+    """Return where Dynamo got what a call gives to an input of its graph; None for an input that Dynamo made.
+
+    What the placeholder knows of the call is erased at the end of the compile; the source stays.
+    """
+    argument = placeholder.meta.get("grapharg")
+    return getattr(argument, "source", None) or getattr(placeholder, "_dynamo_source", None)
+
+
+def target_name(node: Any) -> str:
+    """Return what the node calls, as one would write it: ``torch.nn.functional.relu``, ``x.add_``."""
+    target = node.target
+    if isinstance(target, str):
+        return target
+    module = str(getattr(target, "__module__", None) or "")
+    if module.startswith("torch._ops"):
+        return f"torch.ops.{target}"
+    name = str(getattr(target, "__name__", None) or target)
+    module = _SHORT_MODULES.get(module, module)
+    return f"{module}.{name}" if module else name
+
+
+_SHORT_MODULES = {"_operator": "operator", "builtins": ""}
+
+
+_FRAME = re.compile(r'^\s*File "(?P<path>.+)", line (?P<line>\d+), in (?P<function>.+)$')
+
+
+def user_places(node: Any) -> Iterator[tuple[Place, str]]:
+    """Return the user's frames that made the node, the innermost last: place and function."""
+    return places_in(node.meta.get("stack_trace") or getattr(node, "stack_trace", None) or "")
+
+
+def places_in(stack: str) -> Iterator[tuple[Place, str]]:
+    """Yield the frames of a stack that torch noted as text, the innermost last: place and function."""
+    for line in stack.splitlines():
+        match = _FRAME.match(line)
+        if match is not None:
+            yield Place(match["path"], int(match["line"]), 1), match["function"]
+
+
+def user_place(node: Any) -> tuple[Place, str] | None:
+    """Return the innermost frame of the user's code that made the node."""
+    innermost = None
+    for innermost in user_places(node):  # noqa: B007  (the last one is wanted)
+        pass
+    return innermost
+
+
+def operands_of(node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the node's positional and keyword operands: nodes, constants, and containers of them."""
+    return tuple(node.args), dict(node.kwargs)
+
+
+_IN_PLACE = ["iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow", "irshift", "isub"]
+_WRITING = frozenset(["setitem", "itruediv", "ixor", *_IN_PLACE])
+"""Functions of ``operator``."""
+
+
+def written_by(node: Any) -> list[Any]:
+    """Return the operands that the operation of a node changes in place: nodes."""
+    written = [node.kwargs.get("out")]
+    name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
+    is_operator = getattr(node.target, "__module__", None) == "_operator" and name in _WRITING
+    if is_operator or (name.endswith("_") and not name.endswith("__")) or node.kwargs.get("inplace") is True:
+        written += node.args[:1]
+    return [each for each in written if is_node(each)]
+
+
+def is_same_tensor(one: Any, other: Any) -> bool:
+    """Whether two nodes have given the same tensor, and not merely equal ones."""
+    example = example_of(one)
+    return one is other or (example is not None and example is example_of(other))
+
+
+def is_node(value: object) -> bool:
+    """Whether ``value`` is an FX node, by its class's name: torch.fx is not imported for asking."""
+    return type(value).__name__ == "Node" and type(value).__module__ == "torch.fx.node"
+
+
+def with_operands(node: Any) -> list[Any]:
+    """Return ``node`` and all that it is computed from, in the order of the graph."""
+    found: set[Any] = set()
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += each.all_input_nodes
+    return [each for each in node.graph.nodes if each in found]

@@ -1,0 +1,594 @@
+"""Runs the nodes of a graph that Dynamo wrote, one after another, on the real inputs of a call.
+
+The program does not notice. What a node writes in place is a copy, and what aliased it aliases the copy; random numbers
+are drawn from the state that the call began with, and the program's state is put back; modes, transforms and switches
+of torch are those of the graph while it runs, and the program's afterwards; no gradient is recorded. Collectives are
+not run: another process would wait for its part.
+
+A ``GraphRun`` holds the results of its nodes. Thread of the program that makes the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dynamo_dap.debuggee.torch_api.fake_evaluation import (
+    flattened,
+    guarding_mode,
+    preserved_global_state,
+    random_states,
+    storage_of,
+    written_arguments,
+)
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.isolation import dynamo_off, not_reset
+from dynamo_dap.debuggee.torch_api.symbols import hint_of
+
+_MODES = "torch.utils._python_dispatch:_disable_current_modes"
+_DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
+_TRACING = "torch._guards:tracing"
+_TRANSFORMS = "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack"
+_DEPTH = "torch._C._functorch:get_dynamic_layer_stack_depth"
+_IS_WRAPPED = "torch._C._functorch:is_functorch_wrapped_tensor"
+_UNDO = "torch._C._functorch:pop_dynamic_layer_stack_and_undo_to_depth"
+_MAP = "torch.fx.node:map_arg"
+
+REAL_VALUES = Feature(
+    "real values of a paused trace", _MODES, _DISPATCH_MODE, _TRACING, _TRANSFORMS, _DEPTH, _IS_WRAPPED, _UNDO, _MAP
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What computing real values may cost."""
+
+    seconds: float = 10.0
+    """For one look; what was computed by then is kept, and the next look goes on from there."""
+    bytes: int = 4 * 2**30
+    """Of results held for a call; above it only what is asked for is kept."""
+
+
+class NoRealValue(Exception):
+    """A node has no real value; the text says why, for a person."""
+
+
+class _WritesProgramsMemory(Exception):
+    """A node is about to write to memory of the program, which is to be copied first."""
+
+    def __init__(self, storage: object) -> None:
+        super().__init__()
+        self.storage = storage
+
+
+@dataclass(frozen=True)
+class _Failed:
+    reason: str
+
+
+class _OverLimit(Exception):
+    """More bytes would be held than may be."""
+
+
+class _LetGo(Exception):
+    """A result is needed that was let go."""
+
+
+_GONE = object()
+"""In place of a result that was let go."""
+
+Wanted = Callable[[], "frozenset[Any] | None"]
+"""Tells the nodes whose results are to be kept; None for all."""
+
+Ran = Callable[[Any, "Mapping[Any, Any]"], None]
+"""Gets each node that has run, and the results so far by node: its operands' and its own are among them."""
+
+
+CallOperator = Callable[[Any, Any, Any, Any], Any]
+"""Calls a custom operator in the place of a run: gets the node, the operator, positional and keyword operands."""
+
+
+class RunnableGraph(Protocol):
+    """Where the nodes of a graph get what is not in the graph."""
+
+    def input_of(self, node: Any) -> object:
+        """Return what the call gives to the placeholder ``node``.
+
+        Raises:
+            NoRealValue: it is not known; the text says why.
+        """
+
+    def attribute(self, target: str) -> Any:
+        """Return the module, subgraph or tensor that a node's ``target`` names.
+
+        Raises:
+            NoRealValue: it is gone.
+        """
+
+
+@contextlib.contextmanager
+def apart_from_the_program() -> Iterator[None]:
+    """Compute with real tensors where the program does not notice: without its modes, transforms and gradients.
+
+    What the code inside does to random states and global switches is put back.
+    """
+    if getattr(_thread, "is_apart", False):
+        with REAL_VALUES.resolve(_MODES)():
+            yield
+        return
+    torch: Any = sys.modules["torch"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(preserved_global_state())
+        stack.enter_context(dynamo_off())
+        stack.enter_context(not_reset())
+        stack.enter_context(REAL_VALUES.resolve(_TRANSFORMS)())
+        stack.enter_context(REAL_VALUES.resolve(_MODES)())
+        stack.enter_context(REAL_VALUES.resolve(_TRACING)(None))
+        stack.enter_context(torch.no_grad())
+        stack.callback(setattr, _thread, "is_apart", False)
+        _thread.is_apart = True
+        yield
+
+
+_thread = threading.local()
+"""``is_apart``: whether what runs on this thread is apart from the program already."""
+
+
+@contextlib.contextmanager
+def evaluating_on_real_values() -> Iterator[None]:
+    """Evaluate an expression over real values; what the expression did not make itself cannot be written to."""
+    with apart_from_the_program(), guarding_mode():
+        yield
+
+
+def has_own_memory(value: Any) -> bool:
+    """Whether ``value`` is a plain tensor, whose memory can be copied and read."""
+    torch: Any = sys.modules["torch"]
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided
+
+
+def as_it_was(value: Any, memory: Mapping[object, Any]) -> Any:
+    """Return a tensor with what it held when the call began; anything that was not kept is itself."""
+    if not memory or not has_own_memory(value) or storage_of(value) not in memory:
+        return value
+    torch: Any = sys.modules["torch"]
+    with torch.no_grad():
+        copy = torch.empty(0, dtype=value.dtype, device=value.device)
+        return copy.set_(memory[storage_of(value)], value.storage_offset(), value.size(), value.stride())
+
+
+def in_transform() -> bool:
+    """Whether a transform of torch.func is open on this thread: a tensor stands for many there."""
+    return bool(REAL_VALUES.resolve(_DEPTH)() > 0)
+
+
+def is_operation(function: object, name: str) -> bool:
+    """Whether ``function`` is torch's function ``name``, which computes a result and does nothing else."""
+    torch: Any = sys.modules["torch"]
+    functions = getattr(torch._C, "_VariableFunctions", None)
+    return not name.endswith("_") and function is getattr(functions, name, name)
+
+
+_NAMESPACES = frozenset(
+    {"aten", "prim", "prims", "rngprims", "inductor", "quantized", "onednn", "mkldnn", "mkl", "profiler", "debugprims"}
+)
+"""Of torch's own operators."""
+
+
+def is_custom_operator(function: object) -> bool:
+    """Whether ``function`` is an operator that is not torch's: its declaration may be wrong."""
+    torch: Any = sys.modules["torch"]
+    if not isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return False
+    return str(function).partition(".")[0] not in _NAMESPACES
+
+
+class GraphRunner:
+    """Computes values of one graph in one call, running its nodes again where a copy is found to be needed."""
+
+    def __init__(
+        self,
+        graph: RunnableGraph,
+        watched: dict[Any, bool] | None = None,
+        before: Callable[[], GraphRun] | None = None,
+        ran: Ran | None = None,
+        call_operator: CallOperator | None = None,
+    ) -> None:
+        """``watched``: nodes that are known to write to nothing but copies, and whether they need no other care.
+
+        Those that are found to are added.
+
+        ``before`` is what has run when the graph's first node does, if anything has. ``ran`` is told of each node, and
+        again when it has to run again. ``call_operator`` calls custom operators.
+        """
+        self._graph = graph
+        self._before = before
+        self._ran = ran
+        self._call_operator = call_operator
+        self.copied: set[object] = set()
+        """Storages of the program (by identity) that nodes write to."""
+        self._watched = {} if watched is None else watched
+        self._run: GraphRun | None = None
+
+    def value_of(self, nodes: Sequence[Any], node: Any, limits: Limits, wanted: Wanted) -> object:
+        """Return what ``node`` gives once ``nodes`` have run, which go on where those of the last call ended.
+
+        Results that are not ``wanted`` are let go when no node of the graph takes them any more.
+
+        Raises:
+            NoRealValue: there is none; the text says why.
+        """
+        try:
+            self._bring_up_to(nodes, limits, lambda: _with(node, wanted()))
+            result = self._result_of(nodes, node, limits)
+        except _OverLimit:
+            self._run = None
+            try:
+                self._bring_up_to(nodes, limits, lambda: frozenset([node]))
+                result = self._result_of(nodes, node, limits)
+            except _OverLimit:
+                limit = limits.bytes / 2**20
+                raise NoRealValue(f"computing it takes more than {limit:.0f} MiB (realValues.memoryLimit)") from None
+            finally:
+                self._run = None
+        if isinstance(result, _Failed):
+            raise NoRealValue(result.reason)
+        return result
+
+    def close(self) -> None:
+        """Let go of every value."""
+        if self._run is not None:
+            self._run.close()
+        self._run = None
+
+    def run_of(self, nodes: Sequence[Any], limits: Limits, wanted: Wanted) -> GraphRun:
+        """Return the run of ``nodes``, all of which have run then."""
+        self._bring_up_to(nodes, limits, wanted)
+        assert self._run is not None, "it was made to bring it up to the nodes"
+        return self._run
+
+    def _result_of(self, nodes: Sequence[Any], node: Any, limits: Limits) -> Any:
+        assert self._run is not None, "it was made to bring it up to the nodes"
+        try:
+            return self._run.result_of(node)
+        except _LetGo:  # it was not wanted when the nodes ran
+            self._run = None
+            self._bring_up_to(nodes, limits, lambda: None)
+            return self._result_of(nodes, node, limits)
+
+    def _bring_up_to(self, nodes: Sequence[Any], limits: Limits, wanted: Wanted) -> None:
+        deadline = time.monotonic() + limits.seconds
+        while True:
+            if self._run is None or not self._run.can_go_on():
+                self._run = GraphRun(
+                    self._graph, self.copied, self._watched, limits.bytes, self._ran, self._call_operator
+                )
+                if self._before is not None:
+                    self._run.go_on_from(self._before())
+            try:
+                return self._run.bring_up_to(nodes, deadline, wanted)
+            except _WritesProgramsMemory as problem:
+                self.copied.add(problem.storage)
+            except _LetGo:
+                wanted = _all
+            self._run = None
+
+
+def _all() -> None:
+    """Keep all results."""
+
+
+def _with(node: Any, nodes: frozenset[Any] | None) -> frozenset[Any] | None:
+    return None if nodes is None else nodes | {node}
+
+
+class GraphRun:
+    """The nodes run one after another, as far as they were asked for; goes on from there."""
+
+    def __init__(
+        self,
+        graph: RunnableGraph,
+        copied: set[object],
+        watched: dict[Any, bool],
+        limit: int,
+        ran: Ran | None = None,
+        call_operator: CallOperator | None = None,
+    ) -> None:
+        self._graph = graph
+        self._ran_observer = ran
+        self._call_operator = call_operator
+        self._copied = copied
+        self._watched = watched
+        self._keep: frozenset[Any] | None = None
+        self._limit = limit
+        self._results: dict[Any, Any] = {}
+        self._copies: dict[object, Any] = {}
+        self._of_program: dict[object, Any] = {}
+        self._holders: dict[object, int] = {}
+        """How many results hold a storage that is not the program's."""
+        self._bytes = 0
+        self._random: list[Callable[[], None]] = []
+        self._entered: list[Any] = []
+        self._transformed: set[Any] = set()
+        self._ends_open = False
+        self._records = True
+        """Whether transforms differentiate, by what the graph has set."""
+
+    def close(self) -> None:
+        """Let go of every value: exceptions that it met may lead to it for a while."""
+        for values in (self._results, self._copies, self._of_program, self._holders):
+            values.clear()
+        self._random = []
+
+    def can_go_on(self) -> bool:
+        """Whether what was run is a beginning of the graph as it is now, and no mode or transform was left open."""
+        return not self._ends_open and not any(node._erased for node in self._results)
+
+    def go_on_from(self, before: GraphRun) -> None:
+        """Begin where ``before`` ended: with its random numbers, in its modes.
+
+        Raises:
+            NoRealValue: modes or transforms are open there, which cannot be entered again.
+        """
+        if before._ends_open:
+            raise NoRealValue("it is computed in a higher-order operator inside a mode or a transform")
+        self._random = before._random
+
+    def bring_up_to(self, nodes: Sequence[Any], deadline: float, wanted: Wanted) -> None:
+        """Run those of ``nodes`` that have not run yet."""
+        left = [each for each in nodes if each not in self._results]
+        if not left:
+            return
+        self._keep = wanted()
+        for each in () if self._keep is None else self._results.keys() - self._keep - self._transformed:
+            if all(user in self._results for user in each.users):
+                self._let_go(each)
+        with self._where_the_graph_left_off():
+            for each in left:
+                if time.monotonic() > deadline:
+                    raise NoRealValue(
+                        f"{len(self._results)} of {len(nodes)} operations were run in the time allowed; look again to "
+                        "go on (realValues.timeLimit)"
+                    )
+                result = self._results[each] = self._result(each)
+                if each not in self._watched and not isinstance(result, _Failed):
+                    self._watched[each] = _is_ordinary(each)
+                if self._ran_observer is not None:
+                    self._ran_observer(each, self._results)
+                if self._stands_for_many(result):
+                    self._transformed.add(each)
+                else:
+                    self._hold(each)
+
+    def result_of(self, node: Any) -> Any:
+        """Return the result of a node that has run, as it is now."""
+        if node in self._transformed:
+            raise NoRealValue("it is computed inside a transform (torch.func), where a value stands for many")
+        if node not in self._results:
+            raise NoRealValue("it is computed later in this trace")
+        if self._results[node] is _GONE:
+            raise _LetGo
+        return self._results[node]
+
+    def as_written(self, value: Any) -> Any:
+        """Return a tensor of the program with what the nodes have written to memory that it shares."""
+        return as_it_was(value, self._copies)
+
+    @contextlib.contextmanager
+    def _where_the_graph_left_off(self) -> Iterator[None]:
+        torch: Any = sys.modules["torch"]
+        depth = REAL_VALUES.resolve(_DEPTH)
+        # What an override of ``__torch_function__`` does is in the graph already.
+        with apart_from_the_program(), torch._C.DisableTorchFunctionSubclass():
+            for put_back in self._random:
+                put_back()
+            try:
+                yield
+            finally:
+                self._random = random_states()
+                self._ends_open = bool(self._entered) or depth() > 0
+                REAL_VALUES.resolve(_UNDO)(0)
+                for entered in reversed(self._entered):
+                    torch.amp.autocast_mode._exit_autocast(entered)
+
+    def _stands_for_many(self, result: Any) -> bool:
+        """Whether a result belongs to a transform that is open, or was: others are ordinary there as well."""
+        torch: Any = sys.modules["torch"]
+        is_wrapped = REAL_VALUES.resolve(_IS_WRAPPED)
+        return any(isinstance(each, torch.Tensor) and is_wrapped(each) for each in flattened(result))
+
+    def _result(self, node: Any) -> Any:
+        if not (in_transform() or "_increment_nesting" in target_name(node)):
+            return self._result_without_gradients(node)
+        with sys.modules["torch"].set_grad_enabled(self._records):  # it differentiates what is computed inside it
+            return self._result_without_gradients(node)
+
+    def _result_without_gradients(self, node: Any) -> Any:
+        try:
+            if node.op == "placeholder":
+                return self._input(node)
+            if self._watched.get(node):
+                args, kwargs = self._operands(node)
+                if node.op == "call_function":
+                    return node.target(*args, **kwargs)
+                return getattr(args[0], node.target)(*args[1:], **kwargs)
+            return self._called(node)
+        except (_WritesProgramsMemory, _LetGo):
+            raise
+        except NoRealValue as problem:
+            return _Failed(str(problem))
+        except Exception as problem:  # noqa: BLE001  (whatever an operation raises is told at its value)
+            reason = (str(problem).splitlines() or [""])[0]
+            return _Failed(f"{target_name(node)} fails with these values: {type(problem).__name__}: {reason}")
+
+    def _input(self, node: Any) -> Any:
+        torch: Any = sys.modules["torch"]
+        example: Any = self._graph.input_of(node)
+        if isinstance(example, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return hint_of(example)
+        if not isinstance(example, torch.Tensor):
+            return example
+        storage = storage_of(example)
+        if storage not in self._copied:
+            self._of_program[storage] = example
+            return example
+        if storage not in self._copies:
+            self._copies[storage] = example.untyped_storage().clone()
+        memory = self._copies[storage]
+        copy = torch.empty(0, dtype=example.dtype, device=example.device)
+        return copy.set_(memory, example.storage_offset(), example.size(), example.stride())
+
+    def _called(self, node: Any) -> Any:
+        if node.op == "output":
+            return self._operands(node)[0][0]
+        name = target_name(node)
+        if any(part in name for part in _COLLECTIVES):
+            raise NoRealValue(
+                f"{name} is a collective: it is not run again, since other processes would have to as well"
+            )
+        if name.endswith("_set_grad_enabled"):
+            self._records = bool(node.args[0])
+        if any(part in name for part in _LEFT_OUT):
+            return None
+        if node.op == "get_attr":
+            return self._graph.attribute(node.target)
+        args, kwargs = self._operands(node)
+        if name.endswith("register_hook"):  # it acts in the backward pass, which is not run
+            return args[0]
+        if node.op == "call_module":
+            module = self._graph.attribute(node.target)
+            self._of_program.update((storage_of(each), each) for each in (*module.parameters(), *module.buffers()))
+            result = self._ran(node, module, args, kwargs)
+        elif node.op == "call_method":
+            result = self._ran(node, getattr(args[0], node.target), args[1:], kwargs)
+        else:
+            result = self._ran(node, node.target, args, kwargs)
+        if name.endswith("._enter_autocast"):
+            self._entered.append(result)
+        elif name.endswith("._exit_autocast"):
+            self._entered.remove(args[0])
+        return result
+
+    def _operands(self, node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def real(operand: Any) -> Any:
+            result = self._results[operand]
+            if isinstance(result, _Failed):
+                raise NoRealValue(result.reason)
+            if result is _GONE:
+                raise _LetGo
+            return result
+
+        map_arg = REAL_VALUES.resolve(_MAP)
+        return map_arg(node.args, real), map_arg(node.kwargs, real) if node.kwargs else {}
+
+    def _ran(self, node: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call ``function``, unless it would write to memory of the program."""
+        if is_custom_operator(function):
+            for each in flattened([args, list(kwargs.values())]):
+                if has_own_memory(each):  # whatever it declares
+                    self._check_written(each)
+            if self._call_operator is not None:
+                return self._call_operator(node, function, args, kwargs)
+        if node in self._watched:
+            return function(*args, **kwargs)
+        torch: Any = sys.modules["torch"]
+        if not isinstance(function, torch._ops.HigherOrderOperator):
+            with _watching()(self._check_written):
+                return function(*args, **kwargs)
+        if "triton_kernel_wrapper" in str(function):  # whatever a kernel is given it may write to
+            for each in kwargs.get("kwargs", {}).values():
+                self._check_written(each)
+        return function(*args, **kwargs)  # modes do not see the inside of such an operator
+
+    def _check_written(self, value: Any) -> None:
+        storage = storage_of(value)
+        if storage not in self._of_program:
+            return
+        if storage in self._copied:
+            raise NoRealValue("it writes to memory of the program that cannot be replaced by a copy")
+        raise _WritesProgramsMemory(storage)
+
+    def _hold(self, node: Any) -> None:
+        """Count what the results hold, and let go of what no later node takes, if not all is to be kept."""
+        self._count(self._results[node], 1)
+        if self._keep is not None:
+            for operand in node.all_input_nodes:
+                if operand not in self._keep and all(user in self._results for user in operand.users):
+                    self._let_go(operand)
+        if self._bytes > self._limit:
+            raise _OverLimit
+
+    def _let_go(self, node: Any) -> None:
+        """Forget a tensor that an operation gave; what the program has, and numbers, cost nothing."""
+        result = self._results[node]
+        if node.op in _OPERATIONS and isinstance(result, sys.modules["torch"].Tensor):
+            self._count(result, -1)
+            self._results[node] = _GONE
+
+    def _count(self, result: Any, change: int) -> None:
+        """Count how many results hold each storage, those of the program left out."""
+        torch: Any = sys.modules["torch"]
+        for each in flattened(result):
+            if type(each) not in (torch.Tensor, torch.nn.Parameter) or each.layout != torch.strided:
+                continue
+            storage = storage_of(each)
+            if storage in self._of_program:
+                continue
+            holders = self._holders[storage] = self._holders.get(storage, 0) + change
+            if holders == 0 or holders == change == 1:
+                self._bytes += change * each.untyped_storage().nbytes()
+            if holders == 0:
+                del self._holders[storage]
+
+
+_OPERATIONS = ("call_function", "call_method", "call_module")
+_COLLECTIVES = ("_c10d_functional", "c10d", "torch.distributed")
+_LEFT_OUT = (
+    "_set_grad_enabled",
+    "_inference_mode",
+    "record_function",
+    "_saved_tensors_hooks",
+    "._print",
+)
+"""Parts of the names of what has no result and acts on more than the values."""
+_CARE = (*_COLLECTIVES, *_LEFT_OUT, "register_hook", "_enter_autocast", "_exit_autocast")
+_WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
+"""Operators that write to arguments although their schema does not say so: which ones, by position."""
+
+
+def _is_ordinary(node: Any) -> bool:
+    """Whether a node is an operation on its operands and nothing else."""
+    return (
+        node.op in ("call_function", "call_method")
+        and not is_custom_operator(node.target)
+        and not any(part in target_name(node) for part in _CARE)
+    )
+
+
+@functools.cache
+def _watching() -> Any:
+    """Return a dispatch mode that tells each tensor that is about to be written to."""
+    base: Any = REAL_VALUES.resolve(_DISPATCH_MODE)
+
+    class Watching(base):  # type: ignore[misc]
+        def __init__(self, check: Callable[[Any], None]) -> None:
+            super().__init__()
+            self._check = check
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            for _, value in written_arguments(function, args, kwargs):
+                self._check(value)
+            for position in _WRITES_UNSAID.get(function.__name__.partition(".")[0], ()):
+                if args[position] is not None:
+                    self._check(args[position])
+            return function(*args, **kwargs)
+
+    return Watching

@@ -1,0 +1,228 @@
+"""How long the ranks of a distributed job wait for each other: process groups, their stores, and what waits now.
+
+A wait cannot be made longer once it has begun, and whoever is held, the others may be waiting already: so while a
+debugger is there every group waits for a day from the start, and has the program's timeout again afterwards. Functions
+of torch are wrapped once, when the program has imported them. On whichever thread makes a group; ``waiting`` and
+``put_back`` on the debugger's own.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+
+STRETCHED = dt.timedelta(days=1)
+
+_MODULE = "torch.distributed.distributed_c10d"
+_MAKE, _MEET, _BARRIER, _DEFAULT, _SET, _WORLD = (
+    f"{_MODULE}:{name}"
+    for name in (
+        "_new_process_group_helper",
+        "rendezvous",
+        "_store_based_barrier",
+        "_get_default_timeout",
+        "_set_pg_timeout",
+        "_world.pg_map",
+    )
+)
+_DUMP = "torch._C._distributed_c10d:_dump_fr_trace_json"
+_stretching = Feature("waiting longer for a rank that is held", _MAKE, _MEET, _BARRIER, _DEFAULT, _SET, _WORLD)
+_flight_recorder = Feature("telling what a rank waits for", _DUMP)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    is_in_force: Callable[[], bool]
+    on_stretched: Callable[[dt.timedelta], None]
+    """Hears the program's timeout of each group that waits longer from now on."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An operation that waits for other ranks longer than the program wants."""
+
+    number: int
+    """The flight recorder's: no other has it."""
+    name: str
+    """``gloo:all_reduce``"""
+    group: str
+    sizes: list[list[int]]
+    seconds: float
+    timeout: dt.timedelta
+    thread: int
+    """Python's identifier of the thread that began it."""
+
+
+_wish: _Wish | None = None
+_has_wrapped = False
+_lock = threading.Lock()
+_timeouts: dict[str, dt.timedelta] = {}
+"""What the program says, by the name of the group."""
+_default: dt.timedelta | None = None
+"""What it says where it says nothing."""
+
+
+def stretch(
+    is_in_force: Callable[[], bool], on_stretched: Callable[[dt.timedelta], None], on_problem: Callable[[], None]
+) -> None:
+    """Have groups wait longer: those that there are, and those that are made while it ``is_in_force``.
+
+    ``on_problem`` logs the exception being handled: it is none of the program's.
+    """
+    global _wish
+    _wish = _Wish(is_in_force, on_stretched)
+
+    def begin() -> None:
+        try:
+            _begin()
+        except Exception:  # noqa: BLE001  (this runs inside the program's own import of torch)
+            on_problem()
+
+    when_imported(_MODULE, begin)
+
+
+def _begin() -> None:
+    global _has_wrapped
+    if _wish is None or _stretching.problem is not None:
+        return
+    with _lock:
+        if not _has_wrapped:
+            _has_wrapped = True
+            _wrap(_MEET, _timeout_in_keywords)
+            _wrap(_BARRIER, _timeout_in_arguments)
+            _wrap(_MAKE, _made)
+            _wrap(_DEFAULT, _long_default)
+    for group in list(_stretching.resolve(_WORLD)):
+        program = _timeout_of(group)
+        if program is not None and program < STRETCHED and group.size() > 1:
+            _stretching.resolve(_SET)(STRETCHED, group)
+            _remember(group, program)
+
+
+def put_back(is_in_force: Callable[[], bool]) -> None:
+    """Have every group wait as long as the program says, unless somebody else has asked for longer since."""
+    if _wish is None or _wish.is_in_force is not is_in_force:
+        return
+    for group in list(_stretching.resolve(_WORLD)):
+        program = _timeouts.pop(group.group_name, None)
+        if program is not None:
+            _stretching.resolve(_SET)(program, group)
+
+
+def _wrap(need: str, wrap: Callable[[Any, Any], Any]) -> None:
+    module: Any = inspect.getmodule(_stretching.resolve(_MAKE))
+    name = need.partition(":")[2]
+    original = getattr(module, name)
+
+    @functools.wraps(original)
+    def wrapped(*arguments: Any, **keywords: Any) -> Any:
+        if _wish is None or not _wish.is_in_force():
+            return original(*arguments, **keywords)
+        return wrap(original, inspect.signature(original).bind(*arguments, **keywords))
+
+    setattr(module, name, wrapped)
+
+
+def _longer(timeout: Any) -> Any:
+    return max(timeout, STRETCHED) if isinstance(timeout, dt.timedelta) else timeout
+
+
+def _timeout_in_keywords(original: Any, bound: inspect.BoundArguments) -> Any:
+    keywords = dict(bound.kwargs)
+    if "timeout" in keywords:
+        keywords["timeout"] = _longer(keywords["timeout"])
+    return original(*bound.args, **keywords)
+
+
+def _timeout_in_arguments(original: Any, bound: inspect.BoundArguments) -> Any:
+    if "timeout" in bound.arguments:
+        bound.arguments["timeout"] = _longer(bound.arguments["timeout"])
+    return original(*bound.args, **bound.kwargs)
+
+
+def _long_default(original: Any, bound: inspect.BoundArguments) -> Any:
+    global _default
+    _default = original(*bound.args, **bound.kwargs)
+    return _longer(_default)
+
+
+def _made(original: Any, bound: inspect.BoundArguments) -> Any:
+    timeout, size = bound.arguments.get("timeout"), bound.arguments.get("group_size")
+    if not isinstance(timeout, dt.timedelta) or size == 1:
+        return original(*bound.args, **bound.kwargs)
+    program = _default if timeout == STRETCHED and _default is not None else timeout
+    bound.arguments["timeout"] = _longer(timeout)
+    store: Any = bound.arguments.get("store")
+    if hasattr(store, "set_timeout"):
+        store.set_timeout(_longer(timeout))
+    made = original(*bound.args, **bound.kwargs)
+    group = made[0]
+    if hasattr(group, "group_name") and program < STRETCHED:
+        _remember(group, program)
+    return made
+
+
+def _remember(group: Any, program: dt.timedelta) -> None:
+    _timeouts[group.group_name] = program
+    if _wish is not None:
+        _wish.on_stretched(program)
+
+
+def _timeout_of(group: Any) -> dt.timedelta | None:
+    """Return how long operations of a group wait; None where that cannot be known."""
+    for device in group._device_types:
+        timeout = getattr(getattr(group._get_backend(device), "options", None), "_timeout", None)
+        if isinstance(timeout, dt.timedelta):
+            return timeout
+    return None
+
+
+class _Entry(msgspec.Struct):
+    """What the flight recorder tells of an operation."""
+
+    record_id: int
+    profiling_name: str
+    process_group: list[str]
+    time_created_ns: int
+    retired: bool = False
+    thread_id: str = ""
+    input_sizes: list[list[int]] = []
+
+
+class _Entries(msgspec.Struct):
+    entries: list[_Entry] = []
+
+
+def waiting(now: float) -> list[Waiting]:
+    """Return what has waited for longer than the program wants; ``now`` is as ``time.time()`` says it.
+
+    Empty also where this torch does not tell.
+    """
+    if _flight_recorder.problem is not None:
+        return []
+    try:
+        told = msgspec.json.decode(_flight_recorder.resolve(_DUMP)(True, False), type=_Entries)
+    except (msgspec.DecodeError, TypeError, RuntimeError):
+        return []
+    found = []
+    # What it takes for active is more: it does not hear from gloo how far an operation is, but that it is over.
+    for entry in (one for one in told.entries if not one.retired):
+        timeout = _timeouts.get(entry.process_group[0]) if entry.process_group else None
+        seconds = now - entry.time_created_ns / 1e9
+        if timeout is not None and seconds > timeout.total_seconds():
+            thread = int(entry.thread_id) if entry.thread_id.isdecimal() else 0
+            group = entry.process_group[-1]
+            found.append(
+                Waiting(entry.record_id, entry.profiling_name, group, entry.input_sizes, seconds, timeout, thread)
+            )
+    return found

@@ -1,0 +1,245 @@
+"""The guards that a trace has asked for so far, and what the shape environment will add to them. Read only.
+
+A ``Guard`` names a check of ``GuardBuilder`` and the source it is about; its expression is made only when tracing is
+over. Here it is derived from the check's name and the real object, if that can be read without running user code. The
+guards of a finished compile have torch's own expressions. Runs on the compiling thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_api.symbols import range_text, relation_text
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place, node_of, source_name, unwrapped, users_frame
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFacts:
+    """One guard as asked for."""
+
+    check: str
+    """The method of ``GuardBuilder``: ``TYPE_MATCH``, ``CONSTANT_MATCH`` ..."""
+    name: str
+    """The expression of what is checked: ``L['x']``; empty for global state."""
+    source: Any
+    argument: Any
+    """What the check is given besides: an attribute's name, a key, another source; None for most."""
+    place: Place | None
+    """The user's line that caused it."""
+    function: str
+    """The function of that line."""
+    inside: Place | None
+    """The line of torch or another library that asked for it, when the user's line called into one."""
+
+
+def guards_of(tx: Any) -> list[GuardFacts]:
+    """Return the guards of the frame being compiled, in the order in which they were asked for."""
+    return [_facts(guard) for guard in list(tx.output.guards)]
+
+
+def _facts(guard: Any) -> GuardFacts:
+    create = guard.create_fn
+    keywords: dict[str, Any] = dict(getattr(create, "keywords", None) or {})
+    positional = tuple(getattr(create, "args", None) or ())
+    argument = next(iter((*positional, *keywords.values())), None)
+    function = getattr(create, "func", create)
+    stack = getattr(guard, "user_stack", None)
+    place, name, inside = users_frame(stack) if stack else (None, "", None)
+    return GuardFacts(
+        check=str(getattr(function, "__name__", function)),
+        name=source_name(guard.originating_source) or "",
+        source=guard.originating_source,
+        argument=argument,
+        place=place,
+        function=name,
+        inside=inside,
+    )
+
+
+def example_of_input(tx: Any, source: Any) -> Any:
+    """Return the FakeTensor that stands for the graph input of a source; None when there is none."""
+    tracker = tx.output.input_source_to_var.get(source)
+    node = None if tracker is None else node_of(unwrapped(tracker))
+    return None if node is None else node.meta.get("example_value")
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeGuardFacts:
+    """A condition on sizes that the shape environment will check."""
+
+    expression: str
+    """In terms of the inputs: ``L['x'].size()[0] > 4``."""
+    symbolic: str
+    """In terms of symbols: ``s77 > 4``."""
+    place: Place | None
+    reason: str
+
+
+def shape_guards_of(tx: Any) -> list[ShapeGuardFacts]:
+    """Return the conditions on sizes: those that comparisons caused, then the ranges and equalities of symbols."""
+    shape_env = tx.output.shape_env
+    names = _symbol_names(shape_env)
+    return [*_compared(tx.output, names), *_same_symbol(shape_env), *_ranges(shape_env, names)]
+
+
+def places_of_conditions(output: Any) -> list[tuple[frozenset[str], Place]]:
+    """Return what the traced code compared: the inputs of each condition on sizes, as guards write them; the line."""
+    comparisons = _compared(output, _symbol_names(output.shape_env))
+    return [
+        (inputs_in(comparison.expression), comparison.place)
+        for comparison in comparisons
+        if comparison.place is not None
+    ]
+
+
+def inputs_in(expression: str) -> frozenset[str]:
+    """Return the sizes, strides and numbers that a condition is about: ``L['x'].size()[0]``."""
+    return frozenset(_INPUT.findall(expression))
+
+
+_INPUT = re.compile(r"[LG]\['\w+'\](?:\.\w+(?:\(\))?|\[[^\]]*\])*")
+
+
+def _compared(output: Any, names: dict[str, str]) -> list[ShapeGuardFacts]:
+    """Return what comparisons caused: conditions, then symbols that became equal to others, or to numbers."""
+    shape_env = output.shape_env
+    files: set[str] = set()
+    shape_guards = [_shape_guard(guard, names, files, output) for guard in list(getattr(shape_env, "guards", ()))]
+    return [*shape_guards, *_replacements(shape_env, names, files, output)]
+
+
+def _symbol_names(shape_env: Any) -> dict[str, str]:
+    known = getattr(shape_env, "var_to_sources", {})
+    return {str(symbol): source_name(sources[0]) or str(symbol) for symbol, sources in known.items() if sources}
+
+
+def _shape_guard(guard: Any, names: dict[str, str], files: set[str], output: Any) -> ShapeGuardFacts:
+    symbolic = relation_text(guard.expr)
+    place = _parsed_place(getattr(guard, "sloc", None), files, output)
+    return ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, "compared by the traced code")
+
+
+def in_inputs(symbolic: str, names: dict[str, str]) -> str:
+    """Return an expression over symbols with the inputs that they stand for in their place."""
+    return re.sub(r"\b[A-Za-z_]\w*\b", lambda match: names.get(match[0], match[0]), symbolic)
+
+
+_LOCATION = re.compile(r"(?:.*  # )?(?P<path>.+?):(?P<line>\d+) in ", re.DOTALL)
+
+
+def _parsed_place(sloc: Any, files: set[str], output: Any) -> Place | None:
+    """Return the place in a text as torch keeps it: ``if x.shape[0] > 4:  # folder/file.py:4 in fn``.
+
+    The beginning of the path is left out there, as far as it is that of torch's own files, too. ``files`` are those
+    that were traced, filled when there is something to look for.
+    """
+    location = getattr(sloc, "maybe_user_loc", None)
+    match = _LOCATION.match(str(location)) if location else None
+    if match is None:
+        return None
+    if not files:
+        stacks = (getattr(guard, "user_stack", None) or () for guard in list(output.guards))
+        files.update(str(frame.filename) for stack in stacks for frame in stack)
+        code = getattr(getattr(output, "root_tx", None), "f_code", None)
+        files.update([code.co_filename] if code is not None else [])
+    matching = [path for path in files if path.endswith(match["path"])]
+    return Place(min(matching, key=len), int(match["line"]), 1) if matching else None
+
+
+def _replacements(shape_env: Any, names: dict[str, str], files: set[str], output: Any) -> Iterator[ShapeGuardFacts]:
+    for symbol, value in list(getattr(shape_env, "replacements", {}).items()):
+        symbolic = f"{symbol} == {value}"
+        sloc = getattr(shape_env, "replacements_slocs", {}).get(symbol)
+        place = _parsed_place(sloc, files, output)
+        reason = "specialized" if getattr(value, "is_number", False) else "found equal"
+        yield ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, reason)
+
+
+def _same_symbol(shape_env: Any) -> Iterator[ShapeGuardFacts]:
+    for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
+        first, *others = dict.fromkeys(filter(None, (source_name(source) for source in sources))) or [""]
+        for other in others:
+            yield ShapeGuardFacts(f"{other} == {first}", str(symbol), None, "the same symbol")
+
+
+_ANY_INTEGER = "-∞ … ∞"
+"""A range that no guard is made of: torch 2.12 has symbols for numbers that it knows nothing of."""
+
+
+def _ranges(shape_env: Any, names: dict[str, str]) -> Iterator[ShapeGuardFacts]:
+    replaced = getattr(shape_env, "replacements", {})
+    for symbol, bounds in list(getattr(shape_env, "var_to_range", {}).items()):
+        bounds_text = range_text(bounds)
+        if symbol not in replaced and str(symbol) in names and bounds_text != _ANY_INTEGER:
+            text = f"{names[str(symbol)]} in {bounds_text}"
+            yield ShapeGuardFacts(text, f"{symbol} in {bounds_text}", None, "range of the symbol")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedGuard:
+    """A guard just asked for."""
+
+    check: str
+    name: str
+    """As guards write it: ``L['self'].scale``."""
+    readable: str
+    """As the user wrote it: ``self.scale``."""
+
+
+def requested_guard(guard: Any) -> RequestedGuard:
+    """Tell what a guard is about."""
+    facts = _facts(guard)
+    return RequestedGuard(facts.check, facts.name, as_the_user_wrote(facts.name))
+
+
+_CHECK_OF_TENSOR = re.compile(r"check_tensor\((?P<name>.+?), [\w.<>]+, DispatchKeySet\(")
+"""As ``torch._dynamo.guards.get_tensor_guard_code_part`` writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltGuard:
+    """A guard of compiled code, in torch's words."""
+
+    expressions: tuple[str, ...]
+    check: str
+    place: Place | None
+    source: str | None
+
+
+def built_guards(output: Any, checks: Sequence[str]) -> Iterator[BuiltGuard]:
+    """Yield the guards of a compile whose guards have been built; ``checks`` is what its guard manager will check.
+
+    A tensor's guard has only its lesser checks in its own list: that of dtype and sizes is the guard manager's alone.
+    """
+    of_tensors = {match["name"]: check for check in checks if (match := _CHECK_OF_TENSOR.match(check))}
+    for guard in list(output.guards):
+        create = guard.create_fn
+        function = getattr(create, "func", create)
+        check = str(getattr(function, "__name__", function))
+        name = source_name(guard.originating_source) or ""
+        stack = getattr(guard, "user_stack", None)
+        expressions = [str(text) for text in guard.code_list or ()]
+        if check == "SHAPE_ENV" and expressions:
+            yield from _conditions_on_sizes(output, expressions)
+            continue
+        if check == "TENSOR_MATCH" and name in of_tensors:
+            expressions.insert(0, of_tensors[name])
+        yield BuiltGuard(
+            expressions=tuple(expressions) or (f"{check} {name}".rstrip(),),
+            check=check,
+            place=users_frame(stack)[0] if stack else None,
+            source=as_the_user_wrote(name) or None,
+        )
+
+
+def _conditions_on_sizes(output: Any, expressions: list[str]) -> Iterator[BuiltGuard]:
+    """Yield a guard for each condition, with the line that compared these sizes first."""
+    places = places_of_conditions(output)
+    for expression in expressions:
+        about = inputs_in(expression)
+        place = next((place for inputs, place in places if inputs == about), None)
+        yield BuiltGuard((expression,), "SHAPE_ENV", place, None)

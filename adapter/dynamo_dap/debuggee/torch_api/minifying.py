@@ -1,0 +1,193 @@
+"""Runs torch's minifier in the user's process, where its backends, passes and lowerings are registered.
+
+When a compile fails, torch writes a script that minifies its graph, to be run alone. Here a fork of the process runs
+that script. If an attempt kills the fork, another one forks for each attempt. A process that uses an accelerator cannot
+fork, and minifies itself. On the thread that compiles; the process ends then, so nothing is restored.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import os
+import sys
+import textwrap
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.compilation import unwrapped_backend
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+
+_AFTER_DYNAMO = "torch._dynamo.repro.after_dynamo"
+_AFTER_AOT = "torch._dynamo.repro.after_aot"
+_CALL = f"{_AFTER_DYNAMO}:WrapBackendDebug.__call__"
+_LOOKUP = f"{_AFTER_DYNAMO}:lookup_backend"
+_DUMP = f"{_AFTER_DYNAMO}:dump_to_minify_after_dynamo"
+_WRITE = f"{_AFTER_DYNAMO}:helper_for_dump_minify"
+_LOCK = "torch._dynamo.convert_frame:compile_lock"
+_MINIFIER = "functorch.compile:minifier"
+
+MINIFYING = Feature("the command minify", _CALL, _LOOKUP, _DUMP, _WRITE, _LOCK)
+ATTEMPTS = Feature("attempts of the minifier in processes of their own", _MINIFIER)
+
+_RESULT = "repro.py"
+"""What torch's minifier calls the smallest program so far."""
+
+
+class MinifyingProcess:
+    """Waits for the first compile that fails; one per process."""
+
+    def __init__(self, folder: Path, on_end: Callable[[str, str | None], None]) -> None:
+        """``on_end`` gets how the compile failed, and why the minifier failed; it ends the process."""
+        self._folder = folder
+        self._on_end = on_end
+        self._backend: Any = None
+        """That is compiling."""
+        self._name = ""
+        """Of the backend; one that is given as a function has none for torch in some cases."""
+
+    def begin(self) -> None:
+        """Wait for Dynamo. Before the program."""
+        when_imported(_AFTER_DYNAMO, self._watch_dynamo)
+        when_imported(_AFTER_AOT, lambda: self._watch_writing(_AFTER_AOT))
+
+    def _watch_dynamo(self) -> None:
+        if MINIFYING.problem is not None:
+            return
+        self._watch_writing(_AFTER_DYNAMO)
+        module: Any = sys.modules[_AFTER_DYNAMO]
+        call, dump = MINIFYING.resolve(_CALL), MINIFYING.resolve(_DUMP)
+
+        def call_backend(debug: Any, *arguments: Any, **named: Any) -> Any:
+            self._backend = backend = debug._torchdynamo_orig_backend
+            own_name = getattr(backend, "__name__", None) or type(backend).__name__
+            self._name = str(getattr(debug, "_compiler_name", None) or own_name)
+            return call(debug, *arguments, **named)
+
+        module.WrapBackendDebug.__call__ = call_backend
+        module.dump_to_minify_after_dynamo = lambda graph, inputs, name: dump(graph, inputs, name or self._name)
+
+    def _watch_writing(self, name: str) -> None:
+        module: Any = sys.modules[name]
+        module.helper_for_dump_minify = self._minify
+
+    def _minify(self, script: str) -> None:
+        """Run what torch would have written, and end the process."""
+        error = _text_of(sys.exc_info()[1])
+        torch: Any = sys.modules["torch"]
+        if any(getattr(torch, kind).is_initialized() for kind in ("cuda", "xpu") if hasattr(torch, kind)):
+            problem = self._run(script)
+        else:
+            status, problem = self._forked(script, is_isolated=False)
+            if status < 0:
+                sys.stderr.write(f"an attempt has killed the process (signal {-status}): each gets its own now\n")
+                problem = self._forked(script, is_isolated=True)[1]
+        self._on_end(error, problem)
+
+    def _forked(self, script: str, *, is_isolated: bool) -> tuple[int, str | None]:
+        """Run the script in a fork; return its status, and what went wrong."""
+        reader, writer = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            problem = "the fork failed"
+            try:
+                if is_isolated and ATTEMPTS.problem is None:
+                    _fork_for_attempts()
+                problem = self._run(script) or ""
+            finally:
+                os.write(writer, problem.encode(errors="replace")[:4096])
+                sys.stderr.flush()
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as file:
+            text = file.read().decode(errors="replace")
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return status, text or (None if status == 0 else f"signal {-status} ended it")
+
+    def _run(self, script: str) -> str | None:
+        """Run the script on a thread that is in no compile; return what went wrong."""
+        os.chdir(self._folder)
+        lookup = MINIFYING.resolve(_LOOKUP)
+        name, backend = self._name, self._backend
+        module: Any = sys.modules[_AFTER_DYNAMO]
+        module.lookup_backend = lambda wanted: backend if wanted == name else lookup(wanted)
+        # The thread that compiles holds it, and goes on no more.
+        MINIFYING.resolve(_LOCK)._at_fork_reinit()
+        sys.argv = ["minifier_launcher.py", "minify", "--no-isolate"]
+        problems: list[str] = []
+
+        def run() -> None:
+            config: Any = sys.modules["torch._dynamo.config"]
+            config.repro_after = None
+            try:
+                exec(compile(script, "minifier_launcher.py", "exec"), {"__name__": "__main__"})
+            except BaseException as error:  # noqa: BLE001 (whatever ends the minifier is reported)
+                traceback.print_exc()
+                problems.append(_text_of(error))
+
+        _on_new_thread(run)
+        result = self._folder / _RESULT
+        if result.exists() and "after_dynamo" in script:
+            result.write_text(_with_backend(result.read_text(encoding="utf-8"), name, backend), encoding="utf-8")
+        return problems[0] if problems else None
+
+
+def _on_new_thread(run: Callable[[], None]) -> None:
+    """Call a function where no mode, trace or pool of threads of the present thread exists; a fork keeps these.
+
+    Torch's settings are context variables.
+    """
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,))
+    thread.start()
+    thread.join()
+
+
+def _fork_for_attempts() -> None:
+    minifier = ATTEMPTS.resolve(_MINIFIER)
+
+    def fails_in_fork(fails: Callable[..., bool]) -> Callable[..., bool]:
+        def attempt(*arguments: Any) -> bool:
+            child = os.fork()
+            if child == 0:
+                answers = [True]
+                _on_new_thread(lambda: answers.append(fails(*arguments)))
+                sys.stderr.flush()
+                os._exit(1 if answers[-1] else 0)
+            return os.waitpid(child, 0)[1] != 0
+
+        return attempt
+
+    def isolated(*arguments: Any, module_fails: Callable[..., bool], **named: Any) -> Any:
+        return minifier(*arguments, module_fails=fails_in_fork(module_fails), **named)
+
+    sys.modules["functorch.compile"].minifier = isolated  # type: ignore[attr-defined]
+
+
+def _with_backend(program: str, name: str, backend: Any) -> str:
+    """Return a minified program that has the source of the user's backend, if that is a function of the user's."""
+    function = unwrapped_backend(getattr(backend, "compiler_fn", backend))
+    if not inspect.isfunction(function) or str(function.__module__).partition(".")[0] in ("torch", "functorch"):
+        return program
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return program
+    lines = source.splitlines(keepends=True)
+    begin = next((number for number, line in enumerate(lines) if line.startswith(("def ", "async def "))), None)
+    if begin is None or function.__name__ != name:
+        return program
+    header = "# The program's backend, without the names that it uses of its module.\nimport torch\n\n\n"
+    return f"{header}{''.join(lines[begin:])}\n\ntorch._dynamo.register_backend({name}, name={name!r})\n\n{program}"
+
+
+def _text_of(error: BaseException | None) -> str:
+    if error is None:
+        return "AccuracyError: Bad accuracy detected"
+    return "".join(traceback.format_exception_only(type(error), error)).strip()

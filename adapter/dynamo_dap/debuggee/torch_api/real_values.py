@@ -1,0 +1,283 @@
+"""Real values of what a paused trace has put into its graph: the nodes so far are run on the call's own inputs.
+
+A ``RealValues`` lives as long as the trace it belongs to, and holds the results of its nodes. Tracing thread, while
+the program is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph import written_by
+from dynamo_dap.debuggee.torch_api.graph_runs import (
+    REAL_VALUES,
+    GraphRun,
+    GraphRunner,
+    Limits,
+    NoRealValue,
+    Wanted,
+    apart_from_the_program,
+    as_it_was,
+    has_own_memory,
+)
+from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
+from dynamo_dap.debuggee.torch_api.translator import with_callers
+from dynamo_dap.debuggee.torch_api.variable_trackers import mutation_state
+
+_VISIT = "torch._dynamo.variables.base:VariableTracker.visit"
+
+VISITING = Feature("letting go of values that nothing leads to any more", _VISIT)
+
+
+def limit_real_values(limits: Limits | None) -> None:
+    """Set what computing real values may cost in this process; None turns it off."""
+    global _limits
+    _limits = limits
+
+
+_limits: Limits | None = Limits()
+
+
+def limits_of_real_values() -> Limits:
+    """Return what computing real values may cost.
+
+    Raises:
+        NoRealValue: they are turned off.
+        FeatureMissing: this torch lacks what it takes.
+    """
+    REAL_VALUES.require()
+    if _limits is None:
+        raise NoRealValue('real values are turned off ("realValues": "off")')
+    return _limits
+
+
+def real_values_of(output: Any) -> RealValues:
+    """Return the real values of the trace that writes the graph of ``output`` (torch's ``OutputGraph``).
+
+    Raises:
+        NoRealValue: they are turned off.
+        FeatureMissing: this torch lacks what it takes.
+    """
+    limits = limits_of_real_values()
+    values = _of_traces.get(output.root_tracer)
+    if values is None:
+        values = _of_traces[output.root_tracer] = RealValues(output)
+    values.limits = limits
+    return values
+
+
+_of_traces: WeakKeyDictionary[Any, RealValues] = WeakKeyDictionary()
+
+
+def forget_values(output: Any) -> RealValues | None:
+    """Begin anew with the real values of a trace; return what was there, for ``put_values_back``."""
+    return _of_traces.pop(output.root_tracer, None)
+
+
+def put_values_back(output: Any, values: RealValues | None) -> None:
+    """Go on with real values that were set aside."""
+    others = forget_values(output)
+    if others is not None:
+        others.close()
+    if values is not None:
+        _of_traces[output.root_tracer] = values
+
+
+class RealValues:
+    """Those of one trace."""
+
+    def __init__(self, output: Any) -> None:
+        self._trace = ref(output)  # not kept alive by what is held for it
+        self.limits = Limits()
+        self.reachable: Wanted = lambda: None
+        self._runners: WeakKeyDictionary[Any, GraphRunner] = WeakKeyDictionary()
+
+    def value_of(self, node: Any, reachable: Wanted) -> object:
+        """Return what ``node`` (``torch.fx.Node``) gives in this call: a tensor, a number, a tuple of them.
+
+        Of the nodes that run for it, results are kept of those that are ``reachable``.
+
+        Raises:
+            NoRealValue: there is none; the text says why.
+        """
+        output: Any = self._trace()
+        tracer = next((each for each in output.tracers if each.graph is node.graph), None)
+        if tracer is None:
+            raise NoRealValue("it was computed in the body of a higher-order operator, whose trace is over")
+        nodes = list(tracer.graph.nodes)
+        _check_path(output, node)
+        outer, self.reachable = self.reachable, reachable
+        if node.op == "placeholder" and node not in nodes:
+            # In the past it is of what the trace had not come to use; the call has given it all the same.
+            nodes.insert(0, node)
+        try:
+            return self._runner_of(output, tracer).value_of(nodes, node, self.limits, reachable)
+        finally:
+            self.reachable = outer  # it leads to the trace, which would keep itself alive
+
+    def as_written(self, value: Any, reachable: Wanted) -> Any:
+        """Return a tensor of the program with what the graph so far has written to memory that it shares.
+
+        Raises:
+            NoRealValue: it is not known; the text says why.
+        """
+        output: Any = self._trace()
+        runner = self._runner_of(output, output.root_tracer)
+        run = runner.run_of(list(output.root_tracer.graph.nodes), self.limits, reachable)
+        with apart_from_the_program():
+            return run.as_written(value)
+
+    def close(self) -> None:
+        """Let go of every value."""
+        for runner in list(self._runners.values()):
+            runner.close()
+
+    def _runner_of(self, output: Any, tracer: Any) -> GraphRunner:
+        runner = self._runners.get(tracer)
+        if runner is None:
+            graph = _TracedGraph(output, tracer, self)
+            around = getattr(tracer, "parent", None)
+            before = None if around is None else functools.partial(self._run_of, ref(output), ref(around))
+            runner = self._runners[tracer] = GraphRunner(graph, before=before)
+        return runner
+
+    def _run_of(self, output: ref[Any], tracer: ref[Any]) -> GraphRun:
+        around: Any = tracer()
+        return self._runner_of(output(), around).run_of(list(around.graph.nodes), self.limits, self.reachable)
+
+
+def _check_path(output: Any, node: Any) -> None:
+    """See that a replay of a cached call has computed the same up to ``node`` as the compile that serves the call.
+
+    Raises:
+        NoRealValue: it has not: the program computes something else.
+    """
+    call = retraced_call()
+    problem = None if call is None else PATHS.why_not_valid(call, output.root_tracer.graph)
+    if problem is not None and problem.position is not None and node in problem.unproven:
+        raise NoRealValue(problem.text)
+
+
+class _TracedGraph:
+    """The graph of a trace, or of the body of a higher-order operator: see ``RunnableGraph``."""
+
+    def __init__(self, output: Any, tracer: Any, values: RealValues) -> None:
+        self._trace = ref(output)
+        self._tracer = ref(tracer)
+        self._values = ref(values)
+
+    def input_of(self, node: Any) -> object:
+        tracer, values = self._tracer(), self._values()
+        if tracer is not None and values is not None and getattr(tracer, "parent", None) is not None:
+            return values.value_of(_operand(tracer, node), values.reachable)
+        return input_of_traced_call(node)
+
+    def attribute(self, target: str) -> Any:
+        return attribute_of_graph(self._trace(), target)
+
+
+def shares_written_memory(output: Any, value: Any) -> bool:
+    """Whether a tensor of the program shares memory with an input of a graph that writes to something."""
+    nodes = output.root_tracer.graph.nodes
+    if not has_own_memory(value) or not any(written_by(each) for each in nodes):
+        return False
+    storage = storage_of(value)
+    for each in nodes:
+        with contextlib.suppress(NoRealValue):
+            given = input_of_traced_call(each) if each.op == "placeholder" else None
+            if has_own_memory(given) and storage_of(given) == storage:
+                return True
+    return False
+
+
+def input_of_traced_call(placeholder: Any) -> Any:
+    """Return what the call that is traced gives to a placeholder, with what it held when the call began.
+
+    Raises:
+        NoRealValue: it is not there any more.
+    """
+    call = retraced_call()
+    if call is not None and call.in_backward is not None:
+        return call.in_backward.input_of(placeholder.name)
+    try:
+        example = placeholder.meta["grapharg"].example
+    except (AttributeError, AssertionError, KeyError):
+        raise NoRealValue(f"the input '{placeholder.name}' of the graph is not there any more") from None
+    if placeholder.meta.get(_VERSION, version_of(example)) != version_of(example):
+        raise NoRealValue(f"the input '{placeholder.name}' of the graph was changed in place since")
+    return example if call is None else as_it_was(example, call.memory)
+
+
+_VERSION = "dynamo_dap_version"
+
+
+def note_versions(graph: Any) -> None:
+    """The trace that wrote ``graph`` is over, the program runs on: note what its inputs are before it changes them."""
+    for node in graph.nodes:
+        example = getattr(node.meta.get("grapharg"), "example", None) if node.op == "placeholder" else None
+        if example is not None:
+            set_version(node, version_of(example))
+
+
+def set_version(placeholder: Any, version: int | None) -> None:
+    """Note what version of its tensor the call was given; None: the tensor is what the call was given."""
+    placeholder.meta.pop(_VERSION, None)
+    if version is not None:
+        placeholder.meta[_VERSION] = version
+
+
+def _operand(tracer: Any, placeholder: Any) -> Any:
+    """Return the node around a higher-order operator's body that the body captured as ``placeholder``.
+
+    What the operator hands to its body has none: a slice, a carried value, a gradient. That its FakeTensor is one of
+    around the body says nothing: torch takes an output's for that of its gradient.
+    """
+    lifted = getattr(tracer, "lifted_freevars", {})
+    outer = next((outer.node for outer, inner in lifted.items() if inner.node is placeholder), None)
+    if outer is None:
+        raise NoRealValue(
+            f"'{placeholder.name}' is made by a higher-order operator, which runs its body when the graph runs"
+        )
+    return outer
+
+
+def attribute_of_graph(output: Any, target: str) -> Any:
+    """Return the module, subgraph or tensor that a node's ``target`` names."""
+    if target in output.nn_modules:
+        return output.nn_modules[target]
+    first, *rest = target.split(".")
+    found = output.nn_modules[first]
+    for name in rest:
+        found = getattr(found, name)
+    return found
+
+
+def reachable_nodes(tx: Any) -> frozenset[Any] | None:
+    """Return the nodes of the graph that a name, the value stack or a side effect leads to; None when nobody can tell.
+
+    What a generator that is not running holds is not among them.
+    """
+    if VISITING.problem is not None:
+        return None
+    nodes: set[Any] = set()
+
+    def note(tracker: Any) -> None:
+        node = getattr(tracker.__dict__.get("proxy"), "node", None)
+        if node is not None:
+            nodes.add(node)
+
+    effects = tx.output.side_effects
+    # What the traced code made is reached by a name if at all.
+    before = [each for each in effects.id_to_variable.values() if mutation_state(each) != "new"]
+    roots: list[Any] = [before, list(effects.store_attr_mutations.values()), effects.tensor_hooks]
+    for each in with_callers(tx):
+        roots += [each.stack, each.symbolic_locals, each.post_prune_cell_and_freevars or {}]
+    VISITING.resolve(_VISIT)(note, roots, {})
+    return frozenset(nodes)

@@ -1,0 +1,180 @@
+"""Why a call matches no cache entry: the failed guards, parsed from torch's messages, and the lines that caused them.
+
+A message of ``torch._dynamo.guards.get_guard_fail_reason`` has ``0/0: `` and the part of the guard that failed, then
+perhaps the user stack that installed it. Torch does not always report the line that asked for the guard, so the
+recorder remembers those of earlier compiles here. Runs on compiling threads, under Dynamo's compile lock.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+
+_COMPILE_ID = re.compile(r"^(?:\[)?(?P<id>!?\d+/\d+(?:_\d+)?)(?:\])?: ")
+_STACK = "\nUser stack trace:\n"
+_COMMENT = re.compile(r"\s+# (?P<comment>.*)$", re.DOTALL)
+_LOCATION = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
+_SHORT_LOCATION = re.compile(r"(?P<path>[^\s:,(]+\.py):(?P<line>\d+) in ")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The guard of one cache entry that a call did not meet."""
+
+    compile_id: str
+    expression: str
+    """The part of its guards that failed, without torch's comment."""
+    reason: str
+    """The whole sentence."""
+    place: Place | None
+    """The user's line that installed the guard, where torch tells it."""
+
+
+def failures_of(code: types.CodeType, entries: Sequence[Any], reasons: Sequence[str]) -> list[Failure]:
+    """Return a failure for each reason; ``entries`` are torch's cache entries of ``code``, in the same order."""
+    return [
+        _failure(code, entries[index] if index < len(entries) else None, reason) for index, reason in enumerate(reasons)
+    ]
+
+
+NOT_KNOWN = object()
+_TENSOR = re.compile(r"tensor '(?P<source>.+?)' (?:\w+ )+mismatch")
+_LENGTH = re.compile(r"(?:not )?(?P<source>len\(.+?\)) [!=]= ")
+_EXPECTED = re.compile(r"expected (?P<then>.+?)[,.] actual (?P<now>.+?)\.?$")
+
+
+def then_and_now(failure: Failure, frame: Any) -> tuple[str | None, object]:
+    """Return what the failed guard wanted, as text, and what is there in the call that ``frame`` is about to run.
+
+    The second is the object itself; ``NOT_KNOWN`` when the guard cannot be read. Only what guards themselves read is
+    read.
+    """
+    expected = _EXPECTED.search(failure.expression)
+    if expected is not None:
+        return expected["then"], _Text(expected["now"])
+    try:
+        tree = ast.parse(failure.expression.partition(", type=")[0].strip(), mode="eval").body
+    except SyntaxError:
+        return None, NOT_KNOWN
+    # Torch leaves out the ``L[...]`` around the names of locals.
+    functions = {"len": len, "type": type, "list": list, "dict": dict}
+    names = {**functions, **frame.f_locals, "L": frame.f_locals, "G": frame.f_globals}
+    if isinstance(tree, ast.Compare) and len(tree.ops) == 1:
+        return ast.unparse(tree.comparators[0]), _read(tree.left, names)
+    if isinstance(tree, ast.Call) and tree.args:
+        known = re.search(r"type=(.+)$", failure.expression)
+        return (known[1] if known else None), _read(tree.args[0], names)
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
+        return "something empty or false", _read(tree.operand, names)
+    return None, NOT_KNOWN
+
+
+class _Text(str):
+    """A value that torch has written already."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _read(tree: ast.expr, names: dict[str, Any]) -> object:
+    """Return the value of a path that starts at ``L`` or ``G``; sizes of tensors may be called for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in names:
+            return NOT_KNOWN
+        if isinstance(node, ast.Call) and not _is_harmless(node):
+            return NOT_KNOWN
+    try:
+        return eval(compile(ast.Expression(tree), "<guard>", "eval"), {"__builtins__": {}}, names)
+    except Exception:  # noqa: BLE001  (the object may have changed in any way since)
+        return NOT_KNOWN
+
+
+def _is_harmless(call: ast.Call) -> bool:
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id in ("len", "type", "list", "dict")
+    return isinstance(function, ast.Attribute) and function.attr in ("size", "stride", "storage_offset", "keys", "dim")
+
+
+def _failure(code: types.CodeType, entry: Any, reason: str) -> Failure:
+    match = _COMPILE_ID.match(reason)
+    text = reason[match.end() :] if match else reason
+    sentence, _, stack = text.partition(_STACK)
+    comment = _COMMENT.search(sentence)
+    expression = sentence[: comment.start()] if comment else sentence
+    compile_id = match["id"] if match else str(getattr(entry, "compile_id", "?"))
+    place = _place(stack) or _user_place(comment) or _remembered(code, compile_id, sentence)
+    return Failure(compile_id, expression.strip(), reason.strip(), place)
+
+
+def parted_check(text: str) -> tuple[str, Place | None]:
+    """Return a check as guards are written, without torch's comment, and the user's line that the comment names."""
+    comment = _COMMENT.search(text)
+    expression = text[: comment.start()] if comment else text
+    return expression.strip(), _user_place(comment)
+
+
+def _remembered(code: types.CodeType, compile_id: str, sentence: str) -> Place | None:
+    """Torch tells no line for what is wrong with a tensor, or a length."""
+    about = _TENSOR.match(sentence) or _LENGTH.match(sentence)
+    return _remembered_place(code, compile_id, as_the_user_wrote(about["source"])) if about else None
+
+
+def _place(stack: str) -> Place | None:
+    locations = _LOCATION.findall(stack)
+    return Place(locations[-1][0], int(locations[-1][1]), 1) if locations else None
+
+
+def _user_place(comment: re.Match[str] | None) -> Place | None:
+    match = _SHORT_LOCATION.search(comment["comment"]) if comment else None
+    path = _full_path(match["path"]) if match else None
+    return Place(path, int(match["line"]), 1) if match and path else None
+
+
+def _full_path(short: str) -> str | None:
+    """Return the file that torch means: it leaves out what a path has in common with that of its own package."""
+    if os.path.isabs(short):
+        return short
+    directory = str(sys.modules["torch"].__path__[0])
+    while True:
+        path = os.path.join(directory, short)
+        if os.path.isfile(path):
+            return path
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return None
+        directory = parent
+
+
+_MAXIMUM_COMPILES = 2000
+
+_Key = tuple[str, int, str, str]
+_places: OrderedDict[_Key, dict[str, Place]] = OrderedDict()
+
+
+def _place_key(code: types.CodeType, compile_id: str) -> _Key:
+    return code.co_filename, code.co_firstlineno, code.co_name, compile_id
+
+
+def remember_places(code: types.CodeType, compile_id: str, places: dict[str, Place]) -> None:
+    """Note the places of a compile's guards, by what they are about: ``self.weight``."""
+    _places[_place_key(code, compile_id)] = places
+    if len(_places) > _MAXIMUM_COMPILES:
+        _places.popitem(last=False)
+
+
+def _remembered_place(code: types.CodeType, compile_id: str, source: str) -> Place | None:
+    """Return the user's line that asked for a guard about ``source``; None when it is not known."""
+    return _places.get(_place_key(code, compile_id), {}).get(source)

@@ -1,0 +1,432 @@
+"""Tracing a call of a compiled function once more, for looking only: what the cache serves has no trace of its own.
+
+Dynamo interprets the function again with the call's own arguments, and what comes of it is thrown away: no guard is
+built, no backend is called, nothing gets into the cache. What tracing does to the program and to torch besides is kept
+from it or taken back: names in the function's globals; counters, the numbers in names that torch makes, metrics, and
+what Dynamo remembers of sizes (profile-guided optimisation); log messages and structured traces of this thread.
+
+Thread of the program that makes the call, under Dynamo's compile lock; lives for that call's trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import logging
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
+from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.isolation import copy_of_counter, dynamo_off
+
+_COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
+_LOCK = "torch._dynamo.convert_frame:compile_lock"
+_MODES = "torch.utils._python_dispatch:_disable_current_modes"
+_FUNCTION_MODES = "torch._dynamo.variables.torch_function:torch_function_mode_stack_state_mgr"
+_COMPILE_CONTEXT = "torch._guards:CompileContext"
+_COMPILE_ID = "torch._guards:CompileId"
+_IN_CONTEXT = "torch._guards:compile_context"
+_METRICS = "torch._dynamo.utils:get_metrics_context"
+_COUNTERS = "torch._dynamo.utils:counters"
+_TIMES = "torch._dynamo.utils:compilation_time_metrics"
+_NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
+_CODE_STATE = "torch._dynamo.pgo:get_code_state"
+_CLEANUPS = "torch._dynamo.utils:CleanupManager"
+_COMPILE_GRAPH = "torch._dynamo.output_graph:OutputGraph.compile_subgraph"
+_OUTPUT = "torch._dynamo.output_graph:OutputGraph"
+_TRACING = "torch._guards:tracing"
+
+RETRACING = Feature(
+    "stopping in calls that the cache serves",
+    _COMPILE_FRAME,
+    _LOCK,
+    _MODES,
+    _FUNCTION_MODES,
+    _COMPILE_CONTEXT,
+    _COMPILE_ID,
+    _IN_CONTEXT,
+    _METRICS,
+    _COUNTERS,
+    _TIMES,
+    _NUMBERS,
+    _CODE_STATE,
+    _CLEANUPS,
+)
+
+KEEPING = Feature("stopping in later calls without tracing them", _COMPILE_GRAPH, _OUTPUT, _TRACING)
+
+_OWN_COMPILES = itertools.count(1_000_000)
+"""Numbers of our own compiles of a frame: torch writes them into names, which must not be those of real compiles."""
+
+
+class FrameOfCall(Protocol):
+    """What is needed of the frame of a call; a call that is over has none any more."""
+
+    @property
+    def f_globals(self) -> dict[str, Any]:
+        """The globals of its module."""
+
+    @property
+    def f_builtins(self) -> dict[str, Any]:
+        """Its builtins."""
+
+    @property
+    def f_back(self) -> types.FrameType | None:
+        """Who called it, or looks at it."""
+
+
+class ValuesInBackward(Protocol):
+    """What is known of a call when the gradients of its outputs are there, by the names of its graph's nodes."""
+
+    def input_of(self, name: str) -> object:
+        """Return what the call gave to a placeholder. Raises ``NoRealValue``."""
+
+    def gradient_of(self, name: str, at: str) -> object:
+        """Return a tensor, or None where the outputs do not depend on the node. Raises ``NoRealValue``.
+
+        It is the gradient of the node's tensor as it was when the node ``at`` had run.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class CachedCall:
+    """A call that a cache entry serves, about to begin."""
+
+    code: types.CodeType
+    """What was compiled: the user's function, or a resume function as Dynamo wrote it."""
+    frame: FrameOfCall
+    """Runs the code that Dynamo generated; its first instruction is next."""
+    arguments: Mapping[str, object]
+    """The locals of ``frame``, captured variables included."""
+    closure: tuple[types.CellType, ...]
+    compile_id: str
+    backend: Any
+    """As the cache entry has it; for its name."""
+    number: int | None
+    """Which call of the function it is, counted from 1; None when calls were not counted from the first on."""
+    in_backward: ValuesInBackward | None = None
+    """The call itself is over, and looked at in the program's backward pass."""
+    memory: Mapping[object, Any] = field(default_factory=dict)
+    """Of tensors that were changed since the call began: what they held then, by what ``storage_of`` gives."""
+    forgets_sizes: bool = False
+    """Whether it is traced without what Dynamo remembers of sizes: every one is a constant, as in a first compile."""
+    changes: tuple[str, ...] = ()
+    """What the debugger changes in this trace of it, for a person."""
+    is_compiled_now: bool = False
+    """Whether no cache entry serves it: what is traced for that waits meanwhile."""
+
+
+@dataclass(eq=False)
+class MadeCode:
+    """The code that is made of such a trace, if it is wanted: then it is not thrown away."""
+
+    is_wanted: Callable[[], bool]
+    """Asked when the trace has come to its end, and its graph is to be compiled."""
+    code: types.CodeType | None = None
+    cleanups: list[Any] = field(default_factory=list)
+    """Torch's hooks for when it is not needed any more: they take names out of globals."""
+
+
+_thread = threading.local()
+
+
+def retraced_call() -> CachedCall | None:
+    """Return the call that the calling thread is tracing once more."""
+    call: CachedCall | None = getattr(_thread, "call", None)
+    return call
+
+
+def begins_retrace(frame: types.FrameType) -> bool:
+    """Whether a Python frame is the one below such a trace."""
+    return frame.f_code is trace_again.__code__
+
+
+class TraceIsOver(BaseException):
+    """Raised by who hooks Dynamo's interpreter: nothing more of this trace is wanted."""
+
+    def __init__(self, output: Any) -> None:
+        """``output`` is the trace's (torch's ``OutputGraph``)."""
+        super().__init__()
+        self.output = output
+        self.complete: CompleteTrace | None = None
+        """What there is if everything was traced."""
+
+
+@dataclass(frozen=True)
+class CompleteTrace:
+    """A trace that has come to its end, as it was before code was made of it."""
+
+    output: Any
+    """Torch's ``OutputGraph``."""
+    globals: Mapping[str, Any]
+    """What Dynamo had put into the function's globals."""
+
+
+def trace_again(
+    call: CachedCall,
+    on_graph: Callable[[Any], None] = lambda graph: None,
+    *,
+    keep: bool = False,
+    made_code: MadeCode | None = None,
+) -> CompleteTrace | None:
+    """Trace ``call`` from its arguments. Whoever hooks Dynamo's interpreter sees the trace as any other.
+
+    It may be ended early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the
+    trace ends where Dynamo would make code of it, and is returned as it is then, to be given to ``clear`` one day; None
+    when it ended before. ``made_code`` takes what is compiled of it.
+
+    Raises:
+        FeatureMissing: this torch lacks what it takes.
+        Exception: what Dynamo raises where it cannot trace.
+    """
+    compile_frame = RETRACING.resolve(_COMPILE_FRAME)
+    names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}
+    with _apart_from_the_program(call, made_code), _ending_complete(call) if keep else contextlib.nullcontext():
+        try:
+            made = compile_frame(
+                call.code,
+                call.frame.f_globals,
+                {name: value for name, value in call.arguments.items() if name in names},
+                call.frame.f_builtins,
+                call.closure,
+                _ThrownAway(call.backend, on_graph, made_code),
+                one_graph=False,
+                restart_reasons=set(),
+                frame_state={},
+            )
+        except TraceIsOver as end:
+            output, end.output = end.output, None
+            # Frames that an exception passed live in circles with it, and so would the program's objects.
+            traceback.clear_frames(end.__traceback__)
+            if end.complete is not None:
+                return end.complete
+            let_go(output)
+        except Exception as problem:
+            let_go(_output_of(getattr(problem, "_torch_dynamo_tracer_output", None)))
+            raise
+        else:
+            output = _output_of(getattr(made, "tracer_output", None))
+            if made_code is not None and made_code.is_wanted():
+                made_code.code, made_code.cleanups = made.bytecode, list(output.cleanups)
+            let_go(output)
+    return None
+
+
+@contextlib.contextmanager
+def _ending_complete(call: CachedCall) -> Iterator[None]:
+    """End the trace of this thread where the graph would be compiled: other threads wait for the compile lock."""
+    if KEEPING.problem is not None:
+        yield
+        return
+    owner = KEEPING.resolve(_OUTPUT)
+    original = owner.__dict__["compile_subgraph"]
+
+    def compile_subgraph(output: Any, *arguments: Any, **named: Any) -> Any:
+        if retraced_call() is not call:  # a trace with changes, inside this one
+            return original(output, *arguments, **named)
+        # The interpreter would clear it as it is left.
+        output.cleanup = _nothing
+        end, names = TraceIsOver(output), output.global_scope
+        end.complete = CompleteTrace(output, {name: names[name] for name in output.installed_globals if name in names})
+        raise end
+
+    owner.compile_subgraph = compile_subgraph
+    try:
+        yield
+    finally:
+        owner.compile_subgraph = original
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def clear(output: Any) -> None:
+    """Drop all that a trace holds which was kept (``trace_again``)."""
+    let_go(output)
+    output.__dict__.pop("cleanup", None)
+    output.cleanup()
+
+
+@contextlib.contextmanager
+def finding_objects() -> Iterator[None]:
+    """Evaluate sources where the program does not notice."""
+    with dynamo_off(), RETRACING.resolve(_MODES)():
+        yield
+
+
+@contextlib.contextmanager
+def looking_at(call: CachedCall, output: Any) -> Iterator[None]:
+    """Look at a trace that is over, in place of the trace of ``call``."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dynamo_off())
+        stack.callback(setattr, _thread, "call", retraced_call())
+        _thread.call = call
+        stack.enter_context(preserved_global_state())
+        stack.enter_context(RETRACING.resolve(_MODES)())
+        identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=0)
+        stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
+        stack.enter_context(KEEPING.resolve(_TRACING)(output.tracing_context))
+        yield
+
+
+def _frame_id(call: CachedCall) -> int:
+    """Torch's number of the function; 0 where the id of its compile is not known."""
+    number = call.compile_id.rpartition("!")[2].partition("/")[0]
+    return int(number) if number.isdecimal() else 0
+
+
+def _output_of(traced: Any) -> Any:
+    return getattr(traced, "output_graph_for_cleanup", None) or getattr(traced, "output_graph", None)
+
+
+def let_go(output: Any) -> None:
+    """Drop what refers to the program's objects, as torch does at the end of a compile.
+
+    It would live until some later garbage collection, and weak references to a tensor keep it from being swapped.
+    """
+    context = getattr(output, "tracing_context", None)
+    if context is None:
+        return
+    context.guards_context.dynamo_guards.clear()
+    context.tensor_to_context.clear()
+    clear = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
+    if clear is not None:
+        clear(context.fake_mode)
+
+
+class _ThrownAway:
+    """The backend of such a trace: does nothing with a graph."""
+
+    def __init__(self, backend: Any, on_graph: Callable[[Any], None], made_code: MadeCode | None) -> None:
+        self._torchdynamo_orig_backend = backend
+        self._on_graph = on_graph
+        self._made_code = made_code
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        self._on_graph(graph.graph)
+        if self._made_code is not None and self._made_code.is_wanted():
+            return self._torchdynamo_orig_backend(graph, inputs)
+        return graph.forward
+
+
+@contextlib.contextmanager
+def _apart_from_the_program(call: CachedCall, made_code: MadeCode | None = None) -> Iterator[None]:
+    identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=next(_OWN_COMPILES))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dynamo_off())
+        stack.enter_context(RETRACING.resolve(_LOCK))
+        stack.callback(setattr, _thread, "call", retraced_call())
+        _thread.call = call
+        stack.enter_context(preserved_global_state())
+        stack.enter_context(RETRACING.resolve(_MODES)())
+        stack.enter_context(_silent_logs())
+        stack.enter_context(_restored_statistics(made_code))
+        stack.enter_context(_own_memory_of_sizes(forgotten=call.forgets_sizes))
+        stack.enter_context(_restored_globals(call.frame.f_globals, made_code))
+        stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
+        stack.enter_context(RETRACING.resolve(_METRICS)())
+        stack.enter_context(RETRACING.resolve(_FUNCTION_MODES))
+        yield
+
+
+@contextlib.contextmanager
+def compiling_apart_from_the_program() -> Iterator[None]:
+    """Compile a graph for looking only: what that does to statistics, random numbers and logs is taken back."""
+    torch: Any = sys.modules["torch"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dynamo_off())
+        stack.enter_context(RETRACING.resolve(_LOCK))
+        stack.enter_context(preserved_global_state())
+        stack.enter_context(RETRACING.resolve(_MODES)())
+        stack.enter_context(_silent_logs())
+        stack.enter_context(_restored_statistics())
+        stack.enter_context(torch.no_grad())
+        yield
+
+
+@contextlib.contextmanager
+def _restored_globals(names: dict[str, Any], made_code: MadeCode | None) -> Iterator[None]:
+    """Take out what Dynamo puts into the globals of the function, and nothing that other threads do."""
+    before = set(names)
+    cleanups = RETRACING.resolve(_CLEANUPS)
+    count = cleanups.count
+    try:
+        yield
+    finally:
+        if made_code is None or made_code.code is None:
+            cleanups.count = count
+            for name in [name for name in list(names) if name not in before and is_dynamos_global(name)]:
+                names.pop(name, None)
+
+
+@contextlib.contextmanager
+def _silent_logs() -> Iterator[None]:
+    """Drop what this thread logs through torch's loggers."""
+    thread = threading.get_ident()
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread or not record.name.startswith("torch")
+
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    handlers = {
+        handler
+        for logger in loggers
+        if isinstance(logger, logging.Logger) and (logger is logging.root or logger.name.startswith("torch"))
+        for handler in logger.handlers
+    }
+    structured: Any = sys.modules.get("torch._logging.structured")
+    # A file's name is written to a structured trace once, with the number that stands for it from then on.
+    interned: dict[str, int] = getattr(structured, "INTERN_TABLE", {})
+    known = set(interned)
+    for handler in handlers:
+        handler.addFilter(of_others)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(of_others)
+        for name in [name for name in interned if name not in known]:
+            del interned[name]
+
+
+@contextlib.contextmanager
+def _restored_statistics(made_code: MadeCode | None = None) -> Iterator[None]:
+    counters, times = RETRACING.resolve(_COUNTERS), RETRACING.resolve(_TIMES)
+    transformation: Any = sys.modules["torch._dynamo.bytecode_transformation"]
+    counted = {group: dict(each) for group, each in counters.items()}
+    timed = {name: list(each) for name, each in times.items()}
+    numbers = copy_of_counter(transformation._unique_id_counter)
+    try:
+        yield
+    finally:
+        for group in list(counters):
+            counters[group].clear()
+            counters[group].update(counted.get(group, {}))
+            if group not in counted:
+                del counters[group]
+        times.clear()
+        times.update(timed)
+        if made_code is None or made_code.code is None:  # names that are in use are not to be given again
+            transformation._unique_id_counter = numbers
+
+
+@contextlib.contextmanager
+def _own_memory_of_sizes(*, forgotten: bool) -> Iterator[None]:
+    pgo: Any = sys.modules["torch._dynamo.pgo"]
+    before = pgo._CODE_STATE
+    pgo._CODE_STATE = copy.deepcopy(before)
+    if forgotten and before is not None:
+        pgo._CODE_STATE.clear()
+    try:
+        yield
+    finally:
+        pgo._CODE_STATE = before

@@ -1,0 +1,91 @@
+"""Keeping Dynamo away from the debugger's own functions.
+
+Hooks run on the program's threads while Dynamo is active there: it would take every Python function that a hook calls
+for the program's, and count, trace and compile it. A function marked here runs as plain Python, as does all that it
+calls. Runs on any thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
+from dynamo_dap.debuggee.torch_api.features import Feature
+
+_SET_STRATEGY = "torch._C._dynamo.eval_frame:set_code_exec_strategy"
+_STRATEGY = "torch._C._dynamo.eval_frame:_FrameExecStrategy"
+_ACTION = "torch._C._dynamo.eval_frame:_FrameAction"
+
+SKIPPING = Feature("running the debugger's own functions without compiling them", _SET_STRATEGY, _STRATEGY, _ACTION)
+
+_PACKAGE = __name__.partition(".")[0]
+_skipped: set[str] = set()
+"""Names of this package's modules whose functions are skipped."""
+_marked: dict[int, CodeType] = {}
+"""Code whose calls are skipped as well, by ``id``. Code can be unhashable."""
+
+
+def never_compile(function: Callable[..., Any] | CodeType) -> None:
+    """Let Dynamo neither trace ``function`` nor what it calls while it runs. ``function`` may be given by its code."""
+    # A bound method passes the attributes of its function on.
+    code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)
+    if isinstance(code, CodeType):
+        _skip([code])
+
+
+def never_compile_below(*folders: str) -> None:
+    """Let Dynamo trace no function of the modules in ``folders``, as far as they are imported, nor what they call."""
+    inside = tuple(os.path.join(folder, "") for folder in folders)
+    found = [(name, namespace) for name, path, namespace in loaded_files() if path.startswith(inside)]
+    _skip(code for name, namespace in found for code in _codes_of(name, namespace))
+
+
+def never_compile_own_functions() -> None:
+    """Let Dynamo trace no function of this package that is imported by now.
+
+    Functions of the program that they call are compiled as ever: a wrapper of ours may stand between two of them.
+    """
+    new = [each for each in loaded_files() if each[0].partition(".")[0] == _PACKAGE and each[0] not in _skipped]
+    _skipped.update(name for name, _, _ in new)
+    codes = (code for name, _, names in new for code in _codes_of(name, names))
+    _skip((code for code in codes if id(code) not in _marked), with_calls=False)
+
+
+def _skip(codes: Iterable[CodeType], *, with_calls: bool = True) -> None:
+    if SKIPPING.problem is not None:
+        return
+    set_strategy, actions = SKIPPING.resolve(_SET_STRATEGY), SKIPPING.resolve(_ACTION)
+    strategy = SKIPPING.resolve(_STRATEGY)(actions.SKIP, actions.SKIP if with_calls else actions.DEFAULT)
+    for code in codes:
+        set_strategy(code, strategy)
+        if with_calls:
+            _marked[id(code)] = code
+
+
+def _codes_of(module: str, namespace: dict[str, Any]) -> Iterator[CodeType]:
+    """Yield the code of each function that the text of a module makes and that can still be reached."""
+    for value in list(namespace.values()):
+        if isinstance(value, (type, FunctionType)) and value.__module__ == module:
+            members = list(vars(value).values()) if isinstance(value, type) else [value]
+            for member in members:
+                yield from _codes_of_member(member)
+
+
+def _codes_of_member(member: object) -> Iterator[CodeType]:
+    if isinstance(member, property):
+        members: tuple[object, ...] = (member.fget, member.fset, member.fdel)
+    else:
+        members = (getattr(member, "__func__", member),)  # what is behind a static or class method
+    for function in members:
+        if isinstance(function, FunctionType):
+            yield from _with_inner(function.__code__)
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)

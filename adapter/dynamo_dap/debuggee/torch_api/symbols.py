@@ -1,0 +1,222 @@
+"""Symbolic sizes and numbers, read without changing the state of their shape environment.
+
+``SymNode.expr`` and ``ShapeEnv.replace`` shorten chains of replacements in place, and comparing or printing a
+``SymInt`` may add a guard. Here raw expressions are read, and replacements substituted on the side. Runs on the held
+thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import types
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_api.variable_trackers import source_name
+
+_CHAIN = 16
+"""Replacements followed at most; a longer chain would be a cycle."""
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether ``value`` is a SymInt, SymFloat or SymBool."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and type(value) in (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def expression_of(value: Any) -> Any:
+    """Return the sympy expression that a symbolic number stands for now, replacements applied."""
+    node = value.node
+    expression = getattr(node, "_expr", None)
+    if expression is None:
+        return node.maybe_as_int() if hasattr(node, "maybe_as_int") else node
+    return replaced(expression, getattr(node, "shape_env", None))
+
+
+def replaced(expression: Any, shape_env: Any) -> Any:
+    """Return ``expression`` with the shape environment's replacements applied, which stay as they are."""
+    replacements = getattr(shape_env, "replacements", None)
+    if not replacements or not hasattr(expression, "xreplace"):
+        return expression
+    for _ in range(_CHAIN):
+        known = {symbol: replacements[symbol] for symbol in expression.free_symbols if symbol in replacements}
+        if not known:
+            break
+        following = expression.xreplace(known)
+        if following == expression:
+            break
+        expression = following
+    return expression
+
+
+def hint_of(value: Any) -> object:
+    """Return the number that the symbol has in this very call; None for a data-dependent one."""
+    return getattr(value.node, "_hint", None)
+
+
+def size_text(value: Any) -> str:
+    """Return a size or stride as text: a number, or the symbolic expression."""
+    if type(value) is int:
+        return str(value)
+    try:
+        return relation_text(expression_of(value))
+    except AttributeError:
+        return str(value)
+
+
+def size_texts(values: Iterable[Any]) -> tuple[str, ...]:
+    """Return sizes or strides as texts."""
+    return tuple(str(value) if type(value) is int else size_text(value) for value in values)
+
+
+def ranges_of(value: Any) -> list[tuple[str, str]]:
+    """Return each symbol of a symbolic number with the range it is known to lie in: ``2 … ∞``."""
+    shape_env = getattr(value.node, "shape_env", None)
+    ranges = getattr(shape_env, "var_to_range", {})
+    return [(str(symbol), range_text(ranges[symbol])) for symbol in symbols_of(value) if symbol in ranges]
+
+
+def range_text(bounds: Any) -> str:
+    """Return a value range as text."""
+    return f"{_bound_text(bounds.lower)} … {_bound_text(bounds.upper)}"
+
+
+def _bound_text(bound: Any) -> str:
+    return str(bound).replace("int_oo", "∞").replace("oo", "∞")
+
+
+def sources_of(value: Any) -> list[tuple[str, str]]:
+    """Return each symbol with the sizes or numbers of the inputs that it stands for, as guards write them."""
+    shape_env = getattr(value.node, "shape_env", None)
+    known = getattr(shape_env, "var_to_sources", {})
+    named = [(str(symbol), [source_name(source) for source in known.get(symbol, ())]) for symbol in symbols_of(value)]
+    return [(symbol, ", ".join(filter(None, names))) for symbol, names in named if names]
+
+
+class SymbolFacts(NamedTuple):
+    """A size or number that the compiled code takes as it comes."""
+
+    name: str
+    source: str
+    """The input that it stands for, in the user's terms: ``x.size()[0]``."""
+    value: str | None
+    """In this very call."""
+    range: str | None
+
+
+def symbols_of_environment(shape_env: Any) -> list[SymbolFacts]:
+    """Return the symbols of a trace that stand for inputs and did not become numbers, or equal to others."""
+    values = _values_of(shape_env)
+    ranges, replaced = getattr(shape_env, "var_to_range", {}), getattr(shape_env, "replacements", {})
+    facts = []
+    for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
+        names = [as_the_user_wrote(name) for name in map(source_name, sources) if name]
+        if names and symbol not in replaced:
+            value, bounds = values.get(symbol), ranges.get(symbol)
+            told = None if bounds is None else range_text(bounds)
+            facts.append(SymbolFacts(str(symbol), ", ".join(names), None if value is None else str(value), told))
+    return facts
+
+
+def symbols_of(value: Any) -> list[Any]:
+    """Return the symbols in a symbolic number's expression, by name."""
+    expression = expression_of(value)
+    return sorted(getattr(expression, "free_symbols", ()), key=str)
+
+
+_RELATIONS = {
+    "Equality": "==",
+    "Unequality": "!=",
+    "StrictLessThan": "<",
+    "LessThan": "<=",
+    "StrictGreaterThan": ">",
+    "GreaterThan": ">=",
+}
+
+
+def relation_text(expression: Any) -> str:
+    """Return a relation as Python writes it: sympy prints ``Eq(s77, 3)``."""
+    symbol = _RELATIONS.get(type(expression).__name__)
+    if symbol is not None:
+        return f"{expression.lhs} {symbol} {expression.rhs}"
+    if type(expression).__name__ == "Not":
+        return f"not ({relation_text(expression.args[0])})"
+    if type(expression).__name__ in ("And", "Or"):
+        word = f" {type(expression).__name__.lower()} "
+        return word.join(f"({relation_text(argument)})" for argument in expression.args)
+    return str(expression)
+
+
+class SpecializationFacts(NamedTuple):
+    """A symbol that became a number."""
+
+    symbol: str
+    source: str
+    """The input that it stands for: ``x.size()[0]``."""
+    value: int | float
+
+
+def specialization_of(shape_env: Any, symbol: Any, value: Any) -> SpecializationFacts | None:
+    """Tell which input became which number; None when ``symbol`` was merely found equal to another, or is no input."""
+    sources = getattr(shape_env, "var_to_sources", {}).get(symbol)
+    if not getattr(value, "is_number", False) or not sources:
+        return None
+    name = source_name(sources[0])
+    number = int(value) if getattr(value, "is_integer", False) else float(value)
+    return None if name is None else SpecializationFacts(str(symbol), as_the_user_wrote(name), number)
+
+
+class NumbersOfTrace:
+    """The numbers that the symbols of a finished trace have, replaced by those of a later call."""
+
+    def __init__(self, shape_env: Any) -> None:
+        """Find whatever has a number."""
+        self._shape_env = shape_env
+        self._sources: dict[Any, types.CodeType] = {}
+        self._nodes: dict[Any, list[Any]] = {}
+        """Symbolic numbers, by expression."""
+        values = _values_of(shape_env)
+        for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
+            names = [name for name in map(source_name, sources) if name]
+            if symbol in values and names:
+                # A size of a nested tensor, for one, has a source that is not an expression.
+                with contextlib.suppress(SyntaxError):
+                    self._sources[symbol] = compile(names[0], "<source>", "eval")
+        self.is_complete = self._sources.keys() >= values.keys()
+        """Whether the numbers of all symbols can be found again."""
+        if values and self.is_complete:
+            self._find_nodes()
+
+    def _find_nodes(self) -> None:
+        # They are reached from C++ as well, from the sizes of FakeTensors.
+        for each in gc.get_objects():
+            is_node = type(each).__name__ == "SymNode" and getattr(each, "shape_env", None) is self._shape_env
+            if is_node and type(each._hint) in (int, float, bool):
+                self._nodes.setdefault(each._expr, []).append(each)
+
+    def found_in(self, scope: dict[str, Any]) -> dict[Any, Any]:
+        """Return the numbers that the sources of the symbols have in ``scope``."""
+        sympy: Any = sys.modules["sympy"]
+        return {symbol: sympy.sympify(eval(source, scope)) for symbol, source in self._sources.items()}
+
+    def put_in(self, numbers: dict[Any, Any]) -> None:
+        """Give the symbols numbers: see ``found_in``."""
+        values = _values_of(self._shape_env)
+        if all(values[symbol] == number for symbol, number in numbers.items()):
+            return
+        values.update(numbers)
+        for expression, nodes in self._nodes.items():
+            number = expression.xreplace(values)
+            for node in nodes:
+                node._hint = type(node._hint)(number)
+        # What torch has computed from the numbers before is told from this by the version.
+        self._shape_env._version_counter += 1
+
+
+def _values_of(shape_env: Any) -> dict[Any, Any]:
+    values: dict[Any, Any] | None = getattr(shape_env, "backed_var_to_val", None)
+    # Earlier versions have another name for it.
+    return values if values is not None else getattr(shape_env, "var_to_val", {})

@@ -1,0 +1,159 @@
+"""What a tensor is, from its metadata alone: real tensors, fake ones, subclasses.
+
+Nothing here reads data, creates a symbol or a guard. Runs on the held thread, inside or outside a trace.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.symbols import size_texts
+
+_IS_TRANSFORMED = "torch._C._functorch:is_functorch_wrapped_tensor"
+_UNTRANSFORMED = "torch._C._functorch:get_unwrapped"
+_IS_FUNCTIONAL = "torch:_is_functional_tensor"
+_UNFUNCTIONAL = "torch:_from_functional_tensor"
+
+UNWRAPPING = Feature(
+    "data of tensors inside torch.func", _IS_TRANSFORMED, _UNTRANSFORMED, _IS_FUNCTIONAL, _UNFUNCTIONAL
+)
+
+
+class TensorFacts(NamedTuple):
+    """Metadata, as text where it may be symbolic."""
+
+    kind: str
+    dtype: str
+    shape: tuple[str, ...]
+    stride: tuple[str, ...] | None
+    device: str
+    layout: str
+    requires_grad: bool
+
+    @property
+    def text(self) -> str:
+        """``Tensor f32[3, 4] cpu requires_grad``."""
+        parts = [f"{self.kind} {abbreviated(self.dtype)}[{', '.join(self.shape)}]", self.device]
+        if self.layout != "torch.strided":
+            parts.append(self.layout.removeprefix("torch."))
+        if self.requires_grad:
+            parts.append("requires_grad")
+        return " ".join(parts)
+
+
+def facts_of(tensor: Any, kind: str | None = None) -> TensorFacts:
+    """Read the metadata of a real or fake tensor; ``kind`` replaces the class's name."""
+    with metadata_reading():
+        strided = str(tensor.layout) == "torch.strided"
+        return TensorFacts(
+            kind=kind_of(tensor) if kind is None else kind,
+            dtype=str(tensor.dtype),
+            shape=_nested_sizes(tensor) if strided and tensor.is_nested else size_texts(tensor.size()),
+            stride=size_texts(tensor.stride()) if strided and not tensor.is_nested else None,
+            device=str(tensor.device),
+            layout=str(tensor.layout),
+            requires_grad=bool(tensor.requires_grad),
+        )
+
+
+def _nested_sizes(tensor: Any) -> tuple[str, ...]:
+    """Return the sizes that all parts of a nested tensor share, ``?`` for the others."""
+
+    def size(dimension: int) -> str:
+        try:
+            return str(tensor.size(dimension))
+        except RuntimeError:
+            return "?"
+
+    return tuple(size(dimension) for dimension in range(tensor.dim()))
+
+
+def version_of(tensor: Any) -> int:
+    """Return how often a tensor was changed in place; 0 for one that does not count."""
+    try:
+        with metadata_reading():
+            return int(tensor._version)
+    except (AttributeError, RuntimeError, TypeError):
+        return 0
+
+
+def kind_of(tensor: Any) -> str:
+    """Return the class's name; a FakeTensor is a ``Tensor`` or ``Parameter`` like the one it stands for."""
+    name = type(tensor).__name__
+    fake = is_fake_tensor(tensor)
+    if fake or name == "Tensor":
+        is_parameter = getattr(tensor, "_is_param", False) is True
+        return "Parameter" if is_parameter else "Tensor"
+    return name
+
+
+def is_tensor(value: object) -> bool:
+    """Whether ``value`` is a tensor, fake or real, told by its class."""
+    kinds = type.__dict__["__mro__"].__get__(type(value))
+    return any(kind.__name__ == "Tensor" and kind.__module__ == "torch" for kind in kinds)
+
+
+def is_gradient_recorded() -> bool:
+    """Whether autograd records what is computed now."""
+    return bool(sys.modules["torch"].is_grad_enabled())
+
+
+def is_fake_tensor(value: object) -> bool:
+    """Whether ``value`` is a FakeTensor, told by its class: a tensor subclass may redefine what an instance is."""
+    fake: Any = sys.modules.get("torch._subclasses.fake_tensor")
+    return fake is not None and issubclass(type(value), fake.FakeTensor)
+
+
+FAKE_ATTRIBUTES = frozenset(
+    {"fake_mode", "fake_device", "constant", "real_tensor", "pytype", "dispatch_keys", "_is_param"}
+)
+"""What a FakeTensor stores for torch's own use."""
+
+
+def is_fake(tensor: Any) -> bool:
+    """Whether the tensor has no data: a FakeTensor, or one on the meta device."""
+    if is_fake_tensor(tensor):
+        return True
+    with metadata_reading():
+        return str(tensor.device) == "meta"
+
+
+_DEEPEST_WRAPPING = 32
+
+
+def unwrapped(tensor: Any) -> Any:
+    """Return the tensor whose data a wrapper of ``torch.func`` or of functionalization stands for, else ``tensor``.
+
+    That of a ``vmap`` has the mapped dimension, too. What is yet to be written to a functional one is not in it.
+    """
+    if UNWRAPPING.problem is not None:
+        return tensor
+    is_transformed, is_functional = UNWRAPPING.resolve(_IS_TRANSFORMED), UNWRAPPING.resolve(_IS_FUNCTIONAL)
+    for _ in range(_DEEPEST_WRAPPING):
+        if type(tensor).__name__ == "FunctionalTensor" and type(tensor).__module__.startswith("torch."):
+            tensor = tensor.elem
+        elif is_transformed(tensor):
+            tensor = UNWRAPPING.resolve(_UNTRANSFORMED)(tensor)
+        elif is_functional(tensor):
+            tensor = UNWRAPPING.resolve(_UNFUNCTIONAL)(tensor)
+        else:
+            break
+    return tensor
+
+
+_FAMILIES = {"float": "f", "bfloat": "bf", "complex": "c", "int": "i", "uint": "u", "bool": "b8"}
+
+
+def abbreviated(dtype: str) -> str:
+    """Return the short form that torch's own graph listings use: ``f32``, ``bf16``, ``i64``, ``b8``."""
+    name = dtype.removeprefix("torch.")
+    family = name.rstrip("0123456789")
+    bits = name[len(family) :]
+    if family in _FAMILIES:
+        return f"{_FAMILIES[family]}{bits}"
+    if name.startswith(("float8", "float4")):
+        return name.replace("float", "f", 1).replace("_", "")
+    return name

@@ -1,0 +1,300 @@
+"""Sets what users otherwise set by environment variables of torch or in their programs: configs, stance, logs, caches.
+
+What is set holds for every thread, and over what the program sets itself; each function returns what takes it back.
+Called on the thread that imports Dynamo, or on the agent's reader thread. Log records come on the program's threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import copy
+import difflib
+import importlib
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+import types
+import typing
+from collections.abc import Callable, Collection
+from contextvars import ContextVar
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.isolation import change_stance
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+
+Undo = Callable[[], None]
+
+CONFIGS = {
+    "_dynamo": "torch._dynamo.config",
+    "_inductor": "torch._inductor.config",
+    "_functorch": "torch._functorch.config",
+    "compiler": "torch.compiler.config",
+    "fx": "torch.fx.config",
+    "fx.experimental": "torch.fx.experimental._config",
+}
+"""By how a key begins: the module of torch that has the setting."""
+
+_STANCE = "torch._dynamo.eval_frame:DynamoStance"
+_PARSE_LOGS = "torch._logging._internal:_parse_log_settings"
+_INIT_LOGS = "torch._logging._internal:_init_logs"
+_SET_LOGS = "torch._logging._internal:_set_log_state"
+_GET_LOGS = "torch._logging._internal:_get_log_state"
+_HANDLERS = "torch._logging._internal:handlers"
+_REGISTRY = "torch._logging._internal:log_registry"
+_CLEAR_CACHES = "torch._inductor.utils:clear_caches"
+_TRACING_CONTEXT = "torch._guards:TracingContext"
+
+STANCES = Feature('the option "stance"', _STANCE)
+LOGS = Feature('the option "torchLogs"', _PARSE_LOGS, _INIT_LOGS, _SET_LOGS, _GET_LOGS, _HANDLERS, _REGISTRY)
+CACHES = Feature('the option "cache" once torch is imported', _CLEAR_CACHES)
+TRACED_LINES = Feature("the user's line of a message in torch's logs", _TRACING_CONTEXT)
+
+
+class BadSetting(Exception):
+    """A value that torch does not take; the text says why, for a person, and what it would take."""
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return ``; did you mean ...?`` with the names that are most like ``name``, or nothing when none is like it."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    close += [one for one in known if one.rpartition(".")[2] == name.rpartition(".")[2] and one not in close][:3]
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+# -- configs -----------------------------------------------------------------------------------------------------------
+
+
+def set_config(key: str, value: object) -> Undo:
+    """Set one of torch's settings, ``_dynamo.recompile_limit``, whatever the program sets it to.
+
+    Raises:
+        BadSetting: torch has no such setting, or it takes another type.
+    """
+    module, name = _find_config(key)
+    entry: Any = module._config[name]
+    _check_type(key, entry, getattr(module, name, None), value)
+    before = entry.env_value_force
+    entry.env_value_force = value
+    _forget_hashes(module)
+
+    def undo() -> None:
+        entry.env_value_force = before
+        _forget_hashes(module)
+
+    return undo
+
+
+def _find_config(key: str) -> tuple[Any, str]:
+    plain = key.removeprefix("torch.").replace("._config.", ".").replace(".config.", ".", 1)
+    begin = next((one for one in sorted(CONFIGS, key=len, reverse=True) if plain.startswith(f"{one}.")), None)
+    if begin is None:
+        known = ", ".join(f'"{one}."' for one in CONFIGS)
+        raise BadSetting(f'"{key}" is no setting of torch: it must begin with one of {known}{_nearest_anywhere(key)}')
+    try:
+        module = importlib.import_module(CONFIGS[begin])
+        names: Collection[str] = getattr(module, "_config")  # noqa: B009  (mypy knows of no such attribute)
+    except (ImportError, AttributeError):
+        raise BadSetting(f'"{key}": this version of torch has no settings that begin with "{begin}."') from None
+    name = plain.removeprefix(f"{begin}.")
+    if name not in names:
+        known_keys = [f"{begin}.{one}" for one in names]
+        raise BadSetting(f'torch has no setting "{key}"{nearest(plain, known_keys) or _nearest_anywhere(key)}')
+    if not hasattr(names[name], "env_value_force"):  # type: ignore[index]
+        raise BadSetting(f'"{key}": this version of torch keeps its settings in another way')
+    return module, name
+
+
+def _nearest_anywhere(key: str) -> str:
+    known = []
+    for begin, module in CONFIGS.items():
+        names = getattr(sys.modules.get(module), "_config", {})
+        known += [f"{begin}.{name}" for name in names]
+    return nearest(key, known)
+
+
+def _check_type(key: str, entry: Any, now: object, value: object) -> None:
+    kinds = _kinds(entry.value_type) or ({type(now)} if now is not None else set())
+    fits = type(value) in kinds or (type(value) is int and float in kinds)
+    if not kinds & {bool, int, float, str} or fits or (value is None and types.NoneType in kinds):
+        return
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", types.NoneType: "null"}
+    takes = " or ".join(names[kind] for kind in names if kind in kinds)
+    raise BadSetting(f'"{key}" is {takes} ({now!r} now), not {value!r}')
+
+
+def _kinds(declared: object) -> set[type]:
+    """Return the types that a declaration names: those of ``bool | None``."""
+    parts = typing.get_args(declared) or (declared,)
+    return {part for part in parts if isinstance(part, type)}
+
+
+def _forget_hashes(module: Any) -> None:
+    """Each thread keeps what it has computed from the settings (keys of caches): none is to find it any more."""
+    names = vars(module)
+    for name, default in (("_hash_dirty_var", True), ("_hash_cache_var", None), ("_get_dict_cache_var", None)):
+        if isinstance(names.get(name), ContextVar):
+            names[name] = ContextVar(f"{module.__name__}.{name}", default=default)
+    if isinstance(names.get("_get_dict_dirty_keys_var"), ContextVar):
+        names["_get_dict_dirty_keys_var"] = ContextVar(f"{module.__name__}._get_dict_dirty_keys", default=None)
+    if "_is_dirty" in names:  # as torch had it before 2.13
+        names["_is_dirty"] = True
+
+
+# -- the stance --------------------------------------------------------------------------------------------------------
+
+
+def set_stance(name: str) -> Undo:
+    """Have compiled functions behave so that would be compiled anew, as ``torch.compiler.set_stance`` does.
+
+    Raises:
+        FeatureMissing: this torch has no stances.
+    """
+    kind = STANCES.resolve(_STANCE)
+    wanted = kind(name)
+    before = change_stance(wanted)
+
+    def undo() -> None:
+        change_stance(before, only_if=wanted)
+
+    return undo
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+Logged = Callable[[str, list[Place]], None]
+"""Takes a message of a log as torch formats it, and the lines that it may be about, the likeliest first."""
+
+_LOGS_VARIABLE = "TORCH_LOGS"
+
+
+def set_logs(settings: str, take: Logged) -> Undo:
+    """Log what ``settings`` names, as ``TORCH_LOGS`` would; messages go to ``take`` and not to stderr.
+
+    Raises:
+        BadSetting: torch does not know a name in it.
+        FeatureMissing: this torch lacks something.
+    """
+    state = _parsed(settings)
+    before = LOGS.resolve(_GET_LOGS)()
+    _begin_logs(state)
+    for logger in _loggers():
+        for handler in [one for one in logger.handlers if _prints(one)]:
+            logger.removeHandler(handler)
+            ours = _ToConsole(take)
+            ours.setFormatter(handler.formatter)
+            # Known to torch as its own, it goes when torch sets up its logs anew.
+            LOGS.resolve(_HANDLERS).add(ours)
+            logger.addHandler(ours)
+    return lambda: _begin_logs(before)
+
+
+def _parsed(settings: str) -> Any:
+    try:
+        # Torch keeps what it has parsed, and programs change what is in force.
+        return copy.deepcopy(LOGS.resolve(_PARSE_LOGS)(settings))
+    except ValueError:
+        known = _known_logs()
+        names = [name.strip().lstrip("+-") for name in settings.split(",")]
+        wrong = [name for name in names if name not in known and not name.startswith("torch")] or names
+        hints = "".join(f'torch has no log "{name}"{nearest(name, known)} ' for name in wrong)
+        raise BadSetting(f"{hints}(all names: {', '.join(known)})") from None
+
+
+def _known_logs() -> list[str]:
+    registry = LOGS.resolve(_REGISTRY)
+    return ["all", *sorted({*registry.log_alias_to_log_qnames, *registry.artifact_names})]
+
+
+def _begin_logs(state: Any) -> None:
+    """Torch reads its variable again when it sets up its logs, and would forget ``state``."""
+    given = os.environ.pop(_LOGS_VARIABLE, None)
+    try:
+        LOGS.resolve(_SET_LOGS)(state)
+        LOGS.resolve(_INIT_LOGS)()
+    finally:
+        if given is not None:
+            os.environ[_LOGS_VARIABLE] = given
+
+
+def _loggers() -> list[logging.Logger]:
+    registry = LOGS.resolve(_REGISTRY)
+    names = {*registry.get_log_qnames(), *registry.get_artifact_log_qnames(), *registry.get_child_log_qnames()}
+    return [logging.getLogger(name) for name in names]
+
+
+def _prints(handler: logging.Handler) -> bool:
+    # Torch 2.15 has a kind of its own, which is no ``StreamHandler``.
+    is_stream = hasattr(handler, "stream") and not isinstance(handler, logging.FileHandler)
+    return is_stream and handler in LOGS.resolve(_HANDLERS)
+
+
+class _ToConsole(logging.Handler):
+    """Hands on what would be printed."""
+
+    def __init__(self, take: Logged) -> None:
+        super().__init__(logging.DEBUG)
+        self._take = take
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record)
+            self._take(text, [*_places_in(text), *_traced_lines(), Place(record.pathname, record.lineno, 1)])
+        except Exception:  # noqa: BLE001  (as every handler: a program does not fail for its logs)
+            self.handleError(record)
+
+
+_IN_STACK = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
+
+
+def _places_in(text: str) -> list[Place]:
+    """Return the lines of the stacks in a text, the innermost first."""
+    found = [Place(match["path"], int(match["line"]), 1) for match in _IN_STACK.finditer(text)]
+    return found[::-1]
+
+
+def _traced_lines() -> list[Place]:
+    """Return the lines that are being traced on this thread, the innermost first."""
+    if TRACED_LINES.problem is not None:
+        return []
+    context = TRACED_LINES.resolve(_TRACING_CONTEXT)
+    if context.try_get() is None:
+        return []
+    return [Place(frame.filename, frame.lineno or 1, 1) for frame in reversed(context.extract_stack())]
+
+
+# -- caches ------------------------------------------------------------------------------------------------------------
+
+_CACHE_VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
+"""Names of environment variables, and which folder of the cache each gets."""
+
+
+def begin_fresh_cache() -> Undo:
+    """Have what is compiled from now on be compiled and kept in a new folder, which goes when the process ends."""
+    folder = tempfile.mkdtemp(prefix="dynamo-dap-cache-")
+    process = os.getpid()
+    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == process else None)
+    before = {name: os.environ.get(name) for name in _CACHE_VARIABLES}
+    for name, below in _CACHE_VARIABLES.items():
+        os.environ[name] = os.path.join(folder, below) if below else folder
+    _forget_caches()
+
+    def undo() -> None:
+        for name, value in before.items():
+            with contextlib.suppress(KeyError):
+                del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
+        _forget_caches()
+
+    return undo
+
+
+def _forget_caches() -> None:
+    """What torch holds in memory of what it has compiled."""
+    if "torch._inductor.utils" in sys.modules and CACHES.problem is None:
+        CACHES.resolve(_CLEAR_CACHES)()

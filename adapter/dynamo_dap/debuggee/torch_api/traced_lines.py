@@ -1,0 +1,167 @@
+"""Notes the lines that Dynamo traces and the values that names are assigned, for the record.
+
+A wrapper of ``starts_line`` notes lines; wrappers in the interpreter's table of instructions note what is stored in
+local variables. Both only keep references; texts are made when the compile ends. Runs on compiling threads, under
+Dynamo's compile lock. One ``TraceNotes`` per process.
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.tracing_hooks import LINE_HOOKS
+from dynamo_dap.debuggee.torch_api.translator import Translator, is_in_resume_prologue
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place, cell_contents
+
+_BASE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase"
+_TABLE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.dispatch_table"
+ASSIGNMENTS = Feature("the record of what names are assigned", _BASE, _TABLE)
+
+_STORES = ("STORE_FAST", "STORE_DEREF")
+MAXIMUM_VALUES = 6
+"""Kept of one assignment, that is of a loop or of a function that is called again and again."""
+
+
+@dataclass(eq=False)
+class TracedCode:
+    """A code object that a trace went through."""
+
+    code: types.CodeType
+    lines: set[int] = field(default_factory=set)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """What the parameters were at the first call, as trackers."""
+    stored: dict[tuple[str, Place], list[Any]] = field(default_factory=dict)
+    """What was assigned: by name and place, trackers."""
+
+
+class Trace:
+    """One attempt of a compile."""
+
+    def __init__(self, is_wanted: Callable[[str], bool]) -> None:
+        """``is_wanted`` tells of which files assignments are to be noted, by ``co_filename``."""
+        self._is_wanted = is_wanted
+        self._unwanted = TracedCode((lambda: None).__code__)
+        self._by_id: dict[int, TracedCode] = {}
+        self.frame: TracedFrame | None = None
+        """One of the compile's functions, to read trackers with."""
+
+    def clear(self) -> None:
+        """The analysis starts again."""
+        self._by_id.clear()
+        self.frame = None
+
+    def line(self, translator: Translator) -> None:
+        """Note the line that the translator is at."""
+        traced = self._by_id.get(id(translator.f_code))
+        if traced is None:
+            traced = self._begin(translator)
+        traced.lines.add(translator.lineno)
+
+    def _begin(self, translator: Translator) -> TracedCode:
+        code = translator.f_code
+        self.frame = TracedFrame(translator)
+        if not self._is_wanted(code.co_filename):
+            # It is not the user's: the lines of all such functions go to one place, and are forgotten.
+            traced = self._unwanted
+        else:
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            known = translator.symbolic_locals
+            traced = TracedCode(code, parameters={name: known[name] for name in names if name in known})
+        self._by_id[id(code)] = traced
+        return traced
+
+    def store(self, translator: Translator, instruction: Any) -> None:
+        """Note what was just assigned."""
+        traced = self._by_id.get(id(translator.f_code))
+        if traced is None or traced is self._unwanted or is_in_resume_prologue(translator):
+            return
+        name = instruction.argval
+        tracker = translator.symbolic_locals.get(name)
+        if tracker is None or not str(name).isidentifier() or str(name).startswith("__"):
+            return
+        if instruction.opname == "STORE_DEREF":
+            tracker = cell_contents(translator, tracker)
+        positions = instruction.positions
+        column = (getattr(positions, "col_offset", None) or 0) + 1
+        place = Place(traced.code.co_filename, int(translator.lineno), column)
+        values = traced.stored.setdefault((str(name), place), [])
+        if tracker is not None and len(values) < MAXIMUM_VALUES and not any(tracker is value for value in values):
+            values.append(tracker)
+
+    @property
+    def codes(self) -> list[TracedCode]:
+        """What is known of the user's functions, in the order they were come to."""
+        return [traced for traced in self._by_id.values() if traced is not self._unwanted]
+
+
+class TraceNotes:
+    """Takes notes of the trace that runs, while it is installed."""
+
+    def __init__(self) -> None:
+        self._running: list[Trace] = []
+        self._trace: Trace | None = None
+        self._tables: list[tuple[list[Any], int, Any, Any]] = []
+        """Tables of instructions, with the number, the original and the wrapper."""
+        self._hook = self._on_line
+
+    def install(self) -> None:
+        """Take notes from now on. Harmless when it does."""
+        LINE_HOOKS.want(self, self._hook)
+        if self._tables or ASSIGNMENTS.problem is not None:
+            return
+        for kind in _with_subclasses(ASSIGNMENTS.resolve(_BASE)):
+            table = kind.__dict__.get("dispatch_table")
+            for name in _STORES:
+                number = dis.opmap.get(name)
+                if table is None or number is None:
+                    continue
+                original = table[number]
+                wrapper = self._wrapper(original)
+                self._tables.append((table, number, original, wrapper))
+                table[number] = wrapper
+
+    def remove(self) -> None:
+        """Take no more notes, of compiles in progress either: nobody may tell of their end."""
+        LINE_HOOKS.want(self, None)
+        self._running, self._trace = [], None
+        for table, number, original, wrapper in self._tables:
+            if table[number] is wrapper:
+                table[number] = original
+        self._tables.clear()
+
+    def begin(self, trace: Trace) -> None:
+        """A compile begins; compiles may be nested."""
+        self._running.append(trace)
+        self._trace = trace
+
+    def end(self, trace: Trace) -> None:
+        """It is over."""
+        if trace in self._running:
+            self._running.remove(trace)
+        self._trace = self._running[-1] if self._running else None
+
+    def _on_line(self, translator: Translator) -> None:
+        trace = self._trace
+        if trace is not None:
+            trace.line(translator)
+
+    def _wrapper(self, original: Any) -> Any:
+        def store(self_: Translator, instruction: Any) -> Any:
+            answer = original(self_, instruction)
+            trace = self._trace
+            if trace is not None:
+                trace.store(self_, instruction)
+            return answer
+
+        return store
+
+
+def _with_subclasses(kind: Any) -> list[Any]:
+    children: list[Any] = kind.__subclasses__()
+    return [kind, *(subclass for child in children for subclass in _with_subclasses(child))]

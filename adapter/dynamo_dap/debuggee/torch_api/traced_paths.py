@@ -1,0 +1,256 @@
+"""Finds calls that a compile serves although it is not valid for them: a guard is missing, or was filtered out.
+
+While ``compile_records.NOTED_PATHS`` is wanted, each compile leaves a ``TracedPath``: the operations of its graph,
+before a backend changes them, and the constants that the trace took from the program. A replay of a later call is
+compared with that path. Noted on the compiling thread, compared on the thread of the call; a path lives as long as the
+function it is about.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened
+from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
+from dynamo_dap.debuggee.torch_api.graph import places_in, target_name
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, CompleteTrace
+from dynamo_dap.debuggee.torch_api.sources import functions_of_sources, user_expression
+from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place, source_name
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_CONSTANT_GUARDS = frozenset({"CONSTANT_MATCH", "EQUALS_MATCH", "BOOL_MATCH", "NONE_MATCH"})
+_ANY = "any number"
+"""In place of a number that varies from call to call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation on tensors, as two traces of the same code have it in common."""
+
+    target: str
+    operands: tuple[object, ...]
+    stack: str = field(compare=False)
+    """The user's frames as torch notes them."""
+
+    @property
+    def place(self) -> Place | None:
+        """The user's line; None where torch did not note it."""
+        places = [place for place, _ in places_in(self.stack)]
+        return places[-1] if places else None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A plain value of the program that a trace took as it was."""
+
+    expression: str
+    """As the user writes it."""
+    source: types.CodeType
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class TracedPath:
+    """What one compile took for granted."""
+
+    operations: Sequence[Operation]
+    constants: Sequence[Constant]
+
+
+@dataclass(frozen=True, slots=True)
+class NotValid:
+    """Why a compile is not valid for a call that it serves."""
+
+    changed: tuple[tuple[str, object, object], ...]
+    """Constants: expression, value at the compile, value in the call."""
+    position: int | None
+    """The first operation of the replay that differs from the compile's; None when none does so far."""
+    compiled: Operation | None
+    """The operation of the compile there; None when it had ended."""
+    replayed: Operation | None
+    """The operation of the replay there; None when it has ended."""
+    unproven: frozenset[Any] = frozenset()
+    """Nodes of the replay from there on: the program computes something else."""
+
+    @property
+    def text(self) -> str:
+        """The reason as the end of a sentence."""
+        parts = [f"{name} was {before!r} when it was compiled and is {now!r} now" for name, before, now in self.changed]
+        if not parts:
+            parts.append(f"the compile ran {_described(self.compiled)}, this call comes to {_described(self.replayed)}")
+        return f"this call was served by a compile that is not valid for it: {'; '.join(parts)}; no guard checks it"
+
+
+def _described(operation: Operation | None) -> str:
+    if operation is None:
+        return "no further operation"
+    constants = [repr(each) for each in operation.operands if type(each) in _PLAIN and each is not None]
+    text = f"{operation.target} with {', '.join(constants)}" if constants else operation.target
+    return f"{text} (line {operation.place.line})" if operation.place is not None else text
+
+
+class TracedPaths:
+    """The paths of compiles, as far as they were noted. One for the process."""
+
+    def __init__(self) -> None:
+        """Nothing is noted yet."""
+        self._paths: dict[int, dict[str, TracedPath]] = {}
+        self._references: dict[int, weakref.ref[types.CodeType]] = {}
+
+    def note(self, code: types.CodeType, compile_id: str, given: Mapping[str, Any], output: Any, graph: Any) -> None:
+        """Note a compile of ``code``, whose ``graph`` is about to be handed to the backend; ``given``: its locals."""
+        key = id(code)
+        if key not in self._references:
+            self._references[key] = weakref.ref(code, lambda _: self._forget(key))
+        path = TracedPath(tuple(operations_of(graph)), tuple(_constants(given, output)))
+        self._paths.setdefault(key, {})[compile_id] = path
+
+    def _forget(self, key: int) -> None:
+        self._references.pop(key, None)
+        self._paths.pop(key, None)
+
+    def of(self, code: types.CodeType) -> TracedPath | None:
+        """Return the path of the compile that made ``code``; None when it was not noted. Any thread."""
+        original, entry = original_of(code), cache_entry_of(code)
+        if original is None or entry is None:
+            return None
+        return self._paths.get(id(original), {}).get(str(entry.compile_id))
+
+    def why_not_valid(self, call: CachedCall, graph: Any = None, *, is_complete: bool = False) -> NotValid | None:
+        """Return why the compile that serves ``call`` is not valid for it; None when nothing says so.
+
+        ``graph`` (``torch.fx.Graph``) is that of a replay of the call, all of it or what there is so far.
+        None is not a proof: a compile that was not noted is not compared.
+        """
+        frame = call.frame
+        path = self.of(frame.f_code) if isinstance(frame, types.FrameType) else None
+        if path is None or call.changes or call.is_compiled_now:
+            return None
+        changed = tuple(_changed(path.constants, call))
+        replayed = [] if graph is None else list(_with_nodes(graph))
+        position = _first_difference(path.operations, [each for _, each in replayed])
+        if position is None and is_complete and len(replayed) < len(path.operations):
+            position = len(replayed)
+        if position is None:
+            return NotValid(changed, None, None, None) if changed else None
+        compiled = path.operations[position] if position < len(path.operations) else None
+        node, operation = replayed[position] if position < len(replayed) else (None, None)
+        nodes = [] if graph is None else list(graph.nodes)
+        unproven = frozenset(nodes[nodes.index(node) :] if node is not None else ())
+        return NotValid(changed, position, compiled, operation, unproven)
+
+    def why_trace_not_valid(self, call: CachedCall, trace: CompleteTrace) -> NotValid | None:
+        """Return why the compile that serves ``call`` is not valid for it, by a replay that came to its end."""
+        return self.why_not_valid(call, trace.output.graph)
+
+
+PATHS = TracedPaths()
+"""Those of this process."""
+
+
+def operations_of(graph: Any) -> Iterator[Operation]:
+    """Yield the operations of a graph that give tensors, in order."""
+    return (operation for _, operation in _with_nodes(graph))
+
+
+def _with_nodes(graph: Any) -> Iterator[tuple[Any, Operation]]:
+    numbers: dict[Any, object] = {}
+    count = 0
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            numbers[node] = f"input {node.name}"
+        elif node.op == "get_attr":
+            numbers[node] = f"attribute {node.target}"
+        elif node.op != "output" and _gives_tensor(node):
+            numbers[node] = f"operation {count}"
+            count += 1
+            stack = node.meta.get("stack_trace") or getattr(node, "stack_trace", None) or ""
+            yield node, Operation(target_name(node), tuple(_operands(node, numbers)), stack)
+
+
+def _gives_tensor(node: Any) -> bool:
+    example = node.meta.get("example_value")
+    return any(is_tensor(each) for each in flattened([example])) or "setitem" in target_name(node)
+
+
+def _operands(node: Any, numbers: Mapping[Any, object]) -> Iterator[object]:
+    yield from _flat(list(node.args), numbers)
+    for name, value in sorted(node.kwargs.items()):
+        yield f"{name}="
+        yield from _flat(value, numbers)
+
+
+def _flat(value: Any, numbers: Mapping[Any, object]) -> Iterator[object]:
+    if type(value) in _PLAIN:
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _flat(each, numbers)
+    elif isinstance(value, slice):
+        yield from _flat((value.start, value.stop, value.step), numbers)
+    elif type(value).__name__ == "Node":
+        example = value.meta.get("example_value")
+        if is_symbolic(example):
+            yield _ANY
+        elif value in numbers:
+            yield numbers[value]
+        else:
+            yield from ([example] if type(example) in _PLAIN else [_ANY])
+    elif is_symbolic(value):
+        yield _ANY
+    else:
+        yield f"{type(value).__name__} {value}" if type(value).__module__ == "torch" else type(value).__name__
+
+
+def _first_difference(compiled: Sequence[Operation], replayed: Sequence[Operation]) -> int | None:
+    """Return the position of the first operation of the replay that the compile does not have there."""
+    for position, operation in enumerate(replayed):
+        if position >= len(compiled) or not _are_same(compiled[position], operation):
+            return position
+    return None
+
+
+def _are_same(one: Operation, other: Operation) -> bool:
+    if one.target != other.target or len(one.operands) != len(other.operands):
+        return False
+    return all(_is_same(a, b) for a, b in zip(one.operands, other.operands, strict=True))
+
+
+def _is_same(one: object, other: object) -> bool:
+    if _ANY in (one, other):
+        return True
+    return type(one) is type(other) and (one == other or (one != one and other != other))  # noqa: PLR0124  (NaN)
+
+
+def _constants(given: Mapping[str, Any], output: Any) -> Iterator[Constant]:
+    scope = {**functions_of_sources(), "L": given, "G": output.global_scope}
+    seen: set[str] = set()
+    for guard in output.guards:
+        name = source_name(guard.originating_source)
+        if name is None or name in seen or guard.create_fn_name() not in _CONSTANT_GUARDS:
+            continue
+        seen.add(name)
+        try:
+            code = compile(name, "<source>", "eval")
+            value = eval(code, scope)
+        except Exception:  # noqa: BLE001  (a source without an expression, or one whose object is gone, says nothing)
+            continue
+        if type(value) in _PLAIN:
+            yield Constant(user_expression(guard.originating_source) or name, code, value)
+
+
+def _changed(constants: Sequence[Constant], call: CachedCall) -> Iterator[tuple[str, object, object]]:
+    scope = {**functions_of_sources(), "L": call.arguments, "G": call.frame.f_globals}
+    for each in constants:
+        try:
+            now = eval(each.source, scope)
+        except Exception:  # noqa: BLE001  (what cannot be found says nothing)
+            continue
+        if not _is_same(each.value, hint_of(now) if is_symbolic(now) else now):
+            yield each.expression, each.value, now

@@ -1,0 +1,139 @@
+"""Dynamo's symbolic interpreters on the Python stack: which one runs, who called it, its compile and attempt.
+
+torch/_dynamo/symbolic_convert.py: an ``InstructionTranslatorBase`` interprets one function; ``run`` is its loop. Runs
+on the tracing thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.retracing import begins_retrace, retraced_call
+
+Translator = Any
+"""A ``torch._dynamo.symbolic_convert.InstructionTranslatorBase``."""
+
+_RUN = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.run"
+_CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
+_CONTEXT = "torch._guards:CompileContext.try_get"
+_COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
+
+RUNNING = Feature("telling who runs a generator", _RUN)
+CALLERS = Feature("telling the callers of a traced function from torch's own frames", _CALLBACK)
+IDENTITY = Feature("telling attempts of a trace apart", _CONTEXT)
+RESTARTS = Feature("telling why an analysis was restarted", _COMPILE_FRAME)
+
+
+def with_callers(translator: Translator) -> Iterator[Translator]:
+    """Yield the translator, the one that it was inlined into, and so on out to the frame being compiled."""
+    current = translator
+    while current is not None:
+        yield current
+        current = getattr(current, "parent", None)
+
+
+def is_in_resume_prologue(translator: Translator) -> bool:
+    """Whether a resume function is still restoring its state: none of the user's code runs there."""
+    return bool(getattr(translator, "is_tracing_resume_prologue", False))
+
+
+def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:
+    """Yield the Python frames from ``top`` down to where Dynamo was called."""
+    callback = CALLERS.resolve(_CALLBACK).__code__ if CALLERS.problem is None else None
+    call = retraced_call()
+    end = None if call is None else call.frame
+    frame: types.FrameType | None = top
+    while frame is not None and frame.f_code is not callback and frame is not end and not begins_retrace(frame):
+        yield frame
+        frame = frame.f_back
+
+
+def running_translators(top: types.FrameType) -> Iterator[Translator]:
+    """Yield the translators that run above ``top``, innermost first; none when this torch cannot tell."""
+    if RUNNING.problem is None:
+        run = RUNNING.resolve(_RUN).__code__
+        yield from (frame.f_locals["self"] for frame in frames_of_trace(top) if frame.f_code is run)
+
+
+def translator_of_traceback(traceback: types.TracebackType | None) -> Translator | None:
+    """Return the innermost translator that an exception has passed; None when it passed none."""
+    innermost = None
+    run = RUNNING.resolve(_RUN).__code__ if RUNNING.problem is None else None
+    while traceback is not None:
+        if traceback.tb_frame.f_code is run:
+            innermost = traceback.tb_frame.f_locals["self"]
+        traceback = traceback.tb_next
+    return innermost
+
+
+@dataclass(frozen=True, slots=True)
+class CompileIdentity:
+    """Which compile a trace belongs to: ``compile_id`` such as ``0/1``, and the attempt, counted from 0."""
+
+    compile_id: str
+    attempt: int
+
+
+EARLIER_REASONS = "dynamo_dap_earlier_reasons"
+"""Our own attribute of the ``CompileContext`` that stands for an attempt that was given up."""
+
+
+def compile_identity() -> CompileIdentity:
+    """Return the identity of the trace running on this thread."""
+    if IDENTITY.problem is None:
+        context = IDENTITY.resolve(_CONTEXT)()
+        if context is not None:
+            call = retraced_call()
+            compile_id = str(context.compile_id) if call is None else call.compile_id
+            return CompileIdentity(compile_id, int(getattr(context, "attempt", 0) or 0))
+    return CompileIdentity("?", 0)
+
+
+def restart_reasons(top: types.FrameType) -> Sequence[str]:
+    """Return why earlier attempts of the trace running in the Python frame ``top`` were given up.
+
+    Where one that was given up is looked at in its place (``abandoned_attempts``): why those before that one were.
+    """
+    if IDENTITY.problem is None and (known := getattr(IDENTITY.resolve(_CONTEXT)(), EARLIER_REASONS, None)) is not None:
+        return tuple(known)
+    if RESTARTS.problem is not None:
+        return ()
+    code = RESTARTS.resolve(_COMPILE_FRAME).__code__
+    frame: types.FrameType | None = top
+    while frame is not None:
+        if frame.f_code is code:
+            return sorted(str(reason) for reason in frame.f_locals.get("restart_reasons") or ())
+        frame = frame.f_back
+    return ()
+
+
+def frame_below_trace(top: types.FrameType) -> types.FrameType | None:
+    """Return the Python frame that called into Dynamo: what lies above it is the interpreter's machinery.
+
+    For a cached call that is traced once more, it is the one that made the call.
+    """
+    call = retraced_call()
+    if call is not None:
+        return call.frame.f_back
+    callback = CALLERS.resolve(_CALLBACK).__code__ if CALLERS.problem is None else None
+    torch_directory = _torch_directory()
+    frame: types.FrameType | None = top
+    while frame is not None and frame.f_code is not callback:
+        frame = frame.f_back
+    if frame is not None:
+        return frame.f_back
+    frame = top
+    # The debugger's own frames come first.
+    for is_torch in (False, True):
+        while frame is not None and frame.f_code.co_filename.startswith(torch_directory) == is_torch:
+            frame = frame.f_back
+    return frame
+
+
+def _torch_directory() -> str:
+    return str(sys.modules["torch"].__path__[0])

@@ -1,0 +1,125 @@
+"""Which instructions of a traced code object begin a line of the user's code, and which begin the function.
+
+Computed once per code object, from the instructions as Dynamo interprets them, on the tracing thread; kept, with the
+code object, for the life of the process.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+
+from dynamo_dap.debuggee.bytecode.line_table import LineTableError, line_table
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, TracedInstruction
+
+_ENTRY_MARKS = frozenset({"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "GEN_START"})
+_ENTRY_OPERATIONS = _ENTRY_MARKS | {"POP_TOP", "NOP"}
+_LOOP_HEADS = frozenset({"FOR_ITER", "SEND", "END_FOR", "POP_ITER", "END_ASYNC_FOR"})
+
+
+class CodeFacts:
+    """Facts of one code object. Indices are those of ``TracedFrame.instructions``."""
+
+    def __init__(self, code: types.CodeType, instructions: Sequence[TracedInstruction]) -> None:
+        self.code = code
+        starts = _line_starts(instructions)
+        entries = [index for index in starts if _is_entry_only(instructions, index, starts)]
+        self.line_starts = frozenset(starts) - frozenset(entries)
+        """Where a line of the user's begins, also by jumping back to it; not the hidden operations on entry."""
+        self.first_line_start = min(self.line_starts, default=-1)
+        self._first_of_line: dict[int, int] = {}
+        for index in sorted(self.line_starts, reverse=True):
+            self._first_of_line[instructions[index].line or 0] = index
+        self._depth_of_line: dict[int, int] = {}
+        self._instructions = instructions
+        self._resume_prologue_mark = _resume_prologue_mark(instructions)
+        self._statement_starts = _statement_starts(code)
+
+    def is_resume_prologue(self, index: int) -> bool:
+        """Whether an instruction restores the state of a resume function: none of the user's code runs there."""
+        return index <= self._resume_prologue_mark
+
+    def begins_line(self, index: int, came_from: int) -> bool:
+        """Whether a line of the user's begins at ``index``, coming from the instruction ``came_from`` (-1: elsewhere).
+
+        As for CPython's own line events, control that stays on a line begins it again only by jumping back.
+        """
+        if index not in self.line_starts or self.is_resume_prologue(index):
+            return False
+        before, here = self._instructions[came_from], self._instructions[index]
+        stays = 0 <= came_from < index and before.line == here.line
+        return not (stays and index in (came_from + 1, before.target))
+
+    def first_of_line(self, line: int) -> int | None:
+        """Return the first of the indices at which ``line`` begins; None when it does nowhere."""
+        return self._first_of_line.get(line)
+
+    def begins_statement(self, line: int) -> bool:
+        """Whether a statement begins on ``line``; True when there is no source to decide by."""
+        return self._statement_starts is None or line in self._statement_starts
+
+    def continues_statement(self, depth: int, index: int, line: int, depths: dict[int, int] | None = None) -> bool:
+        """Whether the line at ``index`` is only returned to within a statement.
+
+        So it is for a call after its arguments on lines of their own, and for the exit of a ``with``. Then more lies
+        on the value stack, ``depth`` values, than when the line began. ``depths`` remembers that, by line: for what is
+        asked in the order in which the code runs, and apart from the trace that is running.
+        """
+        known = self._depth_of_line if depths is None else depths
+        if index == self._first_of_line.get(line):
+            known[line] = depth
+            return False
+        if self._instructions[index].name in _LOOP_HEADS:
+            return False
+        return depth > known.get(line, depth)
+
+
+def _line_starts(instructions: Sequence[TracedInstruction]) -> list[int]:
+    starts: set[int] = set()
+    line: int | None = None
+    for index, instruction in enumerate(instructions):
+        if instruction.line is not None and instruction.line != line:
+            starts.add(index)
+        line = instruction.line
+        if 0 <= instruction.target <= index and instructions[instruction.target].line is not None:
+            starts.add(instruction.target)
+    return sorted(starts)
+
+
+def _resume_prologue_mark(instructions: Sequence[TracedInstruction]) -> int:
+    """Return where a resume function begins to restore its state, -1 in any other function.
+
+    torch/_dynamo/resume_execution.py: the flag is a local of the resume function.
+    """
+    for index, instruction in enumerate(instructions):
+        if instruction.value == "__is_tracing_resume_prologue":
+            return index
+    return -1
+
+
+def _is_entry_only(instructions: Sequence[TracedInstruction], start: int, starts: Sequence[int]) -> bool:
+    end = next((index for index in starts if index > start), len(instructions))
+    names = {instructions[index].name for index in range(start, end)}
+    return names <= _ENTRY_OPERATIONS and bool(names & _ENTRY_MARKS)
+
+
+def _statement_starts(code: types.CodeType) -> frozenset[int] | None:
+    try:
+        return line_table(code.co_filename).statement_starts
+    except LineTableError:
+        return None
+
+
+class CodeFactsCache:
+    """Facts by code object, found by identity: equality of code objects is by value."""
+
+    def __init__(self) -> None:
+        self._facts: dict[int, CodeFacts] = {}
+
+    def of(self, frame: TracedFrame) -> CodeFacts:
+        """Return the facts of the frame's code."""
+        code = frame.code
+        facts = self._facts.get(id(code))
+        if facts is None or facts.code is not code:
+            facts = self._facts[id(code)] = CodeFacts(code, frame.instructions)
+        return facts

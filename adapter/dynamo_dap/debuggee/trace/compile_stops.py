@@ -1,0 +1,354 @@
+"""Stops that are not at a line: graph breaks, recompiles, failures of the backend, specializations, guards, the limit.
+
+Each is an exception filter of the client. Part of the compile-time engine; called on the compiling thread. A restarted
+analysis reports the same events again: an event that was reported before in the same compile does not stop again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from dynamo_dap.debuggee.agent.breakpoints import CHANGED, DataEntry
+from dynamo_dap.debuggee.agent.engine import RAISED, Host
+from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.errors import (
+    UserError,
+    error_behind,
+    error_being_raised,
+    failure_of,
+    is_error_of_program,
+    is_failure_of_dynamo,
+    is_raised_by_user,
+)
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.graph import nodes_of
+from dynamo_dap.debuggee.torch_api.graph_breaks import (
+    ERROR_EFFECT,
+    SKIPPED_EFFECT,
+    BreakFacts,
+    effect_of_break,
+    facts_of_break,
+    frame_of_break,
+    is_error,
+    is_graph_break,
+)
+from dynamo_dap.debuggee.torch_api.guards import RequestedGuard
+from dynamo_dap.debuggee.torch_api.recompiles import Failure, failures_of
+from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
+from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
+from dynamo_dap.debuggee.trace.exception_stops import (
+    PYTHON_FILTERS,
+    filters_met,
+    is_caught_in_trace,
+)
+from dynamo_dap.debuggee.trace.frames import FunctionFrame
+from dynamo_dap.debuggee.trace.stop_texts import (
+    backend_failure,
+    dynamo_failed,
+    graph_break,
+    guard_asked_for,
+    limit_reached,
+    recompiled,
+    specialized,
+    user_error,
+)
+from dynamo_dap.debuggee.values.model import text_of_raised
+from dynamo_dap.protocol.contract import BACKEND_FAILURE, GRAPH_BREAK, GUARD, LIMIT, RECOMPILE, SPECIALIZE, UNSUPPORTED
+
+EVENTS = {
+    GRAPH_BREAK: (CompileObserver.graph_broke, CompileObserver.trace_failed, CompileObserver.compile_ended),
+    UNSUPPORTED: (CompileObserver.trace_failed,),
+    RECOMPILE: (CompileObserver.recompiles,),
+    BACKEND_FAILURE: (CompileObserver.backend_failed, CompileObserver.compile_ended),
+    SPECIALIZE: (CompileObserver.specialized,),
+    GUARD: (CompileObserver.guard_added,),
+    LIMIT: (CompileObserver.limit_exceeded,),
+}
+"""The exception filters of compile-time debugging, and which events of torch each needs."""
+
+
+class StopTrace(Protocol):
+    """Holds the thread where a traced function stands."""
+
+    def __call__(
+        self,
+        frame: TracedFrame,
+        raised: RaisedException,
+        watching: Sequence[DataEntry] = (),
+        *,
+        filters: Collection[str] = (),
+    ) -> None:
+        """``watching`` are data breakpoints that this is for, if their conditions hold; else ``filters`` are."""
+
+
+@dataclass
+class _Stopped:
+    """What a compile was stopped for, so that it is not again."""
+
+    keys: set[Hashable] = field(default_factory=set)
+    place: tuple[int, int] | None = None
+    """Where it stopped for a graph break last."""
+    raised: object = None
+    """The exception that traced code met last."""
+    has_broken: bool = False
+
+
+class CompileStops(CompileObserver):
+    """Stops at what the client's exception filters name. See ``CompileObserver`` for who calls what when."""
+
+    def __init__(self, host: Host, engine_name: str, stop_trace: StopTrace) -> None:
+        """``stop_trace`` holds the thread where a traced function stands."""
+        self._host = host
+        self._engine_name = engine_name
+        self._stop_trace = stop_trace
+        self._told: set[str] = set()
+        self._stopped: WeakKeyDictionary[FrameCompile, _Stopped] = WeakKeyDictionary()
+
+    # -- arming: any thread ----------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Listen to what the filters that are on need."""
+        wanted = self._host.options.compile_time
+        active = [name for name in EVENTS if name in self._host.breakpoints.exception_filters] if wanted else []
+        events = {event for name in active for event in EVENTS[name]}
+        if wanted and self._python_filters:
+            events.add(CompileObserver.trace_failed)
+            if RAISED in self._python_filters:
+                events.add(CompileObserver.exception_met)
+        if wanted and any(entry.access != CHANGED for entry in self._host.breakpoints.data):
+            events |= set(EVENTS[GUARD])
+        HOOKS.want(self, events)
+        for problem in HOOKS.problems(events):
+            if problem not in self._told:
+                self._told.add(problem)
+                self._host.print(f"dynamo-dap: {problem}\n", "important")
+
+    def close(self) -> None:
+        """Listen no more."""
+        HOOKS.want(self, ())
+
+    def _is_on(self, name: str) -> bool:
+        return name in self._host.breakpoints.exception_filters and not self._host.is_holding
+
+    @property
+    def _python_filters(self) -> frozenset[str]:
+        return self._host.eager_debugger.exception_filters & PYTHON_FILTERS
+
+    # -- graph breaks ----------------------------------------------------------------------------------------------
+
+    def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
+        """Stop where the break was found, now that torch makes it: what every function holds is still there."""
+        compiling = HOOKS.current
+        if compiling is None:
+            return
+        self._of(compiling).has_broken = True
+        facts = facts_of_break(exception)
+        self._break(GRAPH_BREAK, exception, frame, facts, effect_of_break(frame, reason, facts))
+
+    def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
+        """Stop where graph breaks are errors, and where an error of the user's comes out of the trace."""
+        compiling = HOOKS.current
+        if compiling is None:
+            return
+        if is_graph_break(exception) and is_error(frame):
+            self._of(compiling).has_broken = True
+            self._break(UNSUPPORTED, exception, frame, facts_of_break(exception), ERROR_EFFECT)
+            if is_raised_by_user(exception):
+                self._raised(compiling, frame, exception, error_being_raised(frame))
+        elif is_error_of_program(exception):
+            self._raised(compiling, frame, exception, error_behind(exception))
+
+    def _break(self, name: str, exception: Any, frame: TracedFrame, facts: BreakFacts, effect: str) -> None:
+        compiling = HOOKS.current
+        innermost = frame_of_break(exception) or frame
+        if compiling is None or not self._is_on(name):
+            return
+        if self._is_new(compiling, (name, *_where(innermost), facts.kind)):
+            names = _names_of(facts)
+            self._of(compiling).place = _where(innermost)
+            error = error_being_raised(frame) if is_raised_by_user(exception) else None
+            self._stop_in_trace(name, innermost, graph_break(exception, facts, effect, error), names)
+
+    # -- exceptions of the user's ----------------------------------------------------------------------------------
+
+    def exception_met(self, frame: TracedFrame, exception: Any) -> None:
+        """Stop where traced code raises what traced code catches: no Python will run that raises it again."""
+        compiling = HOOKS.current
+        if compiling is None or self._of(compiling).raised is exception or self._host.is_holding:
+            return
+        if self._host.options.just_my_code and not is_user_file(frame.path):
+            return
+        # The functions that it passes on its way to the handler meet it again.
+        self._of(compiling).raised = exception
+        error = error_being_raised(frame)
+        if error is None or not is_caught_in_trace(frame.running(sys._getframe()), error.kind):
+            return
+        if self._is_new(compiling, (RAISED, *_where(frame))):
+            self._stop_trace(frame, user_error(error, None), filters={RAISED})
+
+    def _raised(
+        self, compiling: FrameCompile, frame: TracedFrame, exception: BaseException, error: UserError | None
+    ) -> None:
+        """Stop for an exception that leaves the trace, if debugpy would stop for it."""
+        innermost = frame_of_break(exception) or frame
+        if error is None or not self._python_filters or self._host.is_holding:
+            return
+        below = frame_below_trace(sys._getframe())
+        met = filters_met(innermost.with_callers(), below, type(exception)) & self._python_filters
+        if not met:
+            return
+        self._host.eager_debugger.stopped_for(exception, met)
+        # Where graph breaks are errors it may have stopped as one.
+        if self._of(compiling).place != _where(innermost) and self._is_new(compiling, (RAISED, *_where(innermost))):
+            self._stop_trace(innermost, user_error(error, exception), filters=met)
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """Stop for an error of Dynamo's, and for a graph break that none of the function's lines made.
+
+        Such a function runs eagerly as a whole. One that torch leaves alone for another reason (there is nothing to
+        compile in it) has no graph break.
+        """
+        if problem is None or compiling.frame is None:
+            return
+        if is_failure_of_dynamo(problem) and self._is_on(BACKEND_FAILURE):
+            names: dict[str, object] = {"__reason__": str(problem), "__step__": "Dynamo"}
+            self._stop_before(BACKEND_FAILURE, compiling, dynamo_failed(compiling.code, problem), names)
+        if not is_graph_break(problem) or compiling.one_graph or compiling.limit is not None:
+            return
+        if self._of(compiling).has_broken:
+            return
+        if self._is_on(GRAPH_BREAK):
+            facts = facts_of_break(problem)
+            self._stop_before(GRAPH_BREAK, compiling, graph_break(problem, facts, SKIPPED_EFFECT), _names_of(facts))
+
+    # -- before a trace --------------------------------------------------------------------------------------------
+
+    def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
+        """Stop before the new trace."""
+        if not self._is_on(RECOMPILE) or compiling.frame is None:
+            return
+        failures = failures_of(compiling.code, entries, reasons)
+        raised = recompiled(compiling, failures)
+        names: dict[str, object] = {"__reason__": "\n".join(reasons), "__count__": len(entries)}
+        self._stop_before(RECOMPILE, compiling, raised, names, list(zip(failures, entries, strict=False)))
+
+    def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
+        """Stop: the function will run eagerly."""
+        if compiling.frame is not None and self._is_on(LIMIT):
+            self._stop_before(LIMIT, compiling, limit_reached(compiling.code, limit), {"__limit__": limit})
+
+    # -- inside a trace --------------------------------------------------------------------------------------------
+
+    def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
+        """Stop where the backend was called, with the graph that it was given."""
+        failure = failure_of(problem)
+        if failure is None or not self._is_on(BACKEND_FAILURE):
+            return
+        names: dict[str, object] = {"__reason__": str(failure.inner), "__step__": failure.step}
+        raised = backend_failure(failure, len(nodes_of(graph)))
+        self._stop_in_trace(BACKEND_FAILURE, frame, raised, names)
+
+    def specialized(self, facts: SpecializationFacts, message: str) -> None:
+        """Stop when a size that the program gives became a constant."""
+        compiling = HOOKS.current
+        frame = running_frame(sys._getframe()) if self._is_on(SPECIALIZE) else None
+        if compiling is None or frame is None:
+            return
+        if self._is_new(compiling, (SPECIALIZE, *_where(frame), facts.source)):
+            names: dict[str, object] = {"__source__": facts.source, "__value__": facts.value}
+            self._stop_in_trace(SPECIALIZE, frame, specialized(facts, message), names)
+
+    def guard_added(self, guard: RequestedGuard) -> None:
+        """Stop when a guard is asked for."""
+        compiling = HOOKS.current
+        watched = self._watched(compiling)
+        is_wanted = self._is_on(GUARD) or (watched and not self._host.is_holding)
+        frame = running_frame(sys._getframe()) if is_wanted else None
+        if compiling is None or frame is None:
+            return
+        watching = [entry for entry in watched if entry.variable.is_source(guard.readable)]
+        if watching and self._is_new(compiling, ("watched", guard.check, guard.name)):
+            self._stop_trace(frame, guard_asked_for(guard), watching)
+        if self._is_on(GUARD) and self._is_new(compiling, (GUARD, guard.check, guard.name)):
+            names: dict[str, object] = {"__source__": guard.readable, "__type__": guard.check}
+            self._stop_in_trace(GUARD, frame, guard_asked_for(guard), names)
+
+    def _watched(self, compiling: FrameCompile | None) -> list[DataEntry]:
+        """Return the data breakpoints on guards of variables of the function being compiled."""
+        entries = [entry for entry in self._host.breakpoints.data if entry.access != CHANGED]
+        if not entries or compiling is None:
+            return []
+        code = user_function_of(compiling.code)
+        return [entry for entry in entries if entry.variable.belongs_to(code)]
+
+    # -- stopping --------------------------------------------------------------------------------------------------
+
+    def _is_new(self, compiling: FrameCompile, key: Hashable) -> bool:
+        keys = self._of(compiling).keys
+        is_new = key not in keys
+        keys.add(key)
+        return is_new
+
+    def _of(self, compiling: FrameCompile) -> _Stopped:
+        return self._stopped.setdefault(compiling, _Stopped())
+
+    def _stop_in_trace(self, name: str, frame: TracedFrame, raised: RaisedException, names: dict[str, object]) -> None:
+        if self._holds(name, lambda condition: bool(evaluate_to_python(frame, condition, names))):
+            self._stop_trace(frame, raised, filters={name})
+
+    def _stop_before(
+        self,
+        name: str,
+        compiling: FrameCompile,
+        raised: RaisedException,
+        names: dict[str, object],
+        failures: list[tuple[Failure, Any]] | None = None,
+    ) -> None:
+        top = caller_frame()
+
+        def frame() -> FunctionFrame:
+            return FunctionFrame(compiling.frame, self._host.print, failures or (), names)
+
+        def frames() -> list[Frame]:
+            return [frame(), *self._host.python_stack(frame_below_trace(top))]
+
+        if self._holds(name, lambda condition: frame().is_true(condition)):
+            self._host.hold(
+                Stop(
+                    engine=self._engine_name,
+                    reason="exception",
+                    frames=frames,
+                    description=raised.headline,
+                    text=raised.text,
+                    exception=raised,
+                )
+            )
+
+    def _holds(self, name: str, is_true: Callable[[str], bool]) -> bool:
+        condition = self._host.breakpoints.exception_filters.get(name)
+        if not condition:
+            return True
+        try:
+            with self._host.holding():
+                return is_true(condition)
+        except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
+            self._host.print(f"The condition {condition!r} of '{name}' failed: {text_of_raised(error)}\n", "important")
+            return True
+
+
+def _where(frame: TracedFrame) -> tuple[int, int]:
+    return id(frame.code), frame.index
+
+
+def _names_of(facts: BreakFacts) -> dict[str, object]:
+    """Return what conditions know a break by."""
+    return {"__reason__": facts.kind, "__id__": facts.identifier, "__explanation__": facts.explanation}

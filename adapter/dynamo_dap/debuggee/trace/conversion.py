@@ -1,0 +1,324 @@
+"""Trackers as Python values that an expression can compute with.
+
+Constants are themselves; tensors are FakeTensors and symbols SymInts, or both are the real values of this call;
+containers are copies. An object of a user's class is itself, unless the traced code changed it or something it holds:
+its methods would see the old values, so it is copied and the pending changes are applied to the copy, as are all
+objects that lead to it. What Dynamo only models (an iterator, a context manager) has a stand-in that cannot be advanced
+or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.symbols import hint_of
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
+from dynamo_dap.debuggee.torch_api.trackers.forms import Form, InstanceForm, NumberForm, TensorForm
+from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, mutation_state
+from dynamo_dap.debuggee.trace.forms import form_family, instance_attributes
+from dynamo_dap.debuggee.trace.placeholders import stand_in
+from dynamo_dap.debuggee.trace.traced_view import TracedView
+from dynamo_dap.debuggee.values.model import EvaluationError
+from dynamo_dap.debuggee.values.objects import stored_attributes
+from dynamo_dap.debuggee.values.type_facts import instance_dictionary, is_python_class, qualified_name_of
+
+_COPIED: tuple[type, ...] = (list, dict, set, tuple, collections.deque)
+_MOST_ITEMS = 10_000
+"""Items beyond which a real container of the program is used as it is, not copied."""
+_MOST_OBJECTS = 50_000
+"""Objects looked at in search of changed ones; a bigger structure is refused rather than shown with old values."""
+
+
+class CannotBeCopied(EvaluationError):
+    """An object cannot be made without running code of its class; the text says so."""
+
+
+class Converter:
+    """Converts what one paused frame holds; the same tracker always to the same value."""
+
+    def __init__(self, view: TracedView, *, real: bool = False) -> None:
+        """``view`` shows what cannot be converted; ``real`` asks for the data of this call, not for symbols."""
+        self._real_data = real
+        self._frame = view.frame
+        self._view = view
+        self._converted: dict[int, Any] = {}
+        self._kept: list[Any] = []
+        self._origins: dict[int, Any] = {}
+        self._copies: list[tuple[Any, list[int]]] = []
+        self._leading: dict[int, bool] = {}
+
+    @functools.cached_property
+    def _changed(self) -> frozenset[int]:
+        return self._frame.changed_objects()
+
+    def convert(self, value: Any) -> Any:
+        """Return the Python value of a tracker, a form, or a real object.
+
+        Raises:
+            EvaluationError: it has none; the text says why.
+        """
+        if isinstance(value, Form):
+            return form_family(value).converted(value, None, self)
+        tracker = self._frame.tracker_of(value)
+        if tracker is None:
+            return self.real(value)
+        if id(tracker) in self._converted:
+            return self._converted[id(tracker)]
+        self._kept.append(tracker)
+        form = self._frame.form_of(tracker)
+        return self.remember(tracker, form_family(form).converted(form, tracker, self))
+
+    def origin_of(self, value: object) -> Tracker | None:
+        """Return the tracker that ``value`` was converted from; None for what the expression made."""
+        return self._origins.get(id(value))
+
+    def check_unchanged(self) -> None:
+        """See that the expression did not change a copy, expecting to change the program's object.
+
+        Raises:
+            EvaluationError: it did.
+        """
+        for copied, marks in self._copies:
+            if _marks(copied) != marks:
+                raise EvaluationError(
+                    f"this changed a copy of the program's {type(copied).__name__}: "
+                    "the program's own objects cannot be changed while tracing"
+                )
+
+    # -- what forms convert themselves with: see ``forms.Conversion`` ----------------------------------------------
+
+    def copied(self, container: Any) -> Any:
+        """Note that ``container`` is a copy, complete now."""
+        self._copies.append((container, _marks(container)))
+        return container
+
+    def remember(self, tracker: Tracker | None, value: Any) -> Any:
+        """Note what ``tracker`` becomes."""
+        if tracker is not None:
+            self._converted[id(tracker)] = value
+            if not _is_shared(value):
+                self._origins[id(value)] = tracker
+                self._kept.append(value)
+        return value
+
+    def globals_of(self, tracker: Tracker | None) -> dict[str, Any]:
+        """Return the globals of a function that the traced code made."""
+        return self._frame.globals_of_function(tracker)
+
+    def text(self, form: Form) -> str:
+        """Return a form's text for a message."""
+        return self._view.text(form, 80)
+
+    def computed(self, form: TensorForm | NumberForm) -> Any:
+        """Return the FakeTensor or symbol of a value that the graph computes, or the real value of this call."""
+        symbolic = form.example if isinstance(form, TensorForm) else form.number
+        if not self._real_data:
+            return symbolic
+        if form.node is None:
+            return hint_of(symbolic) if isinstance(form, NumberForm) else symbolic
+        try:
+            value: Any = self._frame.real_value(form.node)
+        except NoRealValue as problem:
+            raise EvaluationError(str(problem)) from None
+        return value.detach() if isinstance(form, TensorForm) else value
+
+    def stand_in(self, form: Form, cls: type) -> object:
+        """Return what stands for a value that only Dynamo has."""
+        return stand_in(form, cls, self.text(form))
+
+    def real(self, value: Any) -> Any:
+        """Return a real object, or a copy with the changes when something it holds was changed."""
+        if type(value) in _COPIED:
+            return self._copied(value)
+        if is_tensor(value):
+            return self._as_written(value)
+        if not self._changed or not _can_hold(value) or not self._leads_to_change(value):
+            return value
+        try:
+            return self._copy(self._frame.instance_form(value), None)
+        except CannotBeCopied:
+            return self.stand_in(InstanceForm(value, type(value)), type(value))
+
+    def _as_written(self, tensor: Any) -> Any:
+        try:
+            return self._frame.as_written(tensor)
+        except NoRealValue as problem:
+            raise EvaluationError(str(problem)) from None
+
+    def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+        """Return the object of a form: itself, or a copy when the traced code made or changed it."""
+        made = tracker is not None and mutation_state(tracker) == "new"
+        if not made and not (self._changed and self._leads_to_change(form.value)):
+            return form.value
+        try:
+            return self._copy(form, tracker) if form.contents is None else self._copied_container(form, tracker)
+        except CannotBeCopied:
+            return self.stand_in(form, form.cls)
+
+    # -- copies ----------------------------------------------------------------------------------------------------
+
+    def _copied(self, value: Any) -> Any:
+        """Return a copy of a builtin container, with what it holds converted."""
+        known = self._converted.get(id(value))
+        if known is not None:
+            return known
+        kind = type(value)
+        if len(value) > _MOST_ITEMS:
+            return value
+        self._kept.append(value)
+        if kind is tuple:
+            return tuple(self.convert(item) for item in value)
+        if kind is set:
+            return self.copied({self.convert(item) for item in value})
+        copied: Any = kind(maxlen=value.maxlen) if kind is collections.deque else kind()
+        self._converted[id(value)] = copied
+        if kind is dict:
+            copied.update({key: self.convert(item) for key, item in dict.items(value)})
+        else:
+            copied.extend(self.convert(item) for item in list(value))
+        return self.copied(copied)
+
+    def _copy(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+        value = form.value
+        if id(value) in self._converted:
+            return self._converted[id(value)]
+        self._kept.append(value)
+        if type(value) is types.FunctionType:
+            return self._copied_function(value)
+        if type(value) is types.MethodType:
+            return types.MethodType(value.__func__, self.convert(value.__self__))
+        copied = self._converted[id(value)] = _empty_like(value)
+        self.remember(tracker, copied)
+        attributes = instance_attributes(form)
+        registries = _registries(value)
+        for name, registry in registries.items():
+            object.__setattr__(copied, name, {key: self.convert(attributes.get(key)) for key in registry})
+        in_registry = {key for registry in registries.values() for key in registry}
+        left = {name: each for name, each in attributes.items() if name not in in_registry and name not in registries}
+        self._set_attributes(copied, left)
+        return copied
+
+    def _copied_container(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+        base: Any = next((base for base in (dict, list, set, frozenset, tuple) if issubclass(form.cls, base)), None)
+        items = self.convert(form.contents)
+        if base in (tuple, frozenset):
+            return base.__new__(form.cls, items)
+        if base is None or form.cls.__new__ not in (dict.__new__, list.__new__, set.__new__, object.__new__):
+            raise CannotBeCopied(f"a {qualified_name_of(form.cls)} cannot be copied to apply its pending changes")
+        copied = self.remember(tracker, base.__new__(form.cls))
+        (base.extend if base is list else base.update)(copied, items)
+        self._set_attributes(copied, instance_attributes(form))
+        return copied
+
+    def _set_attributes(self, copied: Any, attributes: dict[str, Any]) -> None:
+        for name, attribute in attributes.items():
+            try:
+                value = self.convert(attribute)
+            except EvaluationError as problem:
+                value = _Unavailable(str(problem))
+            object.__setattr__(copied, name, value)
+
+    def _copied_function(self, value: types.FunctionType) -> types.FunctionType:
+        cells = tuple(types.CellType() for _ in value.__closure__ or ())
+        copied = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
+        copied.__kwdefaults__ = value.__kwdefaults__
+        copied.__qualname__ = value.__qualname__
+        self._converted[id(value)] = copied
+        for cell, original in zip(cells, value.__closure__ or (), strict=True):
+            try:
+                cell.cell_contents = self.convert(original)
+            except (ValueError, EvaluationError):
+                continue
+        return copied
+
+    def _leads_to_change(self, value: Any) -> bool:
+        """Whether a changed object can be reached from ``value``: a walk over stored attributes and containers."""
+        if id(value) in self._leading:
+            return self._leading[id(value)]
+        leads = False
+        seen: dict[int, Any] = {id(value): value}
+        pending = [value]
+        while pending and not leads:
+            each = pending.pop()
+            if id(each) in self._changed:
+                leads = True
+            for below in _held_by(each):
+                if id(below) not in seen and (_can_hold(below) or id(below) in self._changed):
+                    seen[id(below)] = below
+                    pending.append(below)
+            if len(seen) > _MOST_OBJECTS:
+                raise EvaluationError(
+                    f"the {qualified_name_of(type(value))} is too big to be copied with the changes of the traced code"
+                )
+        self._kept.append(value)
+        self._leading[id(value)] = leads
+        return leads
+
+
+class _Unavailable:
+    """Stands in a copied object for an attribute that has no value while tracing."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def _marks(container: Any) -> list[int]:
+    """Return what a container holds, by identity."""
+    if isinstance(container, dict):
+        return [id(each) for pair in dict.items(container) for each in pair]
+    return [id(each) for each in container]
+
+
+def _is_shared(value: object) -> bool:
+    """Whether Python may use one object for many values: its identity says nothing of where it came from."""
+    return value is None or type(value) in (int, float, bool, str, bytes, complex, tuple, frozenset)
+
+
+def _can_hold(value: Any) -> bool:
+    """Whether other objects can be stored in ``value`` where the traced code can change them."""
+    kind = type(value)
+    if kind in (list, dict, set, tuple, types.FunctionType, types.MethodType, types.CellType):
+        return True
+    return is_python_class(kind) and not isinstance(value, type | types.ModuleType)
+
+
+def _held_by(value: Any) -> Iterator[Any]:
+    kind = type(value)
+    if kind is types.FunctionType:
+        yield from value.__closure__ or ()
+        return
+    if kind is types.MethodType:
+        yield value.__self__
+        return
+    if isinstance(value, dict):
+        yield from list(dict.values(value))
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from list(value)
+    elif kind is types.CellType:
+        try:
+            yield value.cell_contents
+        except ValueError:
+            return
+    for _, attribute in stored_attributes(value):
+        yield attribute
+
+
+def _empty_like(value: Any) -> Any:
+    try:
+        return object.__new__(type(value))
+    except TypeError:
+        name = qualified_name_of(type(value))
+        raise CannotBeCopied(f"a {name} cannot be copied to apply the changes of the traced code") from None
+
+
+def _registries(value: Any) -> dict[str, dict[str, Any]]:
+    """Return the registries of an ``nn.Module``; empty for other objects."""
+    stored = instance_dictionary(value)
+    if "_parameters" not in stored or "_modules" not in stored:
+        return {}
+    return {name: dict(stored.get(name) or {}) for name in ("_parameters", "_buffers", "_modules")}

@@ -1,0 +1,131 @@
+"""Data breakpoints in a trace: before each instruction the watched variables are compared with their last values.
+
+So a change stops right after the instruction that made it, whether in the variable's own function or in one that it was
+passed to. Runs on the tracing thread only; between traces only the place where a variable was seen is kept.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, WatchedVariable
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, is_unrealized, unwrapped
+from dynamo_dap.debuggee.trace.forms import form_family
+from dynamo_dap.debuggee.trace.traced_view import TracedView
+
+
+@dataclass(frozen=True, slots=True)
+class VariableState:
+    """What a variable stands for at a moment. Trackers are held, so that no other one takes their place in memory."""
+
+    value: Any
+    contents: tuple[Any, ...] | None
+    """None while the trace has not touched the object, and so has not changed it."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened to a watched variable."""
+
+    entry: DataEntry
+    text: str
+    """``x was rebound: f32[3] before, f32[4] now``"""
+
+
+class DataWatch:
+    """Looks at the watched variables of the traces of this process."""
+
+    def __init__(self) -> None:
+        self._states: weakref.WeakKeyDictionary[Any, dict[str, VariableState | None]] = weakref.WeakKeyDictionary()
+
+    def changes(self, entries: tuple[DataEntry, ...], innermost: TracedFrame) -> list[Change]:
+        """Return what has changed since this was last asked in the trace."""
+        changes: list[Change] = []
+        for frame in innermost.with_callers():
+            if frame.is_in_resume_prologue:
+                continue
+            code = user_function_of(frame.code)
+            for entry in entries:
+                if entry.access != GUARDED and entry.variable.belongs_to(code):
+                    changes += self._look(entry, frame)
+        return changes
+
+    def _look(self, entry: DataEntry, frame: TracedFrame) -> Iterator[Change]:
+        name = entry.variable.name
+        states = self._states.setdefault(frame.interpreter, {})
+        key = f"{name} {entry.id}"
+        before = states.get(key)
+        now = state_of(frame, name, before)
+        is_known = key in states
+        states[key] = now
+        if is_known and (text := difference(name, before, now)) is not None:
+            yield Change(entry, text)
+
+
+def watched_variable(frame: TracedFrame, name: str) -> WatchedVariable | None:
+    """Return the local variable ``name`` of a traced function for a data breakpoint; None when there is none."""
+    return WatchedVariable.of(name, user_function_of(frame.code)) if _tracker(frame, name) is not None else None
+
+
+def _tracker(frame: TracedFrame, name: str) -> Any:
+    values = {**dict(frame.locals()), **{cell: frame.cell_contents(value) for cell, value in frame.cells()}}
+    return values.get(name)
+
+
+def state_of(frame: TracedFrame, name: str, before: VariableState | None = None) -> VariableState | None:
+    """Return what a variable stands for now; ``before`` itself if that is the same; None when there is none."""
+    tracker = _tracker(frame, name)
+    if tracker is None:
+        return None
+    value = unwrapped(tracker) if is_tracker(tracker) else tracker
+    is_touched = is_tracker(value) and not is_unrealized(value)
+    contents = tuple(_contents(frame, value)) if is_touched else None
+    if before is not None and before.value is value and _are_same(before.contents, contents):
+        # Nearly always: to write a value takes longer than all else here.
+        return before
+    return VariableState(value, contents, TracedView(frame).value(tracker).text)
+
+
+def _contents(frame: TracedFrame, value: Any) -> Iterable[Any]:
+    """Return what a value is made of, as far as a mutation changes it."""
+    form = frame.form_of(value)
+    return form_family(form).contents(form)
+
+
+def difference(name: str, before: VariableState | None, now: VariableState | None) -> str | None:
+    """Return what happened to a variable; None when nothing did. ``now`` is what is there."""
+    if before is None or now is None:
+        if before is now:
+            return None
+        return f"{name} was deleted" if now is None else f"{name} was bound to {now.text}"
+    texts = f"{before.text} before, {now.text} now"
+    if not _is_same(before.value, now.value):
+        return f"{name} was rebound: {texts}"
+    if before.contents is None or _are_same(before.contents, now.contents):
+        return None
+    return mutation(name, before, now)
+
+
+def mutation(name: str, before: VariableState, now: VariableState) -> str:
+    """Return that a variable's object was changed in place."""
+    return f"{name} was mutated: {before.text} before, {now.text} now"
+
+
+def _are_same(before: tuple[Any, ...] | None, now: tuple[Any, ...] | None) -> bool:
+    if before is None or now is None:
+        return before is now
+    return len(before) == len(now) and all(map(_is_same, before, now))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if is_tracker(one) and is_tracker(other):
+        # A lazy tracker that the trace has come to use stands for what it stood for.
+        return unwrapped(one) is unwrapped(other)
+    plain = (int, str)
+    return one is other or (type(one) in plain and type(other) in plain and one == other)

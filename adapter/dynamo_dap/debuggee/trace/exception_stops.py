@@ -1,0 +1,201 @@
+"""Applies debugpy's exception filters to exceptions that are raised while Dynamo traces.
+
+debugpy does not see these: Dynamo models the traced code's exceptions and passes them between the traced functions.
+Whether debugpy would have stopped in ordinary Python follows from who would catch the exception: the traced functions,
+and the Python code below them. Whether a function catches it is decided from its source, so that it is the same for
+every version of Python; without the source nothing counts as caught. No code of the program is called: names are looked
+up, and of an expression that is more than names and attributes only the last name counts. Runs on the tracing thread;
+nothing is kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import linecache
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
+from dynamo_dap.debuggee.torch_api.errors import is_machinery
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+
+PYTHON_FILTERS = frozenset({RAISED, USER_UNHANDLED, UNCAUGHT})
+
+_IGNORED = (StopIteration, StopAsyncIteration, GeneratorExit)
+"""What debugpy does not stop for: they end loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A function on the stack, traced or running."""
+
+    code: types.CodeType
+    line: int
+    names: Sequence[Mapping[str, object]]
+
+    @property
+    def is_user_code(self) -> bool:
+        return is_user_file(self.code.co_filename)
+
+    def catches(self, kind: type[BaseException]) -> bool:
+        # Torch's own frames raise again whatever they catch of the program's.
+        return not is_torch_file(self.code.co_filename) and is_caught(self.code, self.line, self.names, kind)
+
+
+def filters_met(
+    chain: Sequence[TracedFrame], below: types.FrameType | None, kind: type[BaseException]
+) -> frozenset[str]:
+    """Return the filters that stop for an exception of ``kind`` that leaves the trace.
+
+    ``chain`` are the traced functions from the innermost out, none of which catches it; ``below`` is the Python frame
+    that called what is compiled.
+    """
+    if issubclass(kind, _IGNORED):
+        return frozenset()
+    stack = [*_traced(chain), *_running(below)]
+    left = len(stack)
+    for index, running in enumerate(stack):
+        if index >= len(chain) and running.catches(kind):
+            left = index
+            break
+    met = {RAISED, *([UNCAUGHT] if left == len(stack) else [])}
+    passed = stack[:left]
+    followed_by = [*stack[1:], None]
+    for running, caller in zip(passed, followed_by, strict=False):
+        if running.is_user_code and (caller is None or not caller.is_user_code):
+            met.add(USER_UNHANDLED)
+    return frozenset(met)
+
+
+def is_caught_in_trace(chain: Sequence[TracedFrame], kind: type[BaseException]) -> bool:
+    """Whether a traced function catches an exception of ``kind`` that the innermost has raised."""
+    return not issubclass(kind, _IGNORED) and any(running.catches(kind) for running in _traced(chain))
+
+
+def _traced(chain: Sequence[TracedFrame]) -> Iterator[_Running]:
+    for frame in chain:
+        yield _Running(frame.code, frame.line, (frame.globals,))
+
+
+def _running(frame: types.FrameType | None) -> Iterator[_Running]:
+    """Yield the Python frames, without the machinery of Dynamo and of the debugger."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_bootstrap_inner" and frame.f_globals.get("__name__") == "threading":
+            # The end of a thread: what comes here is reported, and caught by nobody.
+            return
+        if not is_debugger_file(code.co_filename) and not is_machinery(frame):
+            yield _Running(code, frame.f_lineno or 1, (frame.f_locals, frame.f_globals))
+        frame = frame.f_back
+
+
+_SUPPRESSING = frozenset({"suppress", "raises", "assertRaises", "assertRaisesRegex"})
+"""Context managers that swallow the exceptions they are given: the standard library's, pytest's and unittest's."""
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def is_caught(
+    code: types.CodeType, line: int, names: Sequence[Mapping[str, object]], kind: type[BaseException]
+) -> bool:
+    """Whether ``code`` catches an exception of ``kind`` that reaches its ``line``, and does not raise it again.
+
+    ``names`` are the namespaces of the function, the innermost first.
+    """
+    body = _body(code)
+    return body is not None and _catches(body, line, (*names, vars(builtins)), kind)
+
+
+def _body(code: types.CodeType) -> list[ast.stmt] | None:
+    tree = _tree("".join(linecache.getlines(code.co_filename)))
+    if tree is None or code.co_name == "<module>":
+        return None if tree is None else tree.body
+    for node in ast.walk(tree):
+        if isinstance(node, _Function) and node.name == code.co_name:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if code.co_firstlineno in (first, node.lineno):
+                return node.body
+    # A lambda or a comprehension has no statements.
+    return None
+
+
+@functools.lru_cache(maxsize=32)
+def _tree(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _catches(body: Sequence[ast.stmt], line: int, names: Sequence[Mapping[str, object]], kind: type) -> bool:
+    statement = next((each for each in body if each.lineno <= line <= (each.end_lineno or each.lineno)), None)
+    if statement is None or isinstance(statement, _Function):
+        return False
+    if any(_catches(inner, line, names, kind) for inner in _blocks(statement)):
+        return True
+    if isinstance(statement, ast.With | ast.AsyncWith):
+        return _is_in(statement.body, line) and any(
+            _suppresses(item.context_expr, names, kind) for item in statement.items
+        )
+    handlers: list[ast.ExceptHandler] | None = getattr(statement, "handlers", None)
+    if handlers is None or not _is_in(getattr(statement, "body", []), line):
+        return False
+    matching = (handler for handler in handlers if handler.type is None or _matches(handler.type, names, kind))
+    return any(not _raises_again(each) for each in list(matching)[:1])
+
+
+def _blocks(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(statement, field, None)
+        if isinstance(block, list):
+            yield block
+    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        yield part.body
+
+
+def _is_in(body: Sequence[ast.stmt], line: int) -> bool:
+    return body[0].lineno <= line <= (body[-1].end_lineno or body[-1].lineno)
+
+
+def _raises_again(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    if not isinstance(last, ast.Raise):
+        return False
+    return last.exc is None or (isinstance(last.exc, ast.Name) and last.exc.id == handler.name)
+
+
+def _suppresses(manager: ast.expr, names: Sequence[Mapping[str, object]], kind: type) -> bool:
+    if not isinstance(manager, ast.Call) or _last_name(manager.func) not in _SUPPRESSING:
+        return False
+    return any(_matches(arg, names, kind) for arg in manager.args)
+
+
+def _matches(wanted: ast.expr, names: Sequence[Mapping[str, object]], kind: type) -> bool:
+    if isinstance(wanted, ast.Tuple):
+        return any(_matches(element, names, kind) for element in wanted.elts)
+    value = _value(wanted, names)
+    if isinstance(value, type):
+        return value in kind.__mro__
+    if isinstance(value, tuple):
+        return any(cls in kind.__mro__ for cls in value if isinstance(cls, type))
+    return _last_name(wanted) in {cls.__name__ for cls in kind.__mro__}
+
+
+def _last_name(expression: ast.expr) -> str | None:
+    return getattr(expression, "attr", None) or getattr(expression, "id", None)
+
+
+def _value(expression: ast.expr, names: Sequence[Mapping[str, object]]) -> Any:
+    """Return what a dotted name stands for; None when that is not known."""
+    if isinstance(expression, ast.Name):
+        return next((space[expression.id] for space in names if expression.id in space), None)
+    if isinstance(expression, ast.Attribute):
+        owner = _value(expression.value, names)
+        if isinstance(owner, types.ModuleType | type):
+            return vars(owner).get(expression.attr)
+    return None

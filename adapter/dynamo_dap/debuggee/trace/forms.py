@@ -1,0 +1,600 @@
+"""How each form of tracker is shown and computed with: its text, its children, its Python value.
+
+A form (``torch_api.trackers``) is what a VariableTracker stands for. Each kind of form has one class here: a
+family, as each Python type has one (``values.families``), that also knows how a path continues through the form and how
+an expression computes with it. The parts of a form are shown and converted by the same view and converter as the form.
+Stateless; used on the tracing thread.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.symbols import expression_of, hint_of, ranges_of, relation_text, sources_of
+from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of, is_tensor, version_of
+from dynamo_dap.debuggee.torch_api.trackers.forms import (
+    CellForm,
+    Composite,
+    Form,
+    FunctionForm,
+    InstanceForm,
+    Known,
+    MappingForm,
+    NumberForm,
+    SequenceForm,
+    SetForm,
+    TensorForm,
+    Unrealized,
+    tuple_form,
+)
+from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, class_of, constant_of, is_deleted
+from dynamo_dap.debuggee.values.callables import location_of_callable, location_of_code, parameters_of
+from dynamo_dap.debuggee.values.containers import IndexedItems, item_variable, items_text
+from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER
+from dynamo_dap.debuggee.values.model import Children, Deferred, EvaluationError, Followed, Location, Value, Variable
+from dynamo_dap.debuggee.values.objects import (
+    attribute_variable,
+    class_variable,
+    fields_text,
+    stored_attribute,
+    stored_attributes,
+)
+from dynamo_dap.debuggee.values.paging import in_pages, unique_names
+from dynamo_dap.debuggee.values.python_values import Family, View, family_for, family_of
+from dynamo_dap.debuggee.values.tensors import metadata_variables
+from dynamo_dap.debuggee.values.type_facts import (
+    class_dictionary,
+    full_name_of,
+    is_python_class,
+    mro_of,
+    qualified_name_of,
+)
+
+UNREALIZED = " (unrealized)"
+"""Behind the text of a value that the traced code has not used yet."""
+
+UNKNOWN = object()
+"""What a path over a form gives when only computing can tell."""
+
+_LEAST_WIDTH = 8
+
+
+class EmptyCell(EvaluationError):
+    """A closure's variable has no value yet."""
+
+
+class Conversion(Protocol):
+    """Makes Python values of what one paused frame holds, for one evaluation."""
+
+    def convert(self, value: Any) -> Any:
+        """Return the Python value of a tracker, a form, or a real object."""
+
+    def remember(self, tracker: Tracker | None, value: Any) -> Any:
+        """Note what ``tracker`` becomes before its contents are converted: what it holds may hold it."""
+
+    def copied(self, container: Any) -> Any:
+        """Note that ``container`` is a copy, complete now."""
+
+    def real(self, value: Any) -> Any:
+        """Return a real object, or a copy with the changes of the traced code applied where there are any."""
+
+    def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
+        """Return the object of a form: itself, or a copy when the traced code made or changed it."""
+
+    def stand_in(self, form: Form, cls: type) -> object:
+        """Return what stands for a value that only Dynamo has."""
+
+    def globals_of(self, tracker: Tracker | None) -> dict[str, Any]:
+        """Return the globals of a function that the traced code made."""
+
+    def text(self, form: Form) -> str:
+        """Return a form's text for a message."""
+
+    def computed(self, form: TensorForm | NumberForm) -> Any:
+        """Return what stands for a value that the graph computes: symbolic, or the real one of this call."""
+
+
+class FormFamily(Family):
+    """One kind of form."""
+
+    cls: type = object
+    """The class that all values of the kind have, as far as it is known."""
+
+    def attribute(self, form: Any, name: str) -> Any:
+        """Return an attribute that is stored; ``UNKNOWN`` for what only computing can tell."""
+        return UNKNOWN
+
+    def item(self, form: Any, key: Any) -> Any:
+        """Return an item by its constant key."""
+        return UNKNOWN
+
+    def attribute_names(self, form: Any) -> Iterable[str]:
+        """Return the names of stored attributes, those of the class not included."""
+        return ()
+
+    def python_class(self, form: Any) -> type:
+        """Return the class that the value has, as far as it is known."""
+        return self.cls
+
+    def contents(self, form: Any) -> Iterable[Any]:
+        """Return what the value is made of, as far as a mutation changes it."""
+        return ()
+
+    @abstractmethod
+    def converted(self, form: Any, tracker: Tracker | None, conversion: Conversion) -> Any:
+        """Return the Python value.
+
+        Raises:
+            EvaluationError: it has none; the text says why.
+        """
+
+
+def form_family(form: Form) -> FormFamily:
+    """Return the family of a form."""
+    family = family_of(form)
+    assert isinstance(family, FormFamily)
+    return family
+
+
+@family_for(Known, Unrealized)
+class _RealObjects(FormFamily):
+    """An object of the program's, as it is."""
+
+    def text(self, form: Known | Unrealized, width: int, depth: int, view: View) -> str:
+        return family_of(form.value).text(form.value, width, depth, view)
+
+    def present(self, form: Known | Unrealized, expression: str | None, view: View) -> Value:
+        shown = family_of(form.value).present(form.value, expression, view)
+        # The function of a cached call simply has its arguments.
+        return shown if isinstance(form, Known) or retraced_call() else replace(shown, text=shown.text + UNREALIZED)
+
+    def attribute(self, form: Known | Unrealized, name: str) -> Any:
+        return UNKNOWN if is_tensor(form.value) else stored_attribute(form.value, name, UNKNOWN)
+
+    def item(self, form: Known | Unrealized, key: Any) -> Any:
+        if type(form.value) not in (list, tuple, dict):
+            return UNKNOWN
+        try:
+            return form.value[key]
+        except (LookupError, TypeError):
+            return UNKNOWN
+
+    def attribute_names(self, form: Known | Unrealized) -> Iterable[str]:
+        return instance_attributes(InstanceForm(form.value, type(form.value)))
+
+    def python_class(self, form: Known | Unrealized) -> type:
+        return type(form.value)
+
+    def converted(self, form: Known | Unrealized, tracker: Tracker | None, conversion: Conversion) -> Any:
+        if type(form.value).__name__ == "LazySymNodeFormatString":
+            raise EvaluationError("a string that is formatted when the graph has run has no value yet")
+        return conversion.real(form.value)
+
+
+@family_for(TensorForm)
+class _Tensors(FormFamily):
+    """Tensors: their metadata."""
+
+    kind = "data"
+
+    def text(self, form: TensorForm, width: int, depth: int, view: View) -> str:
+        if not is_tensor(form.example):
+            return f"{form.kind} (nothing known yet)" if form.example is None else f"{form.kind} {form.example}"
+        return facts_of(form.example, form.kind).text
+
+    def type_name(self, form: TensorForm) -> str:
+        return form.kind if form.kind.isidentifier() else "Tensor"
+
+    def children(self, form: TensorForm, expression: str | None, view: View) -> Children | None:
+        if not is_tensor(form.example):
+            return None
+
+        def make() -> list[Variable]:
+            variables = metadata_variables(facts_of(form.example, form.kind))
+            if expression is None:
+                return variables
+            paths = [f"{expression}.{each.name}{_CALLED.get(each.name, '')}" for each in variables]
+            return [replace(each, evaluate_name=path) for each, path in zip(variables, paths, strict=True)]
+
+        return Deferred(make)
+
+    def python_class(self, form: TensorForm) -> type:
+        return next((base for base in mro_of(type(form.example)) if full_name_of(base) == "torch.Tensor"), object)
+
+    def contents(self, form: TensorForm) -> Iterable[Any]:
+        return (version_of(form.example),)
+
+    def converted(self, form: TensorForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+        if form.example is None and form.number is None:
+            raise EvaluationError("this tensor has no metadata yet")
+        return conversion.computed(form) if form.number is None else form.number
+
+
+_CALLED = {"stride": "()"}
+
+
+@family_for(NumberForm)
+class _Numbers(FormFamily):
+    """Symbolic numbers: their expression, and the number that it is in this call."""
+
+    kind = "data"
+
+    def text(self, form: NumberForm, width: int, depth: int, view: View) -> str:
+        number = form.number
+        if not hasattr(number, "node"):
+            return repr(number)
+        hint = hint_of(number)
+        expression = relation_text(expression_of(number))
+        return expression if hint is None or str(hint) == expression else f"{expression} ({hint} in this call)"
+
+    def type_name(self, form: NumberForm) -> str:
+        return type(form.number).__name__
+
+    def children(self, form: NumberForm, expression: str | None, view: View) -> Children | None:
+        return Deferred(lambda: _parts_of_number(form.number)) if hasattr(form.number, "node") else None
+
+    def python_class(self, form: NumberForm) -> type:
+        return type(form.number)
+
+    def converted(self, form: NumberForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+        return conversion.computed(form)
+
+
+def _parts_of_number(number: Any) -> list[Variable]:
+    hint = hint_of(number)
+    variables = [
+        Variable("expression", Value(relation_text(expression_of(number)))),
+        Variable("hint", Value("none: it depends on the data of a tensor" if hint is None else str(hint))),
+    ]
+    variables += [Variable(f"range of {symbol}", Value(text)) for symbol, text in ranges_of(number)]
+    return variables + [Variable(f"{symbol} is", Value(text)) for symbol, text in sources_of(number)]
+
+
+def _texts(items: Iterable[Any], width: int, depth: int, view: View) -> Iterator[str]:
+    share = max(width // 2, _LEAST_WIDTH)
+    return (view.text(item, share, depth - 1) for item in items)
+
+
+def _named(parts: Iterable[tuple[str, Any]], view: View) -> list[Variable]:
+    return unique_names(Variable(name, view.value(_as_form(value))) for name, value in parts)
+
+
+def _as_form(value: Any) -> Any:
+    """Return a bare container of trackers as a form."""
+    if type(value) in (list, tuple):
+        return tuple_form(value)
+    return MappingForm(list(value.items())) if type(value) is dict else value
+
+
+class _Containers(FormFamily):
+    """What has items of its own."""
+
+    width = PREVIEW_OF_CONTAINER
+
+    def type_name(self, form: SequenceForm | SetForm | MappingForm) -> str:
+        return form.type_name
+
+
+@family_for(SequenceForm)
+class _SequenceForms(_Containers):
+    """Items by number, or by the field of a named tuple."""
+
+    def text(self, form: SequenceForm, width: int, depth: int, view: View) -> str:
+        if form.names:
+            return fields_text(form.type_name, list(zip(form.names, form.items, strict=False)), width, depth, view)
+        if depth <= 0 and form.items:
+            return f"{form.opening}…{form.closing}"
+        texts = _texts(form.items, width, depth, view)
+        return items_text(form.opening, texts, len(form.items), form.closing, width)
+
+    def children(self, form: SequenceForm, expression: str | None, view: View) -> Children | None:
+        if not form.names:
+            return IndexedItems(len(form.items), form.items.__getitem__, expression, view) if form.items else None
+        named = list(zip(form.names, form.items, strict=False))
+
+        def page(start: int, stop: int) -> list[Variable]:
+            return [attribute_variable(name, item, expression, view) for name, item in named[start:stop]]
+
+        return in_pages(len(named), page)
+
+    def attribute(self, form: SequenceForm, name: str) -> Any:
+        return form.items[form.names.index(name)] if name in form.names else UNKNOWN
+
+    def item(self, form: SequenceForm, key: Any) -> Any:
+        is_there = type(key) is int and -len(form.items) <= key < len(form.items)
+        return form.items[key] if is_there else UNKNOWN
+
+    def attribute_names(self, form: SequenceForm) -> Iterable[str]:
+        return form.names
+
+    def python_class(self, form: SequenceForm) -> type:
+        return form.cls or (tuple if form.type_name == "tuple" else list)
+
+    def contents(self, form: SequenceForm) -> Iterable[Any]:
+        return form.items
+
+    def converted(self, form: SequenceForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+        if form.type_name in ("list", "deque"):
+            items: Any = [] if form.type_name == "list" else collections.deque()
+            conversion.remember(tracker, items)
+            items.extend(conversion.convert(item) for item in form.items)
+            return conversion.copied(items)
+        converted = tuple(conversion.convert(item) for item in form.items)
+        if form.cls is not None:
+            try:
+                return tuple.__new__(form.cls, converted)
+            except TypeError:  # a struct sequence, such as torch.return_types.max
+                return form.cls(converted)
+        make_view = _VIEWS.get(form.type_name)
+        return converted if make_view is None else make_view(converted)
+
+
+_VIEWS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
+    "dict_keys": lambda items: dict.fromkeys(items).keys(),
+    "dict_values": lambda items: dict(enumerate(items)).values(),
+    "dict_items": lambda items: dict(items).items(),
+}
+"""Make a view of a dictionary of what it shows."""
+
+
+@family_for(SetForm)
+class _SetForms(_Containers):
+    """Items without number."""
+
+    cls = set
+
+    def text(self, form: SetForm, width: int, depth: int, view: View) -> str:
+        opening, closing = ("{", "}") if form.type_name == "set" else (f"{form.type_name}({{", "})")
+        if not form.items:
+            return f"{form.type_name}()"
+        if depth <= 0:
+            return f"{opening}…{closing}"
+        return items_text(opening, _texts(form.items, width, depth, view), len(form.items), closing, width)
+
+    def children(self, form: SetForm, expression: str | None, view: View) -> Children | None:
+        items = [(str(number), item) for number, item in enumerate(form.items)]
+        return in_pages(len(items), lambda start, stop: _named(items[start:stop], view)) if items else None
+
+    def contents(self, form: SetForm) -> Iterable[Any]:
+        return form.items
+
+    def converted(self, form: SetForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+        items = {conversion.convert(item) for item in form.items}
+        return frozenset(items) if form.type_name == "frozenset" else conversion.copied(items)
+
+
+@family_for(MappingForm)
+class _MappingForms(_Containers):
+    """Items by key."""
+
+    cls = dict
+
+    def text(self, form: MappingForm, width: int, depth: int, view: View) -> str:
+        opening, closing = ("{", "}") if form.type_name == "dict" else (f"{form.type_name}({{", "})")
+        if depth <= 0 and form.pairs:
+            return f"{opening}…{closing}"
+        texts = (": ".join(_texts(pair, width, depth, view)) for pair in form.pairs)
+        return items_text(opening, texts, len(form.pairs), closing, width)
+
+    def children(self, form: MappingForm, expression: str | None, view: View) -> Children | None:
+        if not form.pairs:
+            return None
+
+        def item(key: Any, value: Any) -> Variable:
+            known, constant = constant_of(key)
+            if known:
+                return item_variable(constant, value, expression, view)
+            return Variable(f"[{view.text(key, 80, 2)}]", view.value(value))
+
+        return in_pages(len(form.pairs), lambda start, stop: [item(*pair) for pair in form.pairs[start:stop]])
+
+    def item(self, form: MappingForm, key: Any) -> Any:
+        for each, value in form.pairs:
+            known, constant = constant_of(each)
+            if known and type(constant) is type(key) and constant == key:
+                return value
+        return UNKNOWN
+
+    def contents(self, form: MappingForm) -> Iterable[Any]:
+        return [part for pair in form.pairs for part in pair]
+
+    def converted(self, form: MappingForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+        items: dict[Any, Any] = collections.OrderedDict() if form.type_name == "OrderedDict" else {}
+        conversion.remember(tracker, items)
+        for key, value in form.pairs:
+            known, constant = constant_of(key)
+            items[constant if known else conversion.convert(key)] = conversion.convert(value)
+        return conversion.copied(items)
+
+
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
+_HOOKS = ("hooks", "_version", "_is_full_backward_hook")
+_MODULE_BOOKKEEPING = frozenset({"_non_persistent_buffers_set", "_is_torch_compile", "_is_hf_initialized"})
+
+
+def instance_attributes(form: InstanceForm) -> dict[str, Any]:
+    """Return an object's attributes: what it stores, and what the traced code stored on it."""
+    attributes: dict[str, Any] = {}
+    for name, value in stored_attributes(form.value):
+        attributes.update(value if name in _REGISTRIES and type(value) is dict else {name: value})
+    for name, value in form.stored.items():
+        if is_deleted(value):
+            attributes.pop(name, None)
+        else:
+            attributes[name] = value
+    return attributes
+
+
+@family_for(InstanceForm)
+class _Instances(FormFamily):
+    """Objects of classes: their attributes, and what a container of a user's class contains."""
+
+    width = PREVIEW_OF_CONTAINER
+
+    def text(self, form: InstanceForm, width: int, depth: int, view: View) -> str:
+        name = qualified_name_of(form.cls)
+        if form.contents is not None:
+            inside = family_of(form.contents).text(form.contents, width - len(name) - 2, depth, view)
+            return inside if inside.startswith(f"{name}(") else f"{name}({inside})"
+        declared = [class_dictionary(base).get("__dataclass_fields__") for base in mro_of(form.cls)]
+        fields = next((each for each in declared if each is not None), None)
+        if type(fields) is not dict:
+            return family_of(form.value).text(form.value, width, depth, view)
+        stored = instance_attributes(form)
+        shown = [(field, stored[field]) for field, each in fields.items() if each.repr and field in stored]
+        return fields_text(name, shown, width, depth, view)
+
+    def type_name(self, form: InstanceForm) -> str:
+        return qualified_name_of(form.cls)
+
+    def location(self, form: InstanceForm) -> Location | None:
+        return family_of(form.value).location(form.value)
+
+    def children(self, form: InstanceForm, expression: str | None, view: View) -> Children | None:
+
+        def named() -> list[Variable]:
+            attributes = list(instance_attributes(form).items())
+            if any(full_name_of(base) == "torch.nn.modules.module.Module" for base in mro_of(form.cls)):
+                attributes = [each for each in attributes if not (each[0].startswith("_") and _is_bookkeeping(*each))]
+                attributes.sort(key=lambda each: each[0] == "training")
+            else:
+                attributes.sort(key=lambda each: each[0].startswith("_"))
+            variables = [attribute_variable(str(name), value, expression, view) for name, value in attributes]
+            if is_python_class(form.cls):
+                variables.append(class_variable(form.value, expression, view))
+            return unique_names(variables)
+
+        if form.contents is None:
+            return Deferred(named)
+        return Followed(family_of(form.contents).children(form.contents, expression, view), named)
+
+    def attribute(self, form: InstanceForm, name: str) -> Any:
+        stored = instance_attributes(form)
+        if name in stored:
+            return stored[name]
+        is_gone = name in form.stored or is_tensor(form.value)
+        return UNKNOWN if is_gone else stored_attribute(form.value, name, UNKNOWN)
+
+    def item(self, form: InstanceForm, key: Any) -> Any:
+        return UNKNOWN if form.contents is None else form_family(form.contents).item(form.contents, key)
+
+    def attribute_names(self, form: InstanceForm) -> Iterable[str]:
+        return instance_attributes(form)
+
+    def python_class(self, form: InstanceForm) -> type:
+        return form.cls
+
+    def contents(self, form: InstanceForm) -> Iterable[Any]:
+        return [part for pair in sorted(form.stored.items()) for part in pair]
+
+    def converted(self, form: InstanceForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+        return conversion.instance(form, tracker)
+
+
+def _is_bookkeeping(name: str, value: Any) -> bool:
+    return any(part in name for part in _HOOKS) or value is None or name in _MODULE_BOOKKEEPING
+
+
+@family_for(FunctionForm)
+class _MadeFunctions(FormFamily):
+    """Functions that the traced code made, and methods."""
+
+    kind = "method"
+    cls = types.FunctionType
+
+    def text(self, form: FunctionForm, width: int, depth: int, view: View) -> str:
+        return f"{self.type_name(form)} {form.name.rpartition('<locals>.')[2]}({parameters_of(form.code)})"
+
+    def type_name(self, form: FunctionForm) -> str:
+        return "function" if form.bound_to is None else "method"
+
+    def location(self, form: FunctionForm) -> Location | None:
+        return location_of_code(form.code)
+
+    def children(self, form: FunctionForm, expression: str | None, view: View) -> Children | None:
+        parts = {
+            "__self__": form.bound_to,
+            "__func__": form.function,
+            "defaults": form.defaults,
+            "keyword defaults": form.keyword_defaults,
+        }
+        known = [(name, part) for name, part in parts.items() if part is not None]
+        closure = [(f"closure {name}", cell) for name, cell in form.closure]
+        return Deferred(lambda: _named([*known, *closure], view))
+
+    def converted(self, form: FunctionForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+        if form.function is not None:
+            bound_to = form.bound_to
+            return form.function if bound_to is None else types.MethodType(form.function, conversion.convert(bound_to))
+        cells = tuple(types.CellType() for _ in form.closure)
+        defaults = None if form.defaults is None else tuple(conversion.convert(form.defaults))
+        name = form.name.rpartition(".")[2]
+        function = types.FunctionType(form.code, conversion.globals_of(tracker), name, defaults, cells)
+        conversion.remember(tracker, function)
+        if form.keyword_defaults is not None:
+            function.__kwdefaults__ = dict(conversion.convert(form.keyword_defaults))
+        for cell, (_, contents) in zip(cells, form.closure, strict=True):
+            try:
+                cell.cell_contents = conversion.convert(contents)
+            except EmptyCell:
+                continue
+        return function
+
+
+@family_for(CellForm)
+class _CellForms(FormFamily):
+    """Cells of closures: shown as what they hold."""
+
+    def text(self, form: CellForm, width: int, depth: int, view: View) -> str:
+        return "<empty cell>" if form.contents is None else view.text(form.contents, width, depth)
+
+    def present(self, form: CellForm, expression: str | None, view: View) -> Value:
+        return Value("<empty cell>") if form.contents is None else view.value(form.contents, expression)
+
+    def converted(self, form: CellForm, tracker: Tracker | None, conversion: Conversion) -> Any:
+        if form.contents is None:
+            raise EmptyCell("the variable has no value yet")
+        return conversion.convert(form.contents)
+
+
+@family_for(Composite)
+class _Composites(FormFamily):
+    """Anything else: a title, and its parts by name."""
+
+    def text(self, form: Composite, width: int, depth: int, view: View) -> str:
+        if not form.after:
+            return f"{form.title}()" if form.is_call else form.title
+        inside = ", ".join(_texts(form.after, width, depth, view))
+        goes_on = form.title.endswith((" of", ":", "reference to"))
+        return f"{form.title} {inside}" if goes_on else f"{form.title}({inside})"
+
+    def type_name(self, form: Composite) -> str | None:
+        return form.type_name
+
+    def location(self, form: Composite) -> Location | None:
+        if form.code is not None:
+            return location_of_code(form.code)
+        return location_of_callable(form.after[0]) if form.type_name == "function" and form.after else None
+
+    def children(self, form: Composite, expression: str | None, view: View) -> Children | None:
+        return Deferred(lambda: _named(form.parts, view), count=len(form.parts)) if form.parts else None
+
+    def attribute(self, form: Composite, name: str) -> Any:
+        return dict(form.parts).get(name, UNKNOWN)
+
+    def attribute_names(self, form: Composite) -> Iterable[str]:
+        return [name for name, _ in form.parts if name.isidentifier()]
+
+    def converted(self, form: Composite, tracker: Tracker | None, conversion: Conversion) -> Any:
+        if form.rebuild is not None:
+            return form.rebuild(conversion.convert)
+        cls = form.cls or (None if tracker is None else class_of(tracker))
+        if cls is None:
+            raise EvaluationError(f"{conversion.text(form)} cannot be computed with while tracing")
+        return conversion.stand_in(form, cls)

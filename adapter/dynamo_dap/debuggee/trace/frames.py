@@ -1,0 +1,234 @@
+"""Frames of a paused compile: functions that are traced, or the one about to be compiled, and the callers below.
+
+Made on the held tracing thread; they die with the pause.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
+from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame, Position
+from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
+from dynamo_dap.debuggee.agent.own_rank import names_beside
+from dynamo_dap.debuggee.agent.stepping import ChangeAsked, Jump
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.history.jumps import jump_in
+from dynamo_dap.debuggee.torch_api.compilation import guard_expressions
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.recompiles import Failure
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
+from dynamo_dap.debuggee.trace import plain_conditions
+from dynamo_dap.debuggee.trace.code_facts import CodeFacts
+from dynamo_dap.debuggee.trace.data_watch import watched_variable
+from dynamo_dap.debuggee.trace.evaluation import evaluate, evaluate_to_python, evaluate_to_tensor
+from dynamo_dap.debuggee.trace.expressions import assignment
+from dynamo_dap.debuggee.trace.forms import UNREALIZED
+from dynamo_dap.debuggee.trace.paths import completions
+from dynamo_dap.debuggee.trace.symbolic_scopes import scopes_of
+from dynamo_dap.debuggee.values.model import (
+    Children,
+    Deferred,
+    Location,
+    ScopeOfFrame,
+    Value,
+    Variable,
+    VirtualSource,
+    bounded_text,
+)
+from dynamo_dap.debuggee.values.paging import in_pages
+from dynamo_dap.debuggee.values.python_values import present, values_then_and_now
+from dynamo_dap.protocol.types import CompletionItem
+
+
+class TracedFunction(Frame):
+    """A function that Dynamo is tracing."""
+
+    is_writable = True
+
+    def __init__(self, frame: TracedFrame, address: int, scratch: dict[str, object], host: Host) -> None:
+        """Show ``frame``, which stands at the instruction with ``address``.
+
+        ``scratch`` keeps the names that statements in the debug console assign; what they print goes to ``host``.
+        """
+        self.instruction_pointer_reference = hex(address)
+        self._frame = frame
+        self._scratch = scratch
+        self._host = host
+        self.is_user_code = is_user_file(frame.path)
+
+    @property
+    def name(self) -> str:
+        """The user's name of the function."""
+        return user_function_name(self._frame.code)
+
+    @property
+    def source(self) -> str | VirtualSource | None:
+        """The user's file."""
+        return self._frame.path
+
+    @property
+    def position(self) -> Position:
+        """The place of the instruction being executed."""
+        return Position(*self._frame.range)
+
+    def scopes(self) -> Sequence[ScopeOfFrame]:
+        """The symbolic state."""
+        return scopes_of(self._frame, self._host.listing_of)
+
+    def evaluate(self, expression: str, context: str) -> Value:
+        """Evaluate over the symbolic state."""
+        value = evaluate(self._frame, expression, context, console=self._host.print, scratch=self._scratch)
+        # In a line that is printed it says nothing about the program.
+        text = value.text.removesuffix(UNREALIZED) if context == LOG_CONTEXT else value.text
+        return replace(value, text=text)
+
+    def tensor(self, expression: str) -> Any:
+        """Compute on the real values of this call."""
+        return evaluate_to_tensor(self._frame, expression, self._host.print, self._scratch)
+
+    def is_true(self, expression: str) -> bool:
+        """Evaluate a condition."""
+        own = (RANK,) if self._frame.has(RANK) else ()
+        beside = names_beside(own) if RANK in expression else {}
+        names = {**beside, **self._scratch}
+        plain = plain_conditions.truth(self._frame, expression, names)
+        return bool(evaluate_to_python(self._frame, expression, names)) if plain is None else plain
+
+    def watched(self, name: str) -> WatchedVariable | None:
+        """Return what a data breakpoint on a local variable is about."""
+        return watched_variable(self._frame, name)
+
+    def write(self, expression: str, value: str) -> Value:
+        """Have the trace go on with another value, in a trace of its own."""
+        raise ChangeAsked(assignment(self._frame, expression, value))
+
+    def jump_to(self, path: str, line: int) -> Jump:
+        """Return where a line begins, for the trace to go on there."""
+        return jump_in(self._frame, CodeFacts(self._frame.code, self._frame.instructions), path, line)
+
+    def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
+        """Complete symbolic names."""
+        return completions(self._frame, text, column)
+
+
+def frames_of(
+    chain: Sequence[TracedFrame],
+    top: types.FrameType,
+    address_of: Callable[[TracedFrame, int], int],
+    host: Host,
+    names: Mapping[str, object] = MappingProxyType({}),
+) -> list[Frame]:
+    """Return the whole stack of a thread that traces.
+
+    ``chain`` is the function that is traced and its callers; ``top`` the Python frame that the hook runs in;
+    ``address_of`` gives the address of a frame's instruction; ``host`` presents the Python frames that called into
+    Dynamo; ``names`` can be used in expressions.
+    """
+    scratch = dict(names)
+    traced = [TracedFunction(each, address_of(each, each.index), scratch, host) for each in chain]
+    return [*traced, *host.python_stack(frame_below_trace(top))]
+
+
+class FunctionFrame(Frame):
+    """A function that Dynamo is about to compile, or will not compile.
+
+    It has its arguments, and why earlier compiles do not fit. There is no Python frame yet: Dynamo was called in its
+    place.
+    """
+
+    def __init__(
+        self,
+        frame: Any,
+        console: Callable[[str], None],
+        failures: Sequence[tuple[Failure, Any]] = (),
+        names: dict[str, object] | None = None,
+    ) -> None:
+        """Show ``frame``, torch's stand-in with ``f_code``, ``f_locals`` and ``f_globals``.
+
+        ``failures`` come with torch's cache entries; ``names`` can be used in expressions besides the frame's.
+        """
+        self._code = frame.f_code
+        self._frame = frame
+        self._globals: dict[str, object] = dict(frame.f_globals)
+        self._locals: dict[str, object] = dict(frame.f_locals)
+        self._console = console
+        self._failures = failures
+        self._names = names or {}
+        self.is_user_code = is_user_file(frame.f_code.co_filename)
+
+    @property
+    def name(self) -> str:
+        """The user's name of the function."""
+        return user_function_name(self._code)
+
+    @property
+    def source(self) -> str | VirtualSource | None:
+        """The file."""
+        return str(self._code.co_filename)
+
+    @property
+    def position(self) -> Position:
+        """The line where the function begins."""
+        return Position(max(1, self._code.co_firstlineno))
+
+    def scopes(self) -> Sequence[ScopeOfFrame]:
+        """Arguments, cache entries, globals."""
+        scopes = [ScopeOfFrame("Locals", Deferred(lambda: _values(self._locals)), "locals")]
+        if self._failures:
+            scopes.append(ScopeOfFrame("Cache Entries", Deferred(self._entries)))
+        scopes.append(ScopeOfFrame("Globals", Deferred(lambda: _values(self._globals)), "globals", expensive=True))
+        return scopes
+
+    def _entries(self) -> list[Variable]:
+        return [Variable(failure.compile_id, _entry(failure, entry, self._frame)) for failure, entry in self._failures]
+
+    def evaluate(self, expression: str, context: str) -> Value:
+        """Evaluate over the arguments."""
+        names = {**self._locals, **self._names}
+        return evaluate_python(expression, context, self._globals, names, self._console)
+
+    def is_true(self, expression: str) -> bool:
+        """Evaluate a condition."""
+        return is_true_python(expression, self._globals, {**self._locals, **self._names})
+
+    def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
+        """Complete names and attributes."""
+        return complete_python(text, column, {**self._globals, **self._locals, **self._names})
+
+
+def _values(names: dict[str, object]) -> list[Variable]:
+    return [Variable(name, present(value, name), name) for name, value in names.items() if not name.startswith("__")]
+
+
+def _entry(failure: Failure, entry: Any, frame: Any) -> Value:
+    def parts() -> list[Variable]:
+        then, now = values_then_and_now(failure, frame)
+        place = failure.place
+        location = None if place is None else Location(place.path, place.line)
+        shown = [Variable("failed guard", Value(bounded_text(failure.expression)), declaration=location)]
+        if then is not None:
+            shown.append(Variable("value then", Value(bounded_text(then))))
+        if now is not None:
+            shown.append(Variable("value now", Value(bounded_text(now))))
+        if place is not None:
+            shown.append(Variable("user line", Value(f"{place.path}:{place.line}", location=location)))
+        expressions = guard_expressions(entry)
+        shown.append(Variable("guards", Value(f"{len(expressions)} conditions", children=_texts(expressions))))
+        return shown
+
+    return Value(bounded_text(failure.expression), "cache entry", Deferred(parts))
+
+
+def _texts(texts: Sequence[str]) -> Children:
+    def page(start: int, stop: int) -> list[Variable]:
+        return [Variable(str(start + at), Value(bounded_text(text))) for at, text in enumerate(texts[start:stop])]
+
+    return in_pages(len(texts), page)

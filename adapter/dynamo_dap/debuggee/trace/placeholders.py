@@ -1,0 +1,135 @@
+"""Stand-ins: objects that represent, in an expression, values that Dynamo models but that do not exist in Python yet.
+
+A generator, a ``zip``, a storage, a context manager exist in a trace as trackers only; other objects would have to be
+copied to apply the changes of the traced code, which is impossible without running code of their class. A stand-in has
+the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity, can be put into containers and
+formatted. Whatever would advance, enter, call, read or change the value is refused. Runs on the tracing thread; a
+stand-in lives as long as the evaluation that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from dynamo_dap.debuggee.torch_api.trackers.forms import Form
+from dynamo_dap.debuggee.values.model import EvaluationError
+from dynamo_dap.debuggee.values.type_facts import class_dictionary, is_python_class, module_of, mro_of, name_of
+
+_VALUES: tuple[type, ...] = (str, bytes, int, float, complex, bool)
+"""Classes whose text and equality are the value itself, which is not there."""
+
+_own = object.__getattribute__
+
+
+class StandIn:
+    """Base class of stand-ins: ``stand_in`` makes a subclass with the special methods that the value has."""
+
+    __slots__ = ("__stood_for__",)
+
+    __stood_for__: tuple[Form, type, str]
+
+    def __getattribute__(self, name: str) -> Any:
+        _, cls, text = _own(self, "__stood_for__")
+        if name == "__class__":
+            return cls
+        if has_attribute(self, name):
+            raise EvaluationError(f"'{name}' of {text} cannot be read while tracing")
+        raise AttributeError(f"'{name_of(cls)}' object has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        _refuse(self, "setting an attribute")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        _refuse(self, "deleting an attribute")
+
+    def __repr__(self) -> str:
+        _, cls, text = _own(self, "__stood_for__")
+        if issubclass(cls, _VALUES):
+            _refuse(self, "its text")
+        return str(text)
+
+    def __format__(self, specification: str) -> str:
+        return format(repr(self), specification)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        _refuse(self, "copying")
+
+
+def stand_in(form: Form, cls: type, text: str) -> object:
+    """Return what stands for the value of ``form``, an object of ``cls`` that is shown as ``text``."""
+    methods = {name: _refusing(name) for name in _SPECIAL_METHODS if _find(cls, name) is not None}
+    if "__next__" in methods:
+        methods["__iter__"] = lambda self: self
+    if _find(cls, "__eq__") is not object.__eq__:
+        methods |= {"__eq__": _refusing("__eq__"), "__ne__": _refusing("__ne__"), "__hash__": _refusing("__hash__")}
+    namespace = {"__slots__": (), "__module__": module_of(cls), **methods}
+    made = type(name_of(cls), (StandIn,), namespace)()
+    object.__setattr__(made, "__stood_for__", (form, cls, text))
+    return made
+
+
+def is_stand_in(value: object) -> bool:
+    """Whether ``value`` is one."""
+    return StandIn in mro_of(type(value))
+
+
+def form_behind(value: object) -> Form:
+    """Return the form that a stand-in stands for."""
+    form: Form = _own(value, "__stood_for__")[0]
+    return form
+
+
+def type_of(value: object) -> type:
+    """``type(value)``, as it is of what ``value`` may stand for."""
+    return _own(value, "__stood_for__")[1] if is_stand_in(value) else type(value)
+
+
+def has_attribute(value: object, name: str) -> bool:
+    """``hasattr(value, name)``, as it is of what ``value`` may stand for."""
+    if not is_stand_in(value):
+        return hasattr(value, name)
+    _, cls, text = _own(value, "__stood_for__")
+    if _find(cls, name) is not None:
+        return True
+    if is_python_class(cls) and not name.startswith("__"):
+        raise EvaluationError(f"whether {text} has '{name}' is not known while tracing")
+    return False
+
+
+def _find(cls: type, name: str) -> Any:
+    return next((class_dictionary(base)[name] for base in mro_of(cls) if name in class_dictionary(base)), None)
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    doing = _DOINGS.get(name, f"'{name}'")
+
+    return lambda standing, *_, **__: _refuse(standing, doing)
+
+
+def _refuse(standing: StandIn, doing: str) -> NoReturn:
+    raise EvaluationError(f"{doing} is not possible while tracing: {_own(standing, '__stood_for__')[2]}")
+
+
+_DOINGS = {
+    "__next__": "taking the next item, which would advance it,",
+    "__anext__": "taking the next item, which would advance it,",
+    "__await__": "awaiting",
+    "__enter__": "entering",
+    "__aenter__": "entering",
+    "__exit__": "leaving",
+    "__aexit__": "leaving",
+    "__call__": "calling",
+}
+
+_BINARY = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or"
+_OTHERS = """
+    neg pos abs invert bool int float complex index round trunc floor ceil lt le gt ge len getitem setitem delitem
+    contains iter reversed next call enter exit aenter aexit aiter anext await get set delete
+"""
+_SPECIAL_METHODS = tuple(
+    f"__{prefix}{name}__"
+    for prefix, names in (("", _BINARY), ("r", _BINARY), ("i", _BINARY), ("", _OTHERS))
+    for name in names.split()
+)
+"""Methods that Python looks up in the class of an object: the stand-in's class has those that the value's class has."""

@@ -1,0 +1,247 @@
+"""The rules by which a step ends while Dynamo traces, and how far each attempt of a trace has come.
+
+Runs on the tracing thread only, under Dynamo's compile lock. In short:
+
+- over: the next line of the same function; the caller, once the function has returned; the next trace, once this one
+  has ended (Dynamo traces frame by frame: a resume function, another compiled function).
+- in: as over, and also the first line of each user function that is called on the way.
+- out: the caller, just after the call; past the outermost frame, the next trace that does not go on with the same
+function.
+
+With granularity ``statement``, DAP's default, steps do not stop at continuation lines of a statement.
+
+Dynamo restarts the analysis of a frame from the top (a graph break, a size that has to be specialized): the same
+instructions are traced again, in the same order, up to the point where the attempts differ. Positions are counted from
+the start of an attempt, so that an attempt can be fast-forwarded to where the previous one was, and breakpoints that
+were hit before are recognised. If the analysis is restarted during a step, the step ends where it began, in the new
+attempt, and the stop says so.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, retraced_call
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.translator import CompileIdentity, compile_identity
+from dynamo_dap.debuggee.trace.code_facts import CodeFacts
+from dynamo_dap.protocol.contract import RUN_TIME
+
+Visit = tuple[int, int, int]
+"""A breakpoint reached at an instruction: breakpoint id, ``id`` of the code object, instruction index."""
+
+
+@dataclass
+class TraceProgress:
+    """One attempt of one frame's trace."""
+
+    identity: CompileIdentity
+    began_at_start: bool
+    """Whether counting began with the attempt; not when the hook was installed in the middle of it."""
+    last: dict[int, tuple[weakref.ref[Any], int]] = field(default_factory=dict)
+    """The index of the instruction looked at last in each run of a function, by its interpreter's identity."""
+    position: int = 0
+    """How many instructions with a line were traced, inlined functions included."""
+    visits: Counter[Visit] = field(default_factory=Counter)
+    earlier_visits: Counter[Visit] = field(default_factory=Counter)
+    entered: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    """Interpreters that were seen on the first line of their function, by identity."""
+
+    def is_first_visit(self, visit: Visit) -> bool:
+        """Count a visit; False when an earlier attempt of this frame made the same one."""
+        self.visits[visit] += 1
+        return self.visits[visit] > self.earlier_visits[visit]
+
+    def comes_from(self, frame: TracedFrame, index: int) -> int:
+        """Note that ``index`` is looked at; return the index looked at before it in the same frame, else -1.
+
+        Functions that were inlined in between do not count: to return to a line is not to begin it.
+        """
+        interpreter = frame.interpreter
+        known = self.last.get(id(interpreter))
+        if known is not None and known[0]() is interpreter:
+            self.last[id(interpreter)] = (known[0], index)
+            return known[1]
+        self.last[id(interpreter)] = (weakref.ref(interpreter), index)
+        return -1
+
+    def enters(self, frame: TracedFrame) -> bool:
+        """Whether the frame is on its function's first line for the first time."""
+        interpreter = frame.interpreter
+        known = self.entered.get(id(interpreter))
+        if known is not None and known() is interpreter:
+            return False
+        self.entered[id(interpreter)] = weakref.ref(interpreter)
+        return True
+
+
+class ProgressOfTraces:
+    """The progress of the trace that is running, and of those it may return to."""
+
+    def __init__(self) -> None:
+        # By identity: what Dynamo keeps of an attempt compares by value and cannot be hashed.
+        self._by_attempt: dict[int, tuple[weakref.ref[Any], TraceProgress]] = {}
+        self._latest_of_compile: dict[str, TraceProgress] = {}
+
+    def of(self, frame: TracedFrame) -> TraceProgress:
+        """Return the progress of the attempt that the frame belongs to."""
+        attempt = frame.attempt
+        known = self._by_attempt.get(id(attempt))
+        if known is not None and known[0]() is attempt:
+            return known[1]
+        progress = self._begin(frame)
+        self._by_attempt = {key: entry for key, entry in self._by_attempt.items() if entry[0]() is not None}
+        self._by_attempt[id(attempt)] = (weakref.ref(attempt), progress)
+        return progress
+
+    def _begin(self, frame: TracedFrame) -> TraceProgress:
+        identity = compile_identity()
+        progress = TraceProgress(identity, not frame.has_begun)
+        before = self._latest_of_compile.get(identity.compile_id)
+        if before is not None and identity.attempt > before.identity.attempt:
+            progress.earlier_visits = before.earlier_visits | before.visits
+        if identity.attempt == 0:
+            self._latest_of_compile.clear()
+        self._latest_of_compile[identity.compile_id] = progress
+        return progress
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a step began."""
+
+    frame: TracedFrame
+    index: int
+    """Of the instruction that was about to be executed."""
+    line: int
+    callers: tuple[TracedFrame, ...]
+    """The functions that it was inlined into, innermost first."""
+    identity: CompileIdentity
+    position: int
+    """``TraceProgress.position`` there, -1 when it is not known."""
+    call: CachedCall | None = field(default_factory=retraced_call)
+    """The cached call whose trace it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracePoint:
+    """Where the interpreter is now."""
+
+    frame: TracedFrame
+    index: int
+    line: int
+    facts: CodeFacts
+    progress: TraceProgress
+    begins_line: bool
+    """Whether a line of the user's begins here."""
+    continues_statement: bool
+    """Whether that line merely goes on with a statement."""
+    chain: Callable[[], Sequence[TracedFrame]]
+    """The function and those that run it, innermost first."""
+    is_user_code: bool
+    """Whether steps may end here: ``justMyCode`` leaves installed packages out."""
+
+    @property
+    def begins_statement(self) -> bool:
+        """Whether a line begins here that does not merely go on with a statement."""
+        return self.begins_line and not self.continues_statement and self.facts.begins_statement(self.line)
+
+
+class Outcome(Enum):
+    """What a step does at a point."""
+
+    GO_ON = "go on"
+    STOP = "stop"
+    STOP_AFTER_RESTART = "stop where the step began, in a new attempt"
+
+
+def passes_within_line(step: Step, frame: TracedFrame) -> bool:
+    """Whether ``step`` ends at none of the instructions of ``frame`` that begin no line: cheaper than ``outcome``."""
+    origin = step.origin
+    if not isinstance(origin, Origin):
+        return True
+    if step.granularity == "instruction" or frame.attempt is not origin.frame.attempt:
+        return False
+    return frame not in origin.callers
+
+
+def outcome(step: Step, point: TracePoint) -> Outcome:
+    """Decide whether ``step`` ends at ``point``."""
+    origin = step.origin
+    if not isinstance(origin, Origin):
+        return _outcome_of_foreign_step(step, point)
+    if _is_restarted(origin, point):
+        return Outcome.STOP_AFTER_RESTART if _is_where_it_began(origin, point) else Outcome.GO_ON
+    if not point.is_user_code:
+        return Outcome.GO_ON
+    return Outcome.STOP if _ends(step, origin, point) else Outcome.GO_ON
+
+
+def ends_at(step: Step, point: TracePoint) -> bool:
+    """Whether ``step`` ends at ``point``."""
+    return outcome(step, point) is not Outcome.GO_ON
+
+
+def _outcome_of_foreign_step(step: Step, point: TracePoint) -> Outcome:
+    """Decide on a step that began outside any trace.
+
+    From ordinary Python any step ends in the next trace, since the agent cannot step there; from generated code only
+    stepping in does.
+    """
+    enters = step.engine != RUN_TIME or step.kind is StepKind.IN
+    return Outcome.STOP if enters and point.is_user_code and point.begins_line else Outcome.GO_ON
+
+
+def _is_restarted(origin: Origin, point: TracePoint) -> bool:
+    identity = point.progress.identity
+    if origin.call is not retraced_call():
+        return False
+    return identity.compile_id == origin.identity.compile_id and identity.attempt > origin.identity.attempt
+
+
+def _is_where_it_began(origin: Origin, point: TracePoint) -> bool:
+    if point.index != origin.index or point.frame.code is not origin.frame.code:
+        return False
+    return point.progress.position >= origin.position
+
+
+def _ends(step: Step, origin: Origin, point: TracePoint) -> bool:
+    if point.frame.attempt is not origin.frame.attempt or origin.call is not retraced_call():
+        return _ends_in_other_trace(step, origin, point)
+    if point.frame == origin.frame:
+        return step.kind is not StepKind.OUT and _ends_in_same_frame(step, origin, point)
+    if point.frame in origin.callers:
+        return origin.frame not in point.chain()
+    # A function that it called, or that its caller called next.
+    return step.kind is StepKind.IN and _enters(step, point)
+
+
+def _ends_in_other_trace(step: Step, origin: Origin, point: TracePoint) -> bool:
+    if not _enters(step, point):
+        return False
+    if step.kind is not StepKind.OUT:
+        return True
+    resumed = resume_function(point.frame.compiled_code)
+    compiled = origin.frame.compiled_code
+    before = resume_function(compiled)
+    return resumed is None or resumed.function != (before.function if before else compiled.co_name)
+
+
+def _enters(step: Step, point: TracePoint) -> bool:
+    return step.granularity == "instruction" or point.begins_line
+
+
+def _ends_in_same_frame(step: Step, origin: Origin, point: TracePoint) -> bool:
+    if step.granularity == "instruction":
+        return True
+    if step.granularity == "statement":
+        # The line that it began at again, if a loop leads there that has no other.
+        return point.begins_statement
+    return point.begins_line and not (point.line == origin.line and point.index > origin.index)

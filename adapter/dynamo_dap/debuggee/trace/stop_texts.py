@@ -1,0 +1,332 @@
+"""The texts of stops in a compile: headlines, and DAP's ``exceptionInfo``. Runs on the compiling thread."""
+
+from __future__ import annotations
+
+import linecache
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.agent.stepping import RaisedException
+from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Fault
+from dynamo_dap.debuggee.numerics.differences import Difference
+from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Kinds, Made
+from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
+from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.errors import BackendFailure, UserError
+from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph_breaks import BreakFacts
+from dynamo_dap.debuggee.torch_api.guards import RequestedGuard
+from dynamo_dap.debuggee.torch_api.recompiles import Failure
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, retraced_call
+from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.translator import CompileIdentity, restart_reasons
+from dynamo_dap.debuggee.values.model import bounded_text
+from dynamo_dap.debuggee.values.python_values import values_then_and_now
+from dynamo_dap.protocol.types import ExceptionDetails
+
+_MAXIMUM_LENGTH = 4000
+_MAXIMUM_REASON = 120
+
+
+def _raised(
+    headline: str,
+    lines: Sequence[str | None],
+    kind: str = "",
+    message: str | None = None,
+    *,
+    links: Sequence[str | None] = (),
+) -> RaisedException:
+    """``links`` are lines with places and addresses, told where clients make links of them: as DAP's stack trace."""
+    text = bounded_text("\n".join(line for line in lines if line), _MAXIMUM_LENGTH)
+    name = kind.rpartition(".")[2] or None
+    trace = bounded_text("\n".join(line for line in links if line), _MAXIMUM_LENGTH) or None
+    details = ExceptionDetails(bounded_text(message or text, _MAXIMUM_LENGTH), name, kind or None, stack_trace=trace)
+    return RaisedException(bounded_text(headline, 200), text, details=details)
+
+
+def graph_break(exception: Any, facts: BreakFacts, effect: str, error: UserError | None = None) -> RaisedException:
+    """Tell a graph break: why, what becomes of the function, what to do about it; the rest comes last.
+
+    ``error`` is that of the user's that the break stands for.
+    """
+    headline = f"Graph break: {facts.kind}" + (f" [{facts.identifier}]" if facts.identifier else "")
+    lines = [
+        None if error is None else error.text,
+        facts.explanation or facts.message,
+        f"Then: {effect}.",
+        *(f"Hint: {hint}" for hint in sorted(facts.hints, key=len)),
+        f"Context: {facts.context}" if facts.context else None,
+    ]
+    return _raised(
+        headline, lines, _kind_of(exception), facts.message, links=[f"See {facts.link}" if facts.link else None]
+    )
+
+
+def user_error(error: UserError, wrapped: BaseException | None) -> RaisedException:
+    """Tell an error of the user's that is raised in traced code; ``wrapped`` is what torch makes of it."""
+    kind = error.kind.__qualname__
+    lines: list[str | None] = [error.message or kind]
+    details = ExceptionDetails(error.message or None, kind, _name_of(error.kind))
+    if wrapped is None:
+        lines.append("Raised while Dynamo traces; the traced code catches it.")
+    elif not isinstance(wrapped, error.kind) or str(wrapped) != error.message:
+        lines.append(f"Raised while Dynamo traces; the program gets {type(wrapped).__qualname__}.")
+        text = bounded_text(str(wrapped).strip(), _MAXIMUM_LENGTH)
+        details.inner_exception = [ExceptionDetails(text, type(wrapped).__qualname__, _name_of(type(wrapped)))]
+    return RaisedException(
+        kind, bounded_text("\n".join(line for line in lines if line), _MAXIMUM_LENGTH), details=details
+    )
+
+
+def data_changed(text: str) -> RaisedException:
+    """Tell what happened to a watched variable."""
+    return _raised(text, [text])
+
+
+_SHOWN_KINDS = {NAN: "NaN", INF: "Inf"}
+
+
+def not_finite(
+    made: Made | None, kind: str, where: str, changed: Sequence[str] = (), state: ParameterState | None = None
+) -> RaisedException:
+    """Tell in three lines what a call returned, where it was made, and by whom.
+
+    ``made`` is None when the operations of Dynamo's graph make none; ``state`` tells of what was there before the call.
+    ``changed`` are inputs that may not be what they were when the call began.
+    """
+    shown = _SHOWN_KINDS[kind]
+    if state is not None and made is not None:
+        what = f"The call began with {shown} in {state.name}: {made.text}."
+        whose = state.history
+        headline = f"{shown}: in {state.name} before the call"
+    elif made is None:
+        what = f"The compiled call returns {shown}, which Dynamo's graph does not give."
+        whose = "Whose: AOTAutograd's or the backend's. The graph's operations, run one by one, give none."
+        headline = f"{shown}: made by the compiled graph alone"
+    else:
+        what = f"The call returns {shown}. {target_name(made.node)} made the first: {made.text}."
+        whose = "Whose: the program's. The graph's operations, run one by one on what the call was given, give it too."
+        headline = f"{shown}: {target_name(made.node)}: {made.text}"
+    note = f"Not kept, so that they may differ from what the call was given: {', '.join(changed)}" if changed else None
+    return _raised(headline, [what, f"Where: {where}", whose, note])
+
+
+def mismatch(fault: Fault, worst: Difference, whose: str, operation: str, where: str) -> RaisedException:
+    """Tell in three lines how a compiled call differs from Dynamo's graph, where that begins, and by whose fault."""
+    what = f"The compiled call does not return what Dynamo's graph gives: {worst.text}."
+    if fault.stage == DYNAMO:
+        what = "The compiled call does not return what the function does when it runs as ordinary Python."
+    if fault.node is None:
+        lines = [what, f"Where: it is returned at {where}", f"Whose: {whose}"]
+        return _raised(f"Mismatch: {worst.text}", lines)
+    first = f"{operation} is the first to differ: {fault.difference.text}."
+    if fault.stage == DYNAMO:
+        first = f"The first line that differs: {fault.difference.text}."
+    lines = [f"{what} {first}", f"Where: {where}", f"Whose: {whose}"]
+    return _raised(f"Mismatch: {operation}: {fault.difference.text}", lines)
+
+
+def mismatch_of_operator(fault: Fault, came: str, whose: str, operation: str, where: str) -> RaisedException:
+    """Tell in three lines what a custom operator does wrong, where it is called, and what came of it."""
+    what = f"{operation} does not do what the compiler was told. {came}"
+    return _raised(f"Mismatch: {operation}: {fault.stage}", [what, f"Where: {where}", f"Whose: {whose}"])
+
+
+def mismatch_in_stored(what: LeftOtherwise, whose: str, where: str) -> RaisedException:
+    """Tell in three lines what a compiled call leaves behind otherwise than the function does, and the line of it."""
+    left = f"{what.expression} is {what.by_compiled} after the compiled call"
+    told = f"{left}, and {what.by_python} after ordinary Python"
+    return _raised(f"Mismatch: {told}", [f"{told}.", f"Where: {where}", f"Whose: {whose}"])
+
+
+@dataclass(frozen=True)
+class BackwardFault:
+    """An operation that passes back a NaN or an Inf which it did not get."""
+
+    operation: str
+    made: Made
+    """The gradient that it passes back."""
+    path: str
+    line: int
+    function: str
+    parameters: Sequence[str]
+    """What has such a gradient for it, as the user wrote it."""
+
+
+def not_finite_in_backward(fault: BackwardFault, call: str) -> RaisedException:
+    """Tell in three lines what a backward pass made, at which line, and what becomes of it."""
+    shown = _SHOWN_KINDS[fault.made.kind]
+    text = linecache.getline(fault.path, fault.line).strip()
+    where = f"Where: {fault.path}:{fault.line} in {fault.function}" + (f": {text}" if text else "")
+    what = f"The backward pass of {call} makes {shown}: {fault.operation} passes back a gradient of which"
+    reached = f"The gradients of {', '.join(fault.parameters)} have it too." if fault.parameters else ""
+    whose = (
+        f"Whose: the program's. The gradients that came to the call, and to this line, were finite. {reached}".strip()
+    )
+    headline = f"{shown} in the backward pass: {fault.operation}"
+    return _raised(headline, [f"{what} {fault.made.text}.", where, whose])
+
+
+@dataclass(frozen=True)
+class ParameterState:
+    """A parameter or buffer that was not finite before a call."""
+
+    name: str
+    calls: int
+    """How many calls of its graph were looked at, this one included."""
+    gradient: Kinds | None
+    """What its gradient has; None when it has no gradient."""
+
+    @property
+    def history(self) -> str:
+        """Who made it so."""
+        since = "since the call before, which returned none" if self.calls > 1 else "before the first call looked at"
+        if self.gradient is None:
+            return f"Whose: whatever changed {self.name} {since}; it has no gradient."
+        if self.gradient:
+            return f"Whose: the backward pass. The gradient of {self.name} has {' and '.join(_kinds(self.gradient))}."
+        return f"Whose: the optimizer, or whatever changed {self.name} {since}. Its gradient is finite."
+
+
+def _kinds(kinds: Kinds) -> list[str]:
+    return sorted((_SHOWN_KINDS[kind] for kind in kinds), reverse=True)
+
+
+def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedException:
+    """Tell for each earlier compile which guard failed, with the values then and now and the line of the guard."""
+    name = user_function_name(compiling.code)
+    lines: list[str] = []
+    links: list[str] = []
+    for failure in failures:
+        lines.append(f"A guard of {failure.compile_id} failed: {failure.expression}")
+        then, now = values_then_and_now(failure, compiling.frame)
+        if then is not None:
+            lines.append(f"  value then: {then}")
+        if now is not None:
+            lines.append(f"  value now: {now}")
+        if failure.place is not None:
+            links.append(f"guard of {failure.compile_id} at {failure.place.path}:{failure.place.line}")
+    reasons = "\n".join(failure.reason for failure in failures)
+    return _raised(f"Recompile: {name} [{compiling.compile_id}]", lines, message=reasons, links=links)
+
+
+def limit_reached(code: types.CodeType, limit: str) -> RaisedException:
+    """Tell that a function was compiled too often."""
+    lines = [
+        f"torch compiled this function as often as its setting '{limit}' allows.",
+        "From now on, calls that match no earlier compile run eagerly.",
+        f"Hint: look at what recompiles (filter 'recompile'), or raise torch's configuration of {limit}.",
+    ]
+    return _raised(f"Recompile limit: {user_function_name(code)} exceeds {limit}", lines)
+
+
+def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException:
+    """Tell which step of compiling a graph failed."""
+    kind = type(failure.inner)
+    text = str(failure.inner)
+    lines = [
+        f"The graph that it was given has {node_count} nodes: see the scope 'Graph'.",
+        f"{failure.step} raised {kind.__name__}: {text}",
+    ]
+    headline = f"Backend failure: {failure.step} raised {kind.__name__}"
+    links = [None if failure.place is None else f"at {failure.place.path}:{failure.place.line}"]
+    return _raised(headline, lines, _kind_of(failure.inner), text, links=links)
+
+
+def dynamo_failed(code: types.CodeType, problem: BaseException) -> RaisedException:
+    """Tell that Dynamo itself failed."""
+    inner = problem.__cause__ or problem.__context__ or problem
+    lines = [f"Dynamo raised {type(inner).__name__}: {inner}", f"while it traced {user_function_name(code)}"]
+    return _raised(f"Backend failure: Dynamo raised {type(inner).__name__}", lines, _kind_of(inner), str(problem))
+
+
+def specialized(facts: SpecializationFacts, message: str) -> RaisedException:
+    """Tell that a size became a constant."""
+    lines = [
+        f"{facts.source} ({facts.symbol}) is {facts.value} from here on, for all calls that use this compile.",
+        message,
+    ]
+    return _raised(f"Specialized: {facts.source} == {facts.value}", lines)
+
+
+def guard_asked_for(requested: RequestedGuard) -> RaisedException:
+    """Tell that a guard was asked for."""
+    about = requested.readable or "the global state"
+    return _raised(f"Guard: {requested.check} on {about}", [f"Source: {requested.name}" if requested.name else None])
+
+
+def _kind_of(exception: object) -> str:
+    return _name_of(type(exception))
+
+
+def _name_of(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
+    """Return what fits into the headline of a call stack: ``Tracing fn [0/0], attempt 2``, ``Call 2 of fn [0/0]``."""
+    call = retraced_call()
+    if call is not None and not call.is_compiled_now:
+        return f"{_of_call(call)[:1].upper()}{_of_call(call)[1:]} [{call.compile_id}]{_changed(call)}"
+    if call is not None:
+        return f"Tracing {user_function_name(call.code)} [{call.compile_id}]{_changed(call)}"
+    text = f"Tracing {_name(frame)} [{identity.compile_id}]"
+    return text if identity.attempt == 0 else f"{text}, attempt {identity.attempt + 1}"
+
+
+def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, statements: int | None, remark: str | None) -> str:
+    """Return what tells a stop in the past of a trace: ``Tracing fn [0/0], 12 statements back``.
+
+    ``statements`` is None in an attempt that Dynamo gave up.
+    """
+    far = {0: "back in this statement", 1: "1 statement back", None: "an attempt that was given up"}.get(
+        statements, f"{statements} statements back"
+    )
+    text = f"{headline(frame, identity)}, {far}"
+    return text if remark is None else f"{text}: {remark}"
+
+
+def explain(
+    reason: str, frame: TracedFrame, identity: CompileIdentity, top: types.FrameType, *, restarted: bool
+) -> str:
+    """Return the whole story: ``Paused on breakpoint while Dynamo traces fn [0/0], attempt 2 (restarted: ...)``."""
+    call = retraced_call()
+    if call is not None and call.changes:
+        changes = "; ".join(bounded_text(each, _MAXIMUM_REASON) for each in call.changes)
+        on = "" if reason in ("changed", "goto") else f" on {reason}"
+        return f"Paused{on} in a trace of {user_function_name(call.code)} that was {CHANGED}: {changes}"
+    if call is not None:
+        return f"Paused on {reason} in {_of_call(call)}, served by cache entry {call.compile_id}"
+    text = f"Paused on {reason} while Dynamo traces {_name(frame)} [{identity.compile_id}]"
+    if identity.attempt == 0:
+        return text
+    text += f", attempt {identity.attempt + 1}"
+    if restarted:
+        text += ": the analysis was restarted, and is back where the step began"
+    reasons = [_one_line(each) for each in restart_reasons(top)]
+    return f"{text} (restarted: {'; '.join(reasons)})" if reasons else text
+
+
+CHANGED = "changed by the debugger"
+
+
+def _changed(call: CachedCall) -> str:
+    return f", {CHANGED}" if call.changes else ""
+
+
+def _of_call(call: CachedCall) -> str:
+    name = user_function_name(call.code)
+    return f"a cached call of {name}" if call.number is None else f"call {call.number} of {name}"
+
+
+def _name(frame: TracedFrame) -> str:
+    return user_function_name(frame.compiled_code)
+
+
+def _one_line(reason: str) -> str:
+    first = next((line.strip() for line in reason.splitlines() if line.strip()), "")
+    return bounded_text(first, _MAXIMUM_REASON)

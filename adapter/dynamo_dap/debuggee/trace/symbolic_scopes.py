@@ -1,0 +1,160 @@
+"""The scopes of a function that Dynamo is tracing. Made on the held tracing thread; computed when they are opened."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
+from dynamo_dap.debuggee.agent.stepping import ChangeAsked
+from dynamo_dap.debuggee.torch_api.compilation import CompileFacts, cache_entries
+from dynamo_dap.debuggee.torch_api.dynamo_names import (
+    dynamos_locals,
+    is_dynamos_global,
+    parted,
+    user_function_name,
+)
+from dynamo_dap.debuggee.torch_api.graph import nodes_of
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.translator import restart_reasons
+from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker
+from dynamo_dap.debuggee.trace.data_watch import watched_variable
+from dynamo_dap.debuggee.trace.expressions import assignment
+from dynamo_dap.debuggee.trace.graph_view import graph_children, graph_source
+from dynamo_dap.debuggee.trace.guards_view import guard_children
+from dynamo_dap.debuggee.trace.side_effects_view import side_effect_children
+from dynamo_dap.debuggee.trace.traced_view import TracedView
+from dynamo_dap.debuggee.values.callables import location_of_code
+from dynamo_dap.debuggee.values.eager_frames import with_group
+from dynamo_dap.debuggee.values.model import (
+    Deferred,
+    Fixed,
+    Location,
+    ScopeOfFrame,
+    Value,
+    Variable,
+    VirtualSource,
+    WriteRefused,
+    bounded_text,
+)
+
+__all__ = ["graph_source", "scopes_of"]
+
+ListingOf = Callable[[CodeType], VirtualSource | None]
+"""Shows code that Dynamo generated."""
+
+
+def scopes_of(frame: TracedFrame, listing_of: ListingOf = lambda code: None) -> list[ScopeOfFrame]:
+    """Return the scopes of a function that is being traced, most interesting first.
+
+    An inlined function shows ``Graph``, ``Guards``, ``Side Effects`` and ``Compile`` of the frame being compiled.
+    """
+    view = TracedView(frame)
+    local_variables = frame.locals()
+    is_dynamos = dynamos_locals(frame.code)
+    users, dynamos = parted(local_variables, lambda each: is_dynamos(each[0]))
+    stack = frame.value_stack()
+    scopes = [
+        ScopeOfFrame(
+            "Locals",
+            _Variables(
+                frame, lambda: with_group(_variables(local_variables, view), is_dynamos), len(users) + bool(dynamos)
+            ),
+            "locals",
+        ),
+        ScopeOfFrame("Value Stack", Deferred(lambda: _stack(stack, view), max(len(stack), 1)), "registers"),
+    ]
+    if frame.cell_names:
+        cells = frame.cells()
+        scopes.append(ScopeOfFrame("Cells", _Variables(frame, lambda: _variables(cells, view), len(cells))))
+    opened_on_demand: list[tuple[str, Callable[[], Sequence[Variable]]]] = [
+        ("Globals", lambda: with_group(_variables(frame.globals_used(), view), is_dynamos_global)),
+        ("Graph", lambda: graph_children(frame, view).named()),
+        ("Guards", lambda: guard_children(frame).named()),
+        ("Side Effects", lambda: side_effect_children(view).named()),
+        ("Compile", lambda: _compile_facts(frame, listing_of)),
+    ]
+    sources = {"Graph": graph_source(frame)}
+    scopes += [
+        ScopeOfFrame(name, Deferred(make), expensive=True, source=sources.get(name)) for name, make in opened_on_demand
+    ]
+    return scopes
+
+
+class _Variables(Deferred):
+    """Variables on which there may be data breakpoints, and which can be run back to where they came from."""
+
+    are_traced_locals = True
+
+    def __init__(self, frame: TracedFrame, make: Callable[[], Sequence[Variable]], count: int) -> None:
+        super().__init__(make, count)
+        self._frame = frame
+
+    def watched(self, name: str) -> WatchedVariable | None:
+        return watched_variable(self._frame, name)
+
+    def can_write(self, name: str) -> bool:
+        return True
+
+    def write(self, name: str, expression: str) -> Value:
+        if not self._frame.is_declared(name):
+            raise WriteRefused(f"'{name}' is no variable of the function")
+        raise ChangeAsked(assignment(self._frame, name, expression))
+
+
+def _variables(named: Sequence[tuple[str, Any]], view: TracedView) -> list[Variable]:
+    return [Variable(name, view.value(value, name), name) for name, value in named]
+
+
+def _stack(stack: Sequence[Tracker], view: TracedView) -> list[Variable]:
+    top = len(stack) - 1
+    shown = [
+        Variable(f"{number} (top)" if number == top else str(number), view.value(tracker))
+        for number, tracker in enumerate(stack)
+    ]
+    return shown or [Variable("(empty)", Value("", kind="virtual"))]
+
+
+def _compile_facts(frame: TracedFrame, listing_of: ListingOf) -> list[Variable]:
+    facts = frame.compile_facts()
+    seconds = "unknown" if facts.seconds is None else f"{facts.seconds:.1f} s, pauses included"
+    texts = {
+        "compile id": facts.compile_id,
+        "attempt": str(facts.attempt + 1),
+        "backend": facts.backend,
+        "fullgraph": str(facts.is_full_graph),
+        "dynamic": facts.dynamic,
+        "elapsed": seconds,
+        "inline depth": str(facts.inlined),
+        "graph nodes": str(sum(len(nodes_of(graph)) for graph in frame.graphs())),
+        "guards": str(facts.guard_count),
+    }
+    first, second, *others = [Variable(name, Value(text)) for name, text in texts.items()]
+    compiled = Variable("frame", Value(user_function_name(facts.code), location=location_of_code(facts.code)))
+    return [first, second, *_restarts(), compiled, *others, _generated(facts, listing_of)]
+
+
+def _restarts() -> list[Variable]:
+    reasons = restart_reasons(sys._getframe())
+    if not reasons:
+        return []
+    lines = tuple(Variable(str(number), Value(bounded_text(reason))) for number, reason in enumerate(reasons))
+    return [Variable("restarted because", Value(bounded_text(reasons[-1]), children=Fixed(lines)))]
+
+
+def _generated(facts: CompileFacts, listing_of: ListingOf) -> Variable:
+    """Code that earlier compiles generated, each with its listing; this compile generates its own at its end."""
+    # One that is gone back to from what comes after a graph break has generated its own by now.
+    entries = [each for each in cache_entries(facts.code) if str(each.compile_id) != facts.compile_id]
+    below = tuple(Variable(f"[{entry.compile_id}]", _listing(listing_of(entry.code))) for entry in entries)
+    text = f"{len(entries)} from earlier compiles" if entries else "none yet: this is the first compile of this code"
+    return Variable("generated code", Value(text, children=Fixed(below) if below else None))
+
+
+def _listing(listing: VirtualSource | None) -> Value:
+    if listing is None:
+        return Value("without a listing: this session does not show generated code")
+    return Value(os.path.splitext(listing.name)[0], location=Location(listing, 1))

@@ -1,0 +1,147 @@
+"""Shows values inside a trace: a tracker as what it stands for, a real object with its pending changes applied.
+
+After a value's own children come the facts that Dynamo knows about it (FX node, source, mutation, where it was made)
+and the real value of this call, computed when it is opened. Made for one pause; runs on the tracing thread. Nothing
+here realizes a lazy tracker, adds a guard or a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dynamo_dap.debuggee.history.sizes import ChildrenOfTensor
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.graph import user_place
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
+from dynamo_dap.debuggee.torch_api.symbols import is_symbolic
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor, is_tensor, kind_of
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.trackers.forms import Form, Known, NumberForm, TensorForm, Unrealized
+from dynamo_dap.debuggee.torch_api.variable_trackers import (
+    Place,
+    Tracker,
+    created_at,
+    is_unrealized,
+    mutation_state,
+    source_name,
+    source_of,
+)
+from dynamo_dap.debuggee.trace.forms import form_family
+from dynamo_dap.debuggee.trace.graph_view import node_text, place_variable, user_location
+from dynamo_dap.debuggee.trace.placeholders import form_behind, is_stand_in
+from dynamo_dap.debuggee.values.model import EvaluationError, Fixed, Followed, Value, Variable, bounded_text
+from dynamo_dap.debuggee.values.python_values import View
+from dynamo_dap.debuggee.values.tensors import lazy_variable
+
+_SUMMARY = 160
+"""Characters of the summary: a source deep inside a library runs long."""
+
+
+class TracedView(View):
+    """Values as a traced function sees them."""
+
+    def __init__(self, frame: TracedFrame) -> None:
+        """``frame`` is the function."""
+        self.frame = frame
+
+    def shown(self, value: object, expression: str | None) -> Value:
+        """Return a tracker, a form, or a real object as it is shown."""
+        tracker = self.frame.tracker_of(value)
+        if tracker is None:
+            return super().shown(value, expression)
+        form = self._form_of(tracker)
+        shown = form_family(form).present(form, expression, self)
+        if isinstance(form, Known) and type(form.value) in _SCALARS and source_of(tracker) is None:
+            return shown
+        node = form.node if isinstance(form, TensorForm) and is_tensor(form.example) else None
+        tensor = None if node is None else lambda: self._tensor(node)
+        others = partial(self._facts, tracker, form)
+        if tensor is not None and expression is not None:
+            return replace(shown, children=ChildrenOfTensor(self.frame, expression, shown.children, others, tensor))
+        return replace(shown, children=Followed(shown.children, others, tensor))
+
+    def seen(self, value: object) -> object:
+        """Return the form of what Dynamo tracks, of a SymInt or FakeTensor that was computed, of a stand-in."""
+        if isinstance(value, Form):
+            return value
+        tracker = self.frame.tracker_of(value)
+        if tracker is not None:
+            return self._form_of(tracker)
+        if is_symbolic(value):
+            return NumberForm(value, None)
+        if is_stand_in(value):
+            return form_behind(value)
+        if is_fake_tensor(value) or (is_tensor(value) and self.frame.shares_written_memory(value)):
+            return TensorForm(value, None, kind_of(value))  # no data is there, or what was there before the graph wrote
+        return value
+
+    def _form_of(self, tracker: Tracker) -> Form:
+        form = self.frame.form_of(tracker)
+        if isinstance(form, Unrealized) and is_tensor(form.value) and self.frame.shares_written_memory(form.value):
+            return TensorForm(form.value, None, kind_of(form.value))
+        return form
+
+    def _facts(self, tracker: Tracker, form: Form) -> list[Variable]:
+        """Return what is known, on its own level for tensors and symbols, else in one group called ``Dynamo``."""
+        node = form.node if isinstance(form, TensorForm | NumberForm) else None
+        at = None if node is None else user_place(node)
+        # Of a graph's value the line of the user's, not that of a library that it called.
+        place = created_at(tracker) if at is None else at[0]
+        facts = _facts(tracker, None if place is None or place.path.startswith("<") else place)
+        if isinstance(form, TensorForm | NumberForm):
+            return facts if node is None else [*self._values_of(node), _node(node), *facts]
+        source, summary = source_name(source_of(tracker)), type(tracker).__name__
+        if source is not None:
+            summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
+        return [Variable("Dynamo", Value(summary, children=Fixed(tuple(facts)), kind="virtual"))]
+
+    def _tensor(self, node: Any) -> Any:
+        try:
+            return self.frame.real_value(node)
+        except (NoRealValue, FeatureMissing) as problem:
+            raise EvaluationError(f"not available: {problem}") from None
+
+    def _values_of(self, node: Any) -> list[Variable]:
+        """Return what the node gives in this call, and in a backward pass its gradient, each computed when opened."""
+        call = retraced_call()
+        values = [lazy_variable("value", lambda: _real(lambda: self.frame.real_value(node)))]
+        if call is not None and call.in_backward is not None:
+            values.append(lazy_variable("grad", lambda: _real(lambda: self.frame.gradient(node))))
+        return values
+
+
+def _real(value: Callable[[], object]) -> Value:
+    """Return a real value as values of ordinary Python are shown."""
+    try:
+        return View().value(value())
+    except (NoRealValue, FeatureMissing) as problem:
+        return Value(f"not available: {problem}")
+
+
+_SCALARS = (int, float, bool, str, complex, bytes, type(None))
+
+
+def _facts(tracker: Tracker, place: Place | None) -> list[Variable]:
+    facts = [Variable("tracker", Value(type(tracker).__name__, kind="virtual"))]
+    source = source_name(source_of(tracker))
+    if source is not None:
+        readable = as_the_user_wrote(source)
+        text = source if readable == source else f"{readable}, for guards {source}"
+        facts.append(Variable("source", Value(bounded_text(text), kind="virtual")))
+    if place is not None:
+        facts.append(place_variable("created at", place))
+    if is_unrealized(tracker):
+        facts.append(Variable("state", Value("unrealized: the traced code has not used it yet", kind="virtual")))
+    else:
+        facts.append(Variable("mutation", Value(mutation_state(tracker), kind="virtual")))
+    return facts
+
+
+def _node(node: Any) -> Variable:
+    location = user_location(node)
+    return Variable("FX node", Value(node_text(node), kind="virtual", location=location), declaration=location)

@@ -1,0 +1,110 @@
+"""Launches of Triton's kernels in code that Inductor generated, those of the user's that are called there included.
+
+Inductor launches its kernels by itself. Put in when the program imports that part of Inductor, for the life of the
+process; on the threads that launch kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+
+_MODULE = "torch._inductor.runtime.triton_heuristics"
+_AUTOTUNER = f"{_MODULE}:CachingAutotuner.run"
+_GRID = f"{_MODULE}:GridExpr.from_meta"
+
+GENERATED_KERNELS = Feature("looking into Triton kernels that Inductor generated", _AUTOTUNER, _GRID)
+
+Given = tuple[tuple[Any, ...], dict[str, Any], Any]
+"""What a kernel is launched with: arguments, keyword arguments, grid."""
+
+
+class Launching(Protocol):
+    """A launch that has been looked into."""
+
+    def launching(self) -> Any:
+        """Have the launch be made inside."""
+
+
+def watch_generated_launches(
+    is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], Given]], Launching | None]
+) -> None:
+    """Have ``look_into`` called with the kernel of each launch that is about to be made, while ``is_alert``."""
+    when_imported(_MODULE, lambda: _watch(is_alert, look_into))
+
+
+def _watch(is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], Given]], Launching | None]) -> None:
+    if GENERATED_KERNELS.problem is not None:
+        return
+    autotuner: Any = sys.modules[_MODULE].CachingAutotuner
+    own = autotuner.run
+
+    def run(self: Any, *args: Any, stream: Any, benchmark_run: bool = False, **kwargs: Any) -> Any:
+        looked = None
+        if not benchmark_run and is_alert():
+            kernel = _kernel_of(self)
+            looked = None if kernel is None else look_into(kernel, lambda: _given(self, args, kwargs))
+        if looked is None:
+            return own(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
+        with looked.launching():
+            return own(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
+
+    # debugpy steps out of no file of ours.
+    run.__code__ = run.__code__.replace(co_filename=str(sys.modules[_MODULE].__file__))
+    autotuner.run = functools.wraps(own)(run)
+
+
+_kernels: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _kernel_of(autotuner: Any) -> Any:
+    """Return the kernel, that of the user's if it is one; None where there is no source of it in this process."""
+    if autotuner not in _kernels:
+        kernel = autotuner.fn
+        if kernel.fn is None:
+            # It was compiled in another process.
+            reload = getattr(autotuner, "_reload_kernel", None)
+            kernel = reload().fn if reload is not None else None
+        _kernels[autotuner] = kernel if kernel is None else _original(kernel)
+    return _kernels[autotuner]
+
+
+def _original(kernel: Any) -> Any:
+    """Return the kernel of the user's that Inductor has copied into its own code; ``kernel`` for one of Inductor's."""
+    registry: Any = getattr(sys.modules["triton.runtime.jit"], "_triton_jit_function_registry", {})
+    name, text = kernel.__name__, kernel.src.strip()
+    path = kernel.fn.__code__.co_filename
+    for other in list(registry.values()):
+        is_same = other.__name__ == name and other.fn is not None and other.src.strip() == text
+        if is_same and other.fn.__code__.co_filename != path:
+            return other
+    return kernel
+
+
+def _given(autotuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
+    config = _config_of(autotuner)
+    constants = {**autotuner.triton_meta.get("constants", {}), **config.kwargs}
+    names = [name for name in autotuner.fn.arg_names if name not in constants]
+    names += autotuner.inductor_meta.get("extra_launcher_args", ())
+    scope = {**constants, **dict(zip(names, args, strict=False)), **kwargs}
+    grid = GENERATED_KERNELS.resolve(_GRID)(autotuner.inductor_meta, config)
+    sizes: dict[str, Any] = dict(scope)
+    for line in grid.prefix:
+        exec(line, {}, sizes)
+    sizes_of_axes = [int(eval(str(size), {}, sizes)) for size in (grid.x_grid, grid.y_grid, grid.z_grid)]
+    named = {name: value for name, value in scope.items() if name in autotuner.fn.arg_names}
+    return (), named, tuple(sizes_of_axes)
+
+
+def _config_of(autotuner: Any) -> Any:
+    """Return the configuration that is launched; before the first launch the first of those that are tried."""
+    for found in (autotuner.launchers, autotuner.compile_results):
+        if found:
+            return found[0].config
+    return autotuner.configs[0]
