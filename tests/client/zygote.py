@@ -118,7 +118,7 @@ def _compiled(folder: Path) -> Path:
 
     package = Path(dynamo_dap.__file__).parent
     code = compile(
-        Path(__file__).read_bytes(), str(package / "debuggee" / "bootstrap" / "entry.py"), "exec", dont_inherit=True
+        Path(__file__).read_bytes(), str(package / "debuggee" / "launch" / "entry.py"), "exec", dont_inherit=True
     )
     path = folder / "zygote.pyc"
     path.write_bytes(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))

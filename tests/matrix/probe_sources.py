@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from dynamo_dap.debuggee import torch_api
+from dynamo_dap import debuggee
 from dynamo_dap.debuggee.torch_api import features
 
 _COMPILED = "torch._C"
@@ -293,7 +293,7 @@ def _fills_itself(tree: ast.Module) -> bool:
 
 def needs() -> dict[str, list[str]]:
     """What is needed of torch, as ``module:attribute.path``, and the features that need it."""
-    for module in pkgutil.walk_packages(torch_api.__path__, f"{torch_api.__name__}."):
+    for module in pkgutil.walk_packages(debuggee.__path__, f"{debuggee.__name__}."):
         importlib.import_module(module.name)
     return features.needs()
 

@@ -57,9 +57,9 @@ NEWEST_PYTHON = "3.13"
 _PROBE = """
 import importlib, json, pkgutil, platform
 import torch._dynamo
-from dynamo_dap.debuggee import torch_internals
+from dynamo_dap import debuggee
 from dynamo_dap.debuggee.torch_api import features
-for module in pkgutil.walk_packages(torch_internals.__path__, torch_internals.__name__ + "."):
+for module in pkgutil.walk_packages(debuggee.__path__, debuggee.__name__ + "."):
     importlib.import_module(module.name)
 needs = features.needs()
 count = len({name for users in needs.values() for name in users})

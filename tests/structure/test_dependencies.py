@@ -15,37 +15,81 @@ import pytest
 
 from tests.structure.sources import ADAPTER, Module, adapter_modules
 
-_FLOOR = {"protocol", "debuggee.code_analysis"}
-_VALUES = _FLOOR | {"debuggee.torch_internals"}
-_TRITON = _VALUES | {"debuggee.triton"}
-_AGENT = _TRITON | {"debuggee.values"}
-_ENGINE = _AGENT | {"debuggee.agent"}
+_DEBUGGEE = (
+    "bytecode",
+    "torch_api",
+    "triton",
+    "values",
+    "agent",
+    "generated",
+    "recording",
+    "trace",
+    "inductor",
+    "replay",
+    "numerics",
+    "history",
+    "eager",
+    "composition",
+    "launch",
+)
+"""The packages of the debuggee from the ground up: each may import those before it."""
+_DATA = {"records", "profile", "explore", "calls"}
+"""What is recorded, as data: read by commands, written by the debuggee."""
+_WRITES_DATA = {"recording", "inductor", "launch"}
 
 MAY_IMPORT = {
     "protocol": set[str](),
     "records": {"protocol"},
     "profile": {"protocol", "records"},
     "explore": {"protocol", "records"},
-    "server": {"protocol", "records"},
-    "checking": {"protocol", "records", "debuggee.bootstrap", "debuggee.torch_internals"},
     "calls": {"protocol", "records"},
-    "terminal": {"protocol", "records", "calls"},
+    "server": {"protocol", "records"},
+    "checking": {"protocol", "records", "debuggee.launch", "debuggee.torch_api"},
+    "terminal": {"protocol", *_DATA},
     "language_server": {"protocol", "records"},
-    "assistants": {"protocol", "records", "profile", "explore", "checking", "terminal"},
-    "debuggee.code_analysis": {"protocol"},
-    "debuggee.torch_internals": _FLOOR,
-    "debuggee.triton": _VALUES,
-    "debuggee.values": _TRITON,
-    "debuggee.agent": _AGENT,
-    "debuggee.compile_time": _ENGINE | {"records"},
-    "debuggee.run_time": _ENGINE,
-    "debuggee.eager": _ENGINE,
-    "debuggee.recording": _ENGINE | {"records", "profile", "explore", "calls"},
-    "debuggee.bootstrap": _ENGINE
-    | {"debuggee.compile_time", "debuggee.run_time", "debuggee.eager", "debuggee.recording"}
-    | {"records", "profile", "explore", "calls"},
+    "assistants": {"protocol", "checking", "terminal", *_DATA},
+    "commands": {"protocol", "checking", "terminal", "language_server", "assistants", *_DATA},
+    **{
+        f"debuggee.{name}": {"protocol", *(f"debuggee.{below}" for below in _DEBUGGEE[:number])}
+        | (_DATA if name in _WRITES_DATA else set())
+        for number, name in enumerate(_DEBUGGEE)
+    },
 }
 """What each room may import of the others."""
+
+_STILL_UPWARD: set[tuple[str, str]] = {
+    ("assistants.questions", "commands"),
+    ("assistants.schemas", "commands"),
+    ("language_server.presentation", "commands"),
+    ("language_server.server", "commands"),
+    ("language_server.trials", "commands"),
+    ("replay.cached_calls", "debuggee.history"),
+    ("replay.saved_traces", "debuggee.history"),
+    ("terminal.compile_commands", "commands"),
+    ("trace.frames", "debuggee.history"),
+    ("trace.stop_texts", "debuggee.numerics"),
+    ("trace.traced_view", "debuggee.history"),
+}
+"""Imports that point up today, by modules below ``dynamo_dap``. The list only gets shorter."""
+
+_STILL_TOUCH_TORCH: set[str] = {
+    "history.abandoned_attempts",
+    "history.changed_traces",
+    "history.snapshots",
+    "history.trace_changes",
+    "history.trace_log",
+    "inductor.bisecting",
+    "inductor.explored_stages",
+    "inductor.lowering_hooks",
+    "inductor.stage_costs",
+    "numerics.comparisons",
+    "numerics.gradients",
+    "replay.graph_calls",
+    "replay.replays",
+    "replay.saved_traces",
+    "triton.generated_kernels",
+}
+"""Modules of features that touch torch's private parts themselves today; only ``torch_api`` should."""
 
 _WRITTEN_BY_USERS = {
     "torch._dynamo.disable",
@@ -77,23 +121,41 @@ def _wrong_imports(modules: Iterable[Module]) -> list[str]:
         assert room in MAY_IMPORT, f"the room {room} has no place in the order of rooms yet"
         for imported, line in module.imports():
             other = room_of(imported)
-            if other is not None and other not in (room, "debuggee") and other not in MAY_IMPORT[room]:
+            if other is None or other in (room, "debuggee") or other in MAY_IMPORT[room]:
+                continue
+            if (_below_package(module.name), other) not in _STILL_UPWARD:
                 wrong.append(f"{module.path.relative_to(ADAPTER)}:{line}: {room} imports {imported}")
     return wrong
 
 
-def test_rooms_import_only_what_is_below_them() -> None:
+def _below_package(name: str) -> str:
+    return name.removeprefix("dynamo_dap.").removeprefix("debuggee.")
+
+
+def test_packages_import_only_what_is_below_them() -> None:
     wrong = _wrong_imports(adapter_modules())
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_exception_outlives_its_import() -> None:
+    found = {
+        (_below_package(module.name), other)
+        for module in adapter_modules()
+        for imported, _ in module.imports()
+        if (other := room_of(imported)) is not None
+    }
+    assert found >= _STILL_UPWARD
+    names = {module.name.removeprefix("dynamo_dap.debuggee.") for module in _that_touch_torch(adapter_modules())}
+    assert names == _STILL_TOUCH_TORCH
 
 
 @pytest.mark.parametrize(
     ("room", "wrong", "right"),
     [
-        ("debuggee.compile_time", "debuggee.run_time.engine", "debuggee.values.model"),
-        ("debuggee.run_time", "debuggee.compile_time.engine", "debuggee.agent.frames"),
-        ("debuggee.values", "debuggee.agent.agent", "debuggee.torch_internals.features"),
-        ("server", "debuggee.bootstrap.launch", "records.run"),
+        ("debuggee.trace", "debuggee.launch.program", "debuggee.values.model"),
+        ("debuggee.generated", "debuggee.trace.stepping", "debuggee.agent.frames"),
+        ("debuggee.values", "debuggee.agent.agent", "debuggee.torch_api.features"),
+        ("server", "debuggee.launch.launch", "records.run"),
         ("terminal", "server.session", "protocol.messages"),
         ("language_server", "server.session", "records.model"),
         ("protocol", "records.model", "protocol.framing"),
@@ -123,18 +185,35 @@ class _Written(Module):
         return ast.parse(self.text)
 
 
+def _may_touch_torch(module: Module) -> bool:
+    return room_of(module.name) == "debuggee.torch_api" or _below_package(module.name) in _STILL_TOUCH_TORCH
+
+
+def _that_touch_torch(modules: Iterable[Module]) -> list[Module]:
+    """The modules of features that name private parts of torch, or read objects of Dynamo's."""
+    return [
+        module
+        for module in modules
+        if room_of(module.name) not in (*_WITHOUT_DYNAMO, "debuggee.torch_api")
+        and (_named_parts(module) or _read_attributes(module))
+    ]
+
+
 def _private_parts(modules: Iterable[Module]) -> list[str]:
     wrong = []
     for module in modules:
-        if room_of(module.name) == "debuggee.torch_internals":
+        if _may_touch_torch(module):
             continue
-        found = [(name, line) for name, line in module.imports() if _PRIVATE_OF_TORCH.fullmatch(name)]
-        found += [(name, line) for name, line in _private_names(module) if name not in _WRITTEN_BY_USERS]
-        wrong += [f"{module.path.relative_to(ADAPTER)}:{line}: {name}" for name, line in found]
+        wrong += [f"{module.path.relative_to(ADAPTER)}:{line}: {name}" for name, line in _named_parts(module)]
     return wrong
 
 
-def test_only_torch_internals_names_private_parts_of_torch() -> None:
+def _named_parts(module: Module) -> list[tuple[str, int]]:
+    found = [(name, line) for name, line in module.imports() if _PRIVATE_OF_TORCH.fullmatch(name)]
+    return found + [(name, line) for name, line in _private_names(module) if name not in _WRITTEN_BY_USERS]
+
+
+def test_only_torch_api_names_private_parts_of_torch() -> None:
     wrong = _private_parts(adapter_modules())
     assert not wrong, "\n".join(wrong)
 
@@ -146,8 +225,8 @@ def test_the_check_sees_a_private_part_of_torch() -> None:
         "name = 'torch._dynamo.utils:counters'",
         "torch.fx.experimental",
     ):
-        engine = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "run_time" / "written.py", f"{text}\n")
-        internals = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "torch_internals" / "written.py", f"{text}\n")
+        engine = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "generated" / "written.py", f"{text}\n")
+        internals = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "torch_api" / "written.py", f"{text}\n")
         assert len(_private_parts([engine])) >= 1, text
         assert _private_parts([internals]) == []
 
@@ -169,8 +248,8 @@ _INSIDE_DYNAMO = set(
 )
 """Attributes of Dynamo's own objects: what a paused trace is made of."""
 _WITHOUT_DYNAMO = (
-    "debuggee.torch_internals",
     "assistants",
+    "commands",
     "language_server",
     "server",
     "terminal",
@@ -180,26 +259,29 @@ _WITHOUT_DYNAMO = (
     "calls",
     "protocol",
 )
-"""The room that may read them, and rooms that never have one in their process."""
+"""Packages that never have one in their process."""
 
 
 def _attributes_of_dynamo(modules: Iterable[Module]) -> list[str]:
     wrong = []
     for module in modules:
-        if room_of(module.name) in _WITHOUT_DYNAMO:
-            continue
-        for node in ast.walk(module.tree):
-            name = (
-                node.attr if isinstance(node, ast.Attribute) else node.value if isinstance(node, ast.Constant) else None
-            )
-            is_chain = isinstance(node, ast.Attribute) and re.search(r"(^|\.)tx$|\.output$", ast.unparse(node.value))
-            if is_chain or (isinstance(name, str) and name in _INSIDE_DYNAMO):
-                wrong.append(f"{module.path.relative_to(ADAPTER)}:{getattr(node, 'lineno', 0)}: {name}")
+        if room_of(module.name) not in _WITHOUT_DYNAMO and not _may_touch_torch(module):
+            wrong += [f"{module.path.relative_to(ADAPTER)}:{line}: {name}" for name, line in _read_attributes(module)]
     return wrong
 
 
-def test_only_torch_internals_reads_what_a_trace_is_made_of() -> None:
-    """The other rooms see a ``TracedFrame``: alternative names of other versions of torch are behind it."""
+def _read_attributes(module: Module) -> list[tuple[str, int]]:
+    found = []
+    for node in ast.walk(module.tree):
+        name = node.attr if isinstance(node, ast.Attribute) else node.value if isinstance(node, ast.Constant) else None
+        is_chain = isinstance(node, ast.Attribute) and re.search(r"(^|\.)tx$|\.output$", ast.unparse(node.value))
+        if is_chain or (isinstance(name, str) and name in _INSIDE_DYNAMO):
+            found.append((str(name), getattr(node, "lineno", 0)))
+    return found
+
+
+def test_only_torch_api_reads_what_a_trace_is_made_of() -> None:
+    """The other packages see a ``TracedFrame``: alternative names of other versions of torch are behind it."""
     wrong = _attributes_of_dynamo(adapter_modules())
     assert not wrong, "\n".join(wrong)
 
@@ -211,8 +293,8 @@ def test_the_check_sees_an_attribute_of_dynamo() -> None:
         "x = f.output.graph",
         "x = getattr(f, 'instruction_pointer')",
     ):
-        engine = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "compile_time" / "written.py", f"{text}\n")
-        internals = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "torch_internals" / "written.py", f"{text}\n")
+        engine = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "trace" / "written.py", f"{text}\n")
+        internals = _Written(ADAPTER / "dynamo_dap" / "debuggee" / "torch_api" / "written.py", f"{text}\n")
         assert len(_attributes_of_dynamo([engine])) == 1, text
         assert _attributes_of_dynamo([internals]) == []
 
@@ -247,7 +329,7 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
 
 
 def test_the_check_sees_a_circle() -> None:
-    folder = ADAPTER / "dynamo_dap" / "debuggee" / "compile_time"
+    folder = ADAPTER / "dynamo_dap" / "debuggee" / "trace"
     other = _Written(folder / "other.py", "def f():\n    from dynamo_dap.debuggee.trace.written import g\n")
     written = _Written(folder / "written.py", "from dynamo_dap.debuggee.trace.other import f\n")
     assert _circles([other, written]) == ["dynamo_dap.debuggee.trace.other <-> dynamo_dap.debuggee.trace.written"]
@@ -259,7 +341,7 @@ def test_importing_everything_of_ours_imports_no_torch() -> None:
     names = [module.name for module in adapter_modules() if not module.name.endswith("__main__")]
     # Its SDK is an extra, which not every environment has.
     if importlib.util.find_spec("mcp") is None:
-        names = [name for name in names if room_of(name) != "assistants"]
+        names = [name for name in names if room_of(name) not in ("assistants", "commands")]
     program = (
         "import importlib, sys\n"
         "sys.modules['torch'] = None\n"

@@ -1,11 +1,20 @@
 """What runs inside the debugged program.
 
-Rooms, each depending only on those below it::
+Packages by feature. Each imports only packages that stand above it in this list (a structure test holds it)::
 
-    bootstrap                        wires the rooms together and runs the user's program
-    compile_time   run_time   eager  the two engines, and debugpy; they know nothing of each other
-    agent                            the DAP end: pauses, breakpoints, steps, threads
-    values                           any value as bounded DAP variables
-    triton                           Triton's interpreter: launches, pointers, accesses
-    code_analysis  torch_internals   facts about code objects; torch's private names, probed
+    bytecode     facts about code objects
+    torch_api    the boundary to torch: probed names, hooks, typed readers
+    triton       Triton's interpreter: launches, pointers, accesses
+    values       any value as bounded DAP variables
+    agent        the program's end of DAP: threads, pauses, breakpoints, steps
+    generated    run-time mode: the bytecode that Dynamo generated
+    recording    facts about each compile, for ``dynamo_dap.records``
+    trace        compile-time mode: stops, stepping, scopes, evaluation
+    inductor     stages below Dynamo: lowering stops, kernels, costs
+    replay       cached calls: saved traces, graph calls
+    numerics     NaN, calls that differ from eager, gradients and backward stops
+    history      snapshots of a trace, time travel, what-if
+    eager        debugpy in the same process
+    composition  puts the features together into the engine for compile-time mode
+    launch       starts the agent and runs the user's program
 """

@@ -23,7 +23,7 @@ CUSTOM_PREFIX = "dynamo"
 
 # -- environment variables ---------------------------------------------------------------------------------------------
 
-ENTRY = str(Path(__file__).resolve().parents[1] / "debuggee" / "bootstrap" / "entry.py")
+ENTRY = str(Path(__file__).resolve().parents[1] / "debuggee" / "launch" / "entry.py")
 """The script that every process begins with that is to be debugged or recorded."""
 LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
 """What to run and where to connect: a ``LaunchDescription`` as JSON."""

@@ -41,7 +41,7 @@ from dynamo_dap.server.own_folder import CrashFolder
 _log = logging.getLogger(__name__)
 
 _BOOTSTRAP_FAILED = 3
-"""Exit code of the bootstrap when it cannot run at all; its last line on stderr says why."""
+"""Exit code of ``debuggee.launch`` when it cannot start; its last line on stderr says why."""
 _SHOWN_LINES = 10
 _CONNECT_TIMEOUT = 10.0
 

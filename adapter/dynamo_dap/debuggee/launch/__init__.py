@@ -1,1 +1,1 @@
-"""Wires the rooms of the debuggee together: starts the agent, and runs the user's program under it."""
+"""Starts the agent with all features, and runs the user's program under it."""

@@ -1,4 +1,4 @@
-"""The only place that touches torch's private names.
+"""The boundary to torch: private names, hooks, and typed readers of what torch holds.
 
 Each name is declared in a ``Feature`` and probed once, after torch was imported; a missing name turns that feature off,
 with a message. Nothing here imports torch before the user's program does: functions look modules up in ``sys.modules``,

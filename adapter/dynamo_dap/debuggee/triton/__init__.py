@@ -1,5 +1,5 @@
 """Triton's interpreter, in which kernels run as Python without a GPU: what runs there, and where its pointers point.
 
 The only place that touches Triton's private names. Triton is an extra, and is never imported here: everything waits
-until the program imports it. Rooms below: torch_internals, code_analysis.
+until the program imports it. Packages below: torch_api, bytecode.
 """

@@ -126,7 +126,7 @@ class Job:
         return [*self.python, *option, self.target, *self.arguments]
 
     def debugged_command(self) -> list[str]:
-        """Return the command that runs the program under the bootstrap, which reads ``LAUNCH_VARIABLE``."""
+        """Return the command that starts ``debuggee.launch``, which runs the program and reads ``LAUNCH_VARIABLE``."""
         thawed = ["-X", "frozen_modules=off"] if self._is_thawed else []
         return [*self.python, *thawed, ENTRY]
 
