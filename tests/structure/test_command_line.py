@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from dynamo_dap.command_line import _SUBCOMMANDS, main
+from dynamo_dap.command_line import main
+from dynamo_dap.commands.registry import COMMANDS, help_text
 from dynamo_dap.protocol.contract import EXCEPTION_FILTERS
 from tests.structure.sources import guides
 
@@ -28,7 +29,7 @@ def _help(subcommand: str) -> str:
 def test_every_subcommand_and_option_in_the_guides_exists() -> None:
     used = [(word, options.split()) for word, options in _USED.findall(_CODE)]
     assert len({word for word, _ in used}) > 10
-    helps = {word: _help(word) for word in _SUBCOMMANDS}
+    helps = {word: _help(word) for word in COMMANDS}
     wrong = [f"{word} {option}" for word, options in used for option in options if option not in helps.get(word, "")]
     assert not [word for word, _ in used if word not in helps], "no such subcommand"
     assert not wrong
@@ -40,3 +41,10 @@ def test_every_option_and_filter_in_the_guides_table_exists() -> None:
     options = {name for cell in cells for name in re.findall(r"the option `(\w+)`", cell)}
     assert options <= set(re.findall(r"^\| `(\w+)` \| (?:both|launch)", _GUIDES, re.MULTILINE))
     assert {name for cell in cells for name in re.findall(r"filter `([\w-]+)`", cell)} <= set(EXCEPTION_FILTERS)
+
+
+def test_the_help_names_each_command() -> None:
+    text = help_text()
+    assert all(
+        re.search(rf"^    {command.name} +{re.escape(command.summary)}$", text, re.M) for command in COMMANDS.values()
+    )

@@ -1,0 +1,69 @@
+"""The table of the subcommands of ``dynamo-dap``, from which its help is written.
+
+A subcommand's module is imported only when it is used: a server that an IDE starts loads none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Main = Callable[[list[str]], int]
+"""Runs a command with its arguments and returns the exit status."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand. ``module`` has a function ``main``, or another one after a colon."""
+
+    name: str
+    summary: str
+    module: str
+
+    def load(self) -> Main:
+        """Import the module and return the function that runs the command."""
+        module, _, function = self.module.partition(":")
+        return getattr(importlib.import_module(f"dynamo_dap.{module}"), function or "main")  # type: ignore[no-any-return]
+
+
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "debug": (
+        Command("debug", "debug a program in this terminal", "commands.debug"),
+        Command("connect", "run a program under the debugger that waits for it", "terminal.connecting"),
+    ),
+    "see what torch.compile does": (
+        Command("run", "run a program without stops and record its compiles", "records.run"),
+        Command("report", "print the newest record of this directory", "records.report"),
+        Command("explore", "show each line's graphs, operations and kernels", "commands.explore"),
+        Command("entries", "run a program and print torch's cache for each function", "commands.entries"),
+        Command("profile", "run a program and report where compile time goes", "commands.profile"),
+    ),
+    "find and fix what is wrong": (
+        Command("check", "fail if a program breaks or recompiles more than it may", "commands.check"),
+        Command("fix", "try the known fixes for a line, on a copy", "commands.fix"),
+        Command("compare", "report which lines differ from eager when compiled", "commands.compare"),
+        Command("bisect", "find the compiler stage that is wrong", "commands.bisect"),
+        Command("minify", "make the graph of a failing program small", "commands.minify"),
+        Command("record-call", "save a call of a compiled function as a folder", "commands.saved_calls:record_call"),
+        Command("replay", "run a saved call again, alone or in the debugger", "commands.saved_calls:replay"),
+    ),
+    "serve editors and assistants": (
+        Command("lsp", "start the language server, which shows the record in an editor", "language_server.server"),
+        Command("mcp", "start the server for assistants (Model Context Protocol)", "commands.mcp"),
+        Command("schema", "print the JSON Schema of what a command prints with --json", "assistants.schemas"),
+    ),
+}
+"""Each command once, by what a user wants to do."""
+
+COMMANDS: dict[str, Command] = {command.name: command for group in GROUPS.values() for command in group}
+
+
+def help_text() -> str:
+    """Return the list of commands as ``dynamo-dap --help`` prints it."""
+    width = max(map(len, COMMANDS))
+    lines = ["commands (dynamo-dap COMMAND --help says more):"]
+    for title, group in GROUPS.items():
+        lines += ["", f"  {title}"]
+        lines += [f"    {command.name.ljust(width)}  {command.summary}" for command in group]
+    return "\n".join(lines)
