@@ -13,7 +13,8 @@ import jsonschema
 import pytest
 
 from dynamo_dap.assistants.schemas import PRINTED, schema_of
-from dynamo_dap.command_line import _SUBCOMMANDS, main
+from dynamo_dap.command_line import main
+from dynamo_dap.commands.registry import COMMANDS
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client import zygote
 from tests.client.environments import VirtualEnvironment
@@ -89,7 +90,7 @@ def test_what_is_printed_is_as_its_schema_says(folder: Path, command: str) -> No
 
 def test_each_command_with_json_has_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
     found = set()
-    for command in _SUBCOMMANDS:
+    for command in COMMANDS:
         with pytest.raises(SystemExit):
             main([command, "-h"])
         if "--json " in capsys.readouterr().out:
