@@ -6,16 +6,12 @@ that it reads the files in ``page/``.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from html import escape
-from importlib import resources
 from typing import Any
 
 from dynamo_dap.profile.files import changes
 from dynamo_dap.profile.model import OTHERS, Profile, Track, frame_times, stage_times, stages_of
-from dynamo_dap.protocol.output_files import HTML_MARK
+from dynamo_dap.records.html_shell import data_element, html_shell, page_file
 from dynamo_dap.records.texts import counted
 
 _CALLS = 40_000
@@ -31,30 +27,17 @@ _HOW = (
 def flame_page(profile: Profile) -> str:
     """Return the page."""
     data, left_out = _data(profile)
-    script = _file("flame.js")
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_hash(script)}'"
     title = escape(" ".join(profile.program))
     note = f"<p class=note>{counted(left_out, 'call')}, the shortest, are not drawn.</p>" if left_out else ""
-    # In JSON a "<" can be written so, and then ends no element.
-    content = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
-    return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{HTML_MARK}"
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{title}: compile time</title><style>{_file('flame.css')}</style></head><body>"
-        f"<h1>Where the time of <code>{title}</code> went</h1><div id=stages></div><ul id=legend></ul>"
-        "<div id=bar><select id=threads aria-label='Thread'></select><button id=whole>Whole</button>"
-        f"<button id=in>Zoom in</button></div><div id=ruler></div><div id=chart></div>"
-        f"<div id=told><span class=note>{_HOW}</span></div>{note}"
-        f"<script type='application/json' id=data>{content}</script><script>{script}</script></body></html>"
+    body = (
+        f"<h1>Where the time of <code>{title}</code> went</h1><div id=stages></div><ul id=legend></ul>",
+        "<div id=bar><select id=threads aria-label='Thread'></select><button id=whole>Whole</button>",
+        "<button id=in>Zoom in</button></div><div id=ruler></div><div id=chart></div>",
+        f"<div id=told><span class=note>{_HOW}</span></div>{note}",
+        data_element(data),
     )
-
-
-def _file(name: str) -> str:
-    return resources.files("dynamo_dap.profile").joinpath("page").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    style, script = page_file("profile", "flame.css"), page_file("profile", "flame.js")
+    return html_shell(f"{' '.join(profile.program)}: compile time", style, body, [script])
 
 
 def _data(profile: Profile) -> tuple[dict[str, Any], int]:

@@ -7,18 +7,14 @@ files in ``page/``.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from html import escape
-from importlib import resources
 
-from dynamo_dap.protocol.output_files import HTML_MARK
 from dynamo_dap.records.advice import Item, Kind, at, caller_of, what_to_do
 from dynamo_dap.records.events import Record
+from dynamo_dap.records.html_shell import html_shell, page_file
 from dynamo_dap.records.model import STAGES, Compile, CompiledFunction, Graph, Place, StackLine, counts_of, shares_of
 from dynamo_dap.records.texts import counted, digest_of_line, readable_graph, recorded_line, sharding_text, source_lines
 
@@ -41,14 +37,8 @@ def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks
     ranks of the job compiled, as a part of a page, if the record is of one of them.
     """
     program = " ".join(record.started.program) if record.started else "?"
-    scripts = [_file("chart.min.js"), _file("chart-zoom.min.js"), _file("page.js")]
-    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
-    parts = [
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{HTML_MARK}",
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        "<meta name='viewport' content='width=device-width'>",
-        f"<title>{escape(program)}: torch.compile</title><style>{_file('page.css')}</style></head><body>",
+    scripts = [page_file("records", name) for name in ("chart.min.js", "chart-zoom.min.js", "page.js")]
+    body = [
         *_head(record, program, {"All ranks": "#ranks"} if ranks else {}, links),
         f"<h2 id='ranks'>All ranks</h2>{ranks}" if ranks else "",
         "<h2 id='to-do'>What to do</h2>",
@@ -62,19 +52,8 @@ def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks
         *_written_later(record),
         *_skipped(record),
         "" if links else _HOW_TO_TRACE,
-        *(f"<script>{one}</script>" for one in scripts),
-        "</body></html>",
     ]
-    return "\n".join(parts)
-
-
-@cache
-def _file(name: str) -> str:
-    return resources.files("dynamo_dap.records").joinpath("page").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return html_shell(f"{program}: torch.compile", page_file("records", "page.css"), body, scripts)
 
 
 # -- head ----------------------------------------------------------------------------------------------------------

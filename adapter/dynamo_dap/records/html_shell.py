@@ -1,0 +1,48 @@
+"""The frame that all our HTML pages share: one document with everything in it, and one content security policy.
+
+Nothing is loaded from elsewhere and no script but ours runs, whatever a page's texts contain. Reads nothing; pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import resources
+
+from dynamo_dap.protocol.output_files import HTML_MARK
+
+
+def html_shell(title: str, style: str, body: Iterable[str], scripts: Sequence[str]) -> str:
+    """Return the page. ``title`` is a text; ``body`` is markup, whose texts the caller has escaped."""
+    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
+    parts = [
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{HTML_MARK}",
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        "<meta name='viewport' content='width=device-width'>",
+        f"<title>{escape(title)}</title><style>{style}</style></head><body>",
+        *body,
+        *(f"<script>{script}</script>" for script in scripts),
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def data_element(content: bytes | object) -> str:
+    """Return the element ``data`` with JSON for a page's script. ``content`` is encoded JSON or a value to encode."""
+    text = content.decode() if isinstance(content, bytes) else json.dumps(content, ensure_ascii=False)
+    # JSON may write "<" so, and then no text in it ends the element.
+    escaped = text.replace("<", "\\u003c")
+    return f"<script type='application/json' id='data'>{escaped}</script>"
+
+
+def page_file(package: str, name: str) -> str:
+    """Return the text of a file in the folder ``page`` of a package of ours."""
+    return (resources.files(f"dynamo_dap.{package}") / "page" / name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
