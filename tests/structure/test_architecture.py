@@ -1,0 +1,59 @@
+"""The architecture page agrees with the code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.structure.sources import ADAPTER, ROOT
+from tests.structure.test_dependencies import _DEBUGGEE, MAY_IMPORT
+
+_PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+_OURS = ADAPTER / "dynamo_dap"
+
+
+def _section(title: str) -> str:
+    return _PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def _first_cells(text: str) -> list[str]:
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| `")]
+    return [name for row in rows for name in re.findall(r"`([\w-]+)`", row)]
+
+
+def test_every_package_is_in_its_table_in_the_order_of_imports() -> None:
+    outside, inside = _section("Packages").split("Inside the debugged program")
+    assert set(_first_cells(outside)) == {name for name in MAY_IMPORT if not name.startswith("debuggee.")}
+    assert tuple(_first_cells(inside)) == _DEBUGGEE
+
+
+@pytest.mark.parametrize(
+    "title", ["The life of a breakpoint", "The life of a cached call", "Where does a change belong"]
+)
+def test_every_file_of_a_section_exists(title: str) -> None:
+    named = re.findall(r"(?<![\w/])(?:\w+/)+\w+\.py", _section(title))
+    assert len(named) >= 8
+    assert not [name for name in named if not ((_OURS / name).is_file() or (_OURS / "debuggee" / name).is_file())]
+
+
+@pytest.mark.parametrize(
+    ("change", "evidence"),
+    [
+        ("A new launch option", r"_described\("),
+        ("A new custom request", r"^CUSTOM_PREFIX = "),
+        ("A new subcommand of `dynamo-dap`", r"^GROUPS\b"),
+        ("A new exception filter", r"^EVENTS\b"),
+        ("A new scope of a traced function", "opened_on_demand"),
+        ("A VariableTracker class of a new torch", r"@_reads\(\"TensorVariable\"\)"),
+        ("How a tensor is shown", "def tensor_text"),
+        ("Which kinds of NaN stop", "class ValueStops"),
+        ("What a step back restores", "class ChangeHooks"),
+        ("Why a breakpoint is not verified", "def bind_lines"),
+    ],
+)
+def test_a_question_of_where_leads_to_the_file_that_has_the_mechanism(change: str, evidence: str) -> None:
+    answers = dict(re.findall(r"^\| (.+) \| `(.+)` \|$", _section("Where does a change belong"), re.MULTILINE))
+    name = answers[change]
+    path = _OURS / name if (_OURS / name).is_file() else _OURS / "debuggee" / name
+    assert re.search(evidence, path.read_text(encoding="utf-8"), re.MULTILINE)
