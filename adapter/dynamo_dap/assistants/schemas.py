@@ -18,6 +18,7 @@ import msgspec
 
 from dynamo_dap.checking.formats import JsonReport
 from dynamo_dap.commands.bisect import Verdict
+from dynamo_dap.commands.doctor import JsonDoctor
 from dynamo_dap.commands.minify import JsonMinified
 from dynamo_dap.commands.profile import JsonProfile
 from dynamo_dap.explore.model import Explored
@@ -35,6 +36,7 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "entries": (list[CachedFunction], "one array: the functions with cache entries"),
     "explore": (list[Explored], "one array: the compiles with all their stages"),
     "minify": (JsonMinified, "one object: the small program that was made"),
+    "doctor": (JsonDoctor, "one object: what works in an environment"),
     "record-call": (RecordCallBody, "one object: the call that was saved"),
 }
 """What each command prints with ``--json``, and how it is laid out."""

@@ -48,6 +48,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("record-call", "save a call of a compiled function as a folder", "commands.saved_calls:record_call"),
         Command("replay", "run a saved call again, alone or in the debugger", "commands.saved_calls:replay"),
     ),
+    "check the installation": (Command("doctor", "report what works here, for bug reports too", "commands.doctor"),),
     "serve editors and assistants": (
         Command("lsp", "start the language server, which shows the record in an editor", "language_server.server"),
         Command("mcp", "start the server for assistants (Model Context Protocol)", "commands.mcp"),

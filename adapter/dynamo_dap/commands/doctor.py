@@ -1,0 +1,304 @@
+"""``dynamo-dap doctor``: reports what works in an environment, and what to do about the rest.
+
+Asks the program's interpreter in a child process, and runs a small program under a real server: it must stop while
+Dynamo traces it, and again in a call that the cache serves. Main thread of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap import __version__
+from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.messages import Event, to_builtins
+from dynamo_dap.protocol.types import InitializeRequestArguments, SourceBreakpoint
+from dynamo_dap.records.folders import records_base
+from dynamo_dap.terminal.client import Client, ServerProcess
+
+_SELF_CHECK = "dynamo_dap.debuggee.torch_api.self_check"
+_ASK_SECONDS = 180
+_SESSION_SECONDS = 120
+_OLDEST_TORCH = (2, 12)
+_PROGRAM = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def double(x):
+    y = x * 2
+    return y
+
+
+double(torch.ones(2))
+double(torch.ones(2) * 3)
+"""
+_LINE = 7
+_MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
+
+
+class Check(msgspec.Struct):
+    """One thing that was checked. ``result`` is ``ok``, ``warning`` or ``problem``."""
+
+    name: str
+    result: str
+    text: str
+    advice: str | None = None
+
+
+class JsonDoctor(msgspec.Struct, rename="camel"):
+    """What ``dynamo-dap doctor --json`` prints."""
+
+    version: str
+    checks: list[Check]
+
+
+class _Facts(msgspec.Struct, rename="camel"):
+    """What ``_SELF_CHECK`` prints."""
+
+    python: str
+    executable: str
+    free_threaded: bool
+    packages: dict[str, str | None]
+    torch_problem: str | None
+    features: int
+    off: list[str]
+
+
+def main(arguments: list[str]) -> int:
+    """Print what works; return 1 if something does not."""
+    options = _parser().parse_args(arguments)
+    checks = []
+    for check in _checks(options.python):
+        checks.append(check)
+        if not options.json:
+            _print(check)
+    if options.json:
+        sys.stdout.write(msgspec.json.encode(JsonDoctor(__version__, checks)).decode() + "\n")
+    problems = sum(check.result == "problem" for check in checks)
+    if not options.json:
+        sys.stdout.write(f"\n{problems or 'No'} {'problem' if problems == 1 else 'problems'} found.\n")
+    return 1 if problems else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap doctor",
+        description="Report what works in an environment and what does not. Paste the output into bug reports.",
+    )
+    parser.add_argument("--python", default=sys.executable, help="the program's interpreter; default: this one")
+    parser.add_argument("--json", action="store_true", help="print one object")
+    return parser
+
+
+def _print(check: Check) -> None:
+    sys.stdout.write(f"{_MARKS[check.result]} {check.name}: {check.text}\n")
+    if check.advice is not None:
+        sys.stdout.write(f"    {check.advice}\n")
+    sys.stdout.flush()
+
+
+# -- the checks --------------------------------------------------------------------------------------------------------
+
+
+def _checks(python: str) -> Iterator[Check]:
+    yield Check("dynamo-dap", "ok", f"{__version__} in {Path(__file__).resolve().parents[1]}")
+    facts, problem = _asked(python)
+    if facts is None:
+        yield Check(
+            "Python", "problem", problem, f"Choose another interpreter, or run: {python} -m pip install dynamo-dap"
+        )
+        return
+    yield _python(facts)
+    yield from _torch(facts)
+    yield _package(facts, "debugpy", "debugs ordinary Python", is_needed=True)
+    yield _package(facts, "triton", "lets Triton kernels be debugged", is_needed=False)
+    yield _compiler()
+    yield _loopback()
+    yield _folder()
+    yield _editor()
+    if facts.packages["torch"] is not None and facts.torch_problem is None:
+        yield _session(python)
+
+
+def _asked(python: str) -> tuple[_Facts | None, str]:
+    """Ask the interpreter; return its facts, or None and why there are none."""
+    try:
+        run = subprocess.run(
+            [python, "-m", _SELF_CHECK],
+            capture_output=True,
+            text=True,
+            timeout=_ASK_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except OSError as error:
+        return None, f"{python} cannot be run: {error.strerror or error}"
+    except subprocess.TimeoutExpired:
+        return None, f"{python} imported torch for over {_ASK_SECONDS} s"
+    try:
+        return msgspec.json.decode(run.stdout.rpartition("\n")[2], type=_Facts), ""
+    except msgspec.DecodeError:
+        last = run.stderr.strip().rpartition("\n")[2] or f"exit status {run.returncode}"
+        return None, f"{python} cannot run dynamo-dap: {last}"
+
+
+def _python(facts: _Facts) -> Check:
+    text = f"{facts.python} ({facts.executable})"
+    if facts.free_threaded:
+        return Check("Python", "problem", text, "The free-threaded build is not supported. Use the ordinary build.")
+    return Check("Python", "ok", text)
+
+
+def _torch(facts: _Facts) -> Iterator[Check]:
+    version = facts.packages["torch"]
+    if version is None:
+        yield Check("torch", "problem", "not installed", f"Run: {facts.executable} -m pip install torch")
+        return
+    if facts.torch_problem is not None:
+        yield Check("torch", "problem", f"{version} cannot be imported: {facts.torch_problem}", "Install it again.")
+        return
+    if _numbers(version) < _OLDEST_TORCH:
+        oldest = ".".join(map(str, _OLDEST_TORCH))
+        yield Check("torch", "warning", version, f"It is older than {oldest}, the oldest supported version.")
+    else:
+        yield Check("torch", "ok", version)
+    if facts.off:
+        yield Check("features", "warning", f"{len(facts.off)} are off in this torch", "\n    ".join(facts.off))
+    else:
+        yield Check("features", "ok", f"torch has all {facts.features} private names that the debugger uses")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("+", maxsplit=1)[0].split(".")[:2] if part.isdigit())
+
+
+def _package(facts: _Facts, name: str, use: str, *, is_needed: bool) -> Check:
+    version = facts.packages[name]
+    if version is not None:
+        return Check(name, "ok", version)
+    advice = f"It {use}. Run: {facts.executable} -m pip install {name}"
+    return Check(name, "problem" if is_needed else "warning", "not installed", advice)
+
+
+def _compiler() -> Check:
+    named = os.environ.get("CXX")
+    found = next((path for path in map(shutil.which, filter(None, (named, "g++", "clang++", "c++"))) if path), None)
+    if found is not None:
+        return Check("C++ compiler", "ok", found)
+    return Check("C++ compiler", "warning", "not found", "Inductor needs one for programs on the CPU: install g++.")
+
+
+def _loopback() -> Check:
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname()[:2], 10).close()
+    except OSError as error:
+        return Check("loopback", "problem", str(error), "The debugger's processes talk over 127.0.0.1: allow that.")
+    return Check("loopback", "ok", "127.0.0.1 can be reached")
+
+
+def _folder() -> Check:
+    folder = records_base()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        return Check("records", "problem", f"{folder}: {error.strerror or error}", "Set DYNAMO_DAP_RECORDS.")
+    return Check("records", "ok", str(folder))
+
+
+def _editor() -> Check:
+    code = shutil.which("code")
+    if code is None:
+        return Check("VS Code", "ok", "no command 'code' here; the extension was not looked for")
+    try:
+        listed = subprocess.run(
+            [code, "--list-extensions", "--show-versions"], capture_output=True, text=True, timeout=60, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return Check("VS Code", "warning", f"{code} does not list its extensions")
+    found = next((line for line in listed.splitlines() if "dynamo-dap" in line), None)
+    if found is None:
+        return Check("VS Code", "warning", "the extension is not installed", "Install the .vsix file of the release.")
+    return Check("VS Code", "ok", found)
+
+
+# -- a session ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A stop: the frame's name, its line, and the sum of ``y`` there, as the debugger shows it."""
+
+    frame: str
+    line: int
+    total: str
+
+
+def _session(python: str) -> Check:
+    """Run the program under the debugger; it must stop in a trace and in a cached call, with each call's values."""
+    with tempfile.TemporaryDirectory(prefix="dynamo-dap-doctor-") as folder:
+        program = Path(folder) / "program.py"
+        program.write_text(_PROGRAM, encoding="utf-8")
+        try:
+            stops = _stops_of(python, program)
+        except (OSError, RequestFailed, TimeoutError, msgspec.DecodeError) as error:
+            return Check("a debug session", "problem", str(error), "Run it again with DYNAMO_DAP_LOG=FILE for a log.")
+    expected = [_Seen("double", _LINE, "4.0"), _Seen("double", _LINE, "12.0")]
+    if stops == expected:
+        return Check("a debug session", "ok", "stopped in a trace and in a cached call, with the values of each")
+    seen = ", ".join(f"{one.frame}:{one.line} with {one.total}" for one in stops) or "no stop"
+    return Check("a debug session", "problem", f"expected two stops at line {_LINE}, had: {seen}")
+
+
+def _stops_of(python: str, program: Path) -> list[_Seen]:
+    events: queue.Queue[Event | None] = queue.Queue()
+    environment = {**os.environ, "DYNAMO_DAP_RECORDS": str(program.parent / "records")}
+    server = ServerProcess(environment=environment, standard_error=subprocess.DEVNULL)
+    client = Client(server.stream, on_event=events.put, on_closed=lambda problem: events.put(None))
+    found = []
+    try:
+        client.initialize(InitializeRequestArguments(adapter_id="dynamo", client_id="doctor", lines_start_at1=True))
+        pending = client.begin("launch", {"program": str(program), "python": [python], "cwd": str(program.parent)})
+        client.set_breakpoints(program, [SourceBreakpoint(line=_LINE)])
+        client.configuration_done()
+        pending.result(_SESSION_SECONDS)
+        while (thread := _next_stop(events)) is not None:
+            frame = client.stack_trace(thread, levels=1).stack_frames[0]
+            total = client.evaluate("y.sum().item()", frame.id, "watch").result
+            found.append(_Seen(frame.name.split(" ")[0], frame.line, total))
+            client.resume("continue", thread)
+    finally:
+        client.close()
+        server.end()
+    return found
+
+
+def _next_stop(events: queue.Queue[Event | None]) -> int | None:
+    """Return the thread that stops next; None at the session's end.
+
+    Raises:
+        TimeoutError: nothing happened in time.
+    """
+    while True:
+        try:
+            event = events.get(timeout=_SESSION_SECONDS)
+        except queue.Empty:
+            raise TimeoutError(f"the program neither stopped nor ended within {_SESSION_SECONDS} s") from None
+        if event is None or event.event == "terminated":
+            return None
+        if event.event == "stopped":
+            return int(to_builtins(event.body)["threadId"])

@@ -1,0 +1,54 @@
+"""Prints, as JSON, what this interpreter has: for ``dynamo-dap doctor``, which runs it in the program's environment.
+
+``python -m dynamo_dap.debuggee.torch_api.self_check``. A process of its own, in its main thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import pkgutil
+import platform
+import sys
+import sysconfig
+from typing import Any
+
+
+def facts() -> dict[str, Any]:
+    """Return versions, and the features that torch's private names allow."""
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "freeThreaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        "packages": {name: _version(name) for name in ("dynamo-dap", "torch", "debugpy", "triton", "bytecode")},
+        "torchProblem": None,
+        "features": 0,
+        "off": [],
+    }
+    if found["packages"]["torch"] is None:
+        return found
+    try:
+        importlib.import_module("torch._dynamo")
+    except Exception as error:  # noqa: BLE001  (whatever a broken torch raises is what is reported)
+        found["torchProblem"] = f"{type(error).__name__}: {error}"
+        return found
+    from dynamo_dap import debuggee
+    from dynamo_dap.debuggee.torch_api import features
+
+    for module in pkgutil.walk_packages(debuggee.__path__, f"{debuggee.__name__}."):
+        importlib.import_module(module.name)
+    found["features"] = len(features.needs())
+    found["off"] = features.problems()
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(facts()))

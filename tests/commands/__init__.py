@@ -1,0 +1,1 @@
+"""Tests of the commands that need no program of the user's."""
