@@ -22,6 +22,7 @@ import msgspec
 
 from dynamo_dap import __version__
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.contract import LOG_VARIABLE, RECORDS_VARIABLE
 from dynamo_dap.protocol.messages import Event, to_builtins
 from dynamo_dap.protocol.types import InitializeRequestArguments, SourceBreakpoint
 from dynamo_dap.records.folders import records_base
@@ -117,7 +118,7 @@ def _checks(python: str) -> Iterator[Check]:
     facts, problem = _asked(python)
     if facts is None:
         yield Check(
-            "Python", "problem", problem, f"Choose another interpreter, or run: {python} -m pip install dynamo-dap"
+            "Python", "problem", problem, "Choose another interpreter, or install the wheel of dynamo-dap there."
         )
         return
     yield _python(facts)
@@ -216,7 +217,9 @@ def _folder() -> Check:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        return Check("records", "problem", f"{folder}: {error.strerror or error}", "Set DYNAMO_DAP_RECORDS.")
+        return Check(
+            "records", "problem", f"{folder}: {error.strerror or error}", f"Set {RECORDS_VARIABLE} to another folder."
+        )
     return Check("records", "ok", str(folder))
 
 
@@ -256,7 +259,7 @@ def _session(python: str) -> Check:
         try:
             stops = _stops_of(python, program)
         except (OSError, RequestFailed, TimeoutError, msgspec.DecodeError) as error:
-            return Check("a debug session", "problem", str(error), "Run it again with DYNAMO_DAP_LOG=FILE for a log.")
+            return Check("a debug session", "problem", str(error), f"Run it again with {LOG_VARIABLE}=FILE for a log.")
     expected = [_Seen("double", _LINE, "4.0"), _Seen("double", _LINE, "12.0")]
     if stops == expected:
         return Check("a debug session", "ok", "stopped in a trace and in a cached call, with the values of each")
@@ -266,7 +269,7 @@ def _session(python: str) -> Check:
 
 def _stops_of(python: str, program: Path) -> list[_Seen]:
     events: queue.Queue[Event | None] = queue.Queue()
-    environment = {**os.environ, "DYNAMO_DAP_RECORDS": str(program.parent / "records")}
+    environment = {**os.environ, RECORDS_VARIABLE: str(program.parent / "records")}
     server = ServerProcess(environment=environment, standard_error=subprocess.DEVNULL)
     client = Client(server.stream, on_event=events.put, on_closed=lambda problem: events.put(None))
     found = []
