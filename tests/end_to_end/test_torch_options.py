@@ -232,3 +232,27 @@ def test_options_that_are_not_given_leave_torch_alone(session: Session) -> None:
         module = stop.frame.evaluate(f"torch._dynamo.{name}.__module__").text
         assert module.strip("'").startswith("torch._dynamo")
     assert session.run_to_end() == 0
+
+
+EXPORTED = """
+import torch
+
+class Scale(torch.nn.Module):
+    def forward(self, x):
+        return x.sin() * 2
+
+exported = torch.export.export(Scale(), (torch.ones(3),), strict=True)
+print("exported", len(exported.graph.nodes))
+torch.compile(Scale(), backend="eager")(torch.ones(3))
+print("end")  #@end
+"""
+
+
+def test_a_strict_export_keeps_its_own_backend(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "exported.py"
+    program.write_text(EXPORTED, encoding="utf-8")
+    session.launch(program, "end", backend="aot_eager")
+    session.wait_for_stop("breakpoint", at="end")
+    assert "exported" in session.output("stdout")
+    assert "aot_eager" in [one["backend"] for compiles in _recorded(session).values() for one in compiles]
+    assert session.run_to_end() == 0

@@ -224,11 +224,14 @@ def _refusal(callback: Any, frame: Any, entries: Any) -> str:
 
 
 def _replacing_backend(chosen: ChosenCompiles, original: Any) -> Any:
-    def __init__(self: Any, code_options: Any, compiler_fn: Any, *rest: Any, **keywords: Any) -> Any:  # noqa: N807
-        # An export gives its graph to nobody, and what is traced for looking only goes nowhere.
-        if chosen.backend is not None and compiler_fn is not None and retraced_call() is None:
+    def __init__(  # noqa: N807
+        self: Any, code_options: Any, compiler_fn: Any, root_tx: Any, export: bool, *rest: Any, **named: Any
+    ) -> None:
+        # ``torch.export`` takes the graph from a backend of its own. A trace that is made only for looking has none.
+        is_replaced = chosen.backend is not None and compiler_fn is not None and not export
+        if is_replaced and retraced_call() is None:
             compiler_fn = chosen.backend
-        return original(self, code_options, compiler_fn, *rest, **keywords)
+        original(self, code_options, compiler_fn, root_tx, export, *rest, **named)
 
     return __init__
 
