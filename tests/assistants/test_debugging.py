@@ -173,10 +173,9 @@ def test_back_to_the_breakpoint_before_and_by_instruction(folder: Path) -> None:
             text, data = await one.ask("debug_go")
             here = await one.ask("debug_variables", path="locals")
             assert "names = " in here[0]
-            stopped = data
-            text, data = await one.ask("debug_go", how="over-instruction")
-            assert (data["function"], data["reason"]) == (stopped["function"], "step")
-            assert "value stack" in text
+            assert data["function"].startswith("fn (generated")
+            _, data = await one.ask("debug_go", how="over-instruction")
+            assert data["reason"] == "step"
             await one.ask("end")
 
     asyncio.run(step())

@@ -80,6 +80,8 @@ def test_what_is_printed_is_as_its_schema_says(folder: Path, command: str) -> No
     if command == "report":
         _printed(folder, "run", *python, "program.py")
         printed = _printed(folder, "report", "--json")
+    elif command == "doctor":
+        printed = _printed(folder, "doctor", "--json")
     else:
         printed = _printed(folder, command, "--json", *_OPTIONS.get(command, []), *python, "program.py")
     values = [json.loads(line) for line in printed.splitlines()] if command == "compare" else [json.loads(printed)]

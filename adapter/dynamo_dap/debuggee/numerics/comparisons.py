@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.differences import Difference, difference
+from dynamo_dap.debuggee.numerics.differences import Difference, Referee, difference
+from dynamo_dap.debuggee.numerics.exact_runs import ExactRuns, TakenResult
 from dynamo_dap.debuggee.numerics.memory_runs import Uninitialized, WrittenInputs, of_uninitialized_memory
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, places_of
@@ -21,7 +22,7 @@ from dynamo_dap.debuggee.torch_api.custom_operators import (
     OperatorFault,
     changes_its_mind,
 )
-from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.fake_evaluation import random_state
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph_runs import (
     NoRealValue,
@@ -59,7 +60,8 @@ class Reference:
         self.values: dict[Any, Any] = {}
         """Of the operations that give a tensor which no later one writes to."""
         self._seen: dict[Any, tuple[object, int, Any]] = {}
-        self._exact: dict[str, Any] | None = None
+        self._taken: dict[str, TakenResult] = {}
+        self._random: Any = None
         self.several: dict[Any, list[Any]] = {}
         """The tensors that an operation with several results gives, without those that later ones write to."""
         self._several: dict[Any, list[tuple[Any, int, Any]]] = {}
@@ -77,6 +79,9 @@ class Reference:
             node: [kept for value, version, kept in results if version_of(value) == version]
             for node, results in self._several.items()
         }
+        dtypes = {node.name: value.dtype for node, value in self.values.items()}
+        self.runs = ExactRuns(graph, dtypes, self._taken)
+        """The graph in float64."""
         self._seen.clear()
         self._several.clear()
 
@@ -89,7 +94,12 @@ class Reference:
         if node.prev.op == "root":
             self._seen.clear()
             self._several.clear()
+            self._taken.clear()
         value = results[node]
+        before, self._random = self._random, random_state()
+        is_drawn = before is not None and node.prev.op != "root" and not before.equal(self._random)
+        if is_drawn or is_custom_operator(node.target):
+            self._taken[node.name] = TakenResult.of(node, results, is_random=is_drawn)
         if in_transform():  # a tensor stands for many there
             return
         if isinstance(value, list | tuple) and any(has_own_memory(each) for each in value):
@@ -101,62 +111,23 @@ class Reference:
             with data_reading():
                 self._seen[node] = (value, version_of(value), value.detach().clone())
 
-    def exact(self, node: Any) -> Any:
-        """Return what ``node`` gives in a run in float64; None where the graph cannot be run so."""
-        if self._exact is None:
-            try:
-                self._exact = _exact_values(self.graph)
-            except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
-                self._exact = {}
-        return self._exact.get(getattr(node, "name", ""))
+    def referee(self, node: Any) -> Referee:
+        """Return what says of ``node`` how far a result of it may be off."""
+        return _OfNode(self.runs, getattr(node, "name", ""))
 
 
-def _exact_values(graph: ReplayedGraph) -> dict[str, Any]:
-    torch: Any = sys.modules["torch"]
+@dataclass(frozen=True)
+class _OfNode:
+    """See ``Referee``."""
 
-    def wide(value: Any) -> Any:
-        is_narrow = isinstance(value, torch.dtype) and value.is_floating_point and value.itemsize < 8
-        return torch.float64 if is_narrow else value
+    _runs: ExactRuns
+    _name: str
 
-    copy = torch.fx.Graph()
-    copies: dict[Any, Any] = {}
-    for node in graph.nodes:
-        made = copies[node] = copy.node_copy(node, copies.__getitem__)
-        made.args, made.kwargs = torch.fx.node.map_aggregate((made.args, made.kwargs), wide)
-        if made.op == "call_method" and made.target in ("float", "half", "bfloat16"):
-            made.target = "double"
-    module = torch.fx.GraphModule(graph.module, copy)
-    wide_memory: dict[object, Any] = {}
-    exact = graph.with_inputs(
-        module, {copies[node]: _widened(value, wide_memory) for node, value in graph.inputs.items()}
-    )
-    seen: dict[str, tuple[Any, int, Any]] = {}
+    def exact(self) -> Any:
+        return self._runs.exact().get(self._name)
 
-    def note(node: Any, results: Mapping[Any, Any]) -> None:
-        value = results[node]
-        if has_own_memory(value):
-            seen[node.name] = value, version_of(value), value.detach().clone()
-
-    outputs = exact.run(note)
-    # As in the graph itself, a value that a later operation writes to counts only as an output, with what is left.
-    values = {name: kept for name, (value, version, kept) in seen.items() if version_of(value) == version}
-    for node, value in zip(exact.output_nodes, outputs, strict=True):
-        if has_own_memory(value):
-            values[getattr(node, "name", "")] = value.detach().clone()
-    return values
-
-
-def _widened(value: Any, memory: dict[object, Any]) -> Any:
-    """Return a tensor in float64; tensors that share memory share it again."""
-    torch: Any = sys.modules["torch"]
-    if not has_own_memory(value) or not value.is_floating_point():
-        return value
-    with data_reading():
-        plain = value.detach()
-        if (key := (storage_of(value), value.dtype)) not in memory:
-            count = plain.untyped_storage().nbytes() // plain.itemsize
-            memory[key] = torch.as_strided(plain, (count,), (1,), 0).double()
-        return torch.as_strided(memory[key], plain.shape, plain.stride(), plain.storage_offset())
+    def disturbed(self) -> Sequence[Any]:
+        return [run.get(self._name) for run in self._runs.disturbed()]
 
 
 def prefix(graph: ReplayedGraph, nodes: Sequence[Any]) -> Any:
@@ -309,7 +280,7 @@ class Comparison:
             )
 
     def _difference(self, node: Any, reference: Any, other: Any) -> Difference:
-        return difference(reference, other, lambda: self.reference.exact(node))
+        return difference(reference, other, self.reference.referee(node))
 
     @property
     def differs(self) -> bool:

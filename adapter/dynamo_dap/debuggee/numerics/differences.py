@@ -1,28 +1,34 @@
-"""Judges whether two tensors of one operation are the same, element by element.
+"""Judges whether two results of one operation differ by more than rounding, element by element.
 
-NaN and Inf must be at the same positions. The other elements must be close relative to their own size and to the
-tensor's scale. Where they are not, a run in float64 decides: its distance from each result distinguishes the rounding
-of a narrow type from a bug. Runs on the thread that makes the call; nothing here is kept.
+NaN and Inf positions are compared first. What a result may be off is not a fixed number: it follows from the graph in
+float64 (``Referee.exact``), from how far the eager result is from that, and, where both are not enough, from runs in
+which every result is disturbed by as much as its own type rounds (``Referee.disturbed``). A value without a run in
+float64 is judged relative to itself and to the tensor's own scale. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 
-_CLOSE = {8: 1e-7, 4: 1e-4, 2: 4e-3, 1: 1.3e-1}
-"""By bytes of a number: how far apart two results may be without asking float64, relative to their size."""
-_CLOSE_BFLOAT16 = 1.6e-2
-_CLOSE_WITHOUT_EXACT = 4e-2
-"""For 16-bit numbers, where the graph cannot be run in float64."""
-_ERRORS = 8.0
-"""How many times the largest error of eager the largest error of the compiled graph may be."""
+_OF_EAGER = 3.0
+"""A compiled result may be this many times as far from float64 as the eager one."""
+_OF_NOISE = 6.0
+"""Or this many times as far as a disturbed run at the same element,"""
+_OF_TYPICAL_NOISE = 6.0
+"""or as the median of disturbed runs is, relative to the element."""
+_OF_ROUNDING = 2.0
+"""Or this many units in the last place."""
+_COMMON = 0.999
+"""How far off nearly all elements of the eager result are counts for each; what is further off counts for itself."""
+_FEW, _MANY = 1000, 1 << 24
+"""Elements for which, and above which, that is the largest."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,18 @@ class Difference:
         return ", ".join(parts)
 
 
-def difference(reference: Any, other: Any, exact: Callable[[], Any] = lambda: None) -> Difference:
-    """Compare two results; ``exact`` gives that of a run in float64, or None, and is called only if it matters."""
+class Referee(Protocol):
+    """What a result should be, apart from rounding. Asked only when two results are not equal."""
+
+    def exact(self) -> Any:
+        """Return the result of a run in float64; None if there is none."""
+
+    def disturbed(self) -> Sequence[Any]:
+        """Return its results in runs in float64 whose every operation rounds as it does in the graph."""
+
+
+def difference(reference: Any, other: Any, referee: Referee | None = None) -> Difference:
+    """Compare two results of one operation: ``reference`` is the eager one, ``other`` the compiled one."""
     if not has_own_memory(reference) or not has_own_memory(other):
         return Difference(0.0, 0.0, True)  # guards compare numbers, and nothing can compare the rest
     if reference.shape != other.shape or reference.dtype != other.dtype:
@@ -61,7 +77,7 @@ def difference(reference: Any, other: Any, exact: Callable[[], Any] = lambda: No
     if not reference.numel():
         return Difference(0.0, 0.0, True)
     with data_reading():
-        return _judged(reference, other, exact)
+        return _judged(reference.detach(), other.detach(), referee)
 
 
 def _facts_text(reference: Any, other: Any) -> str:
@@ -69,58 +85,89 @@ def _facts_text(reference: Any, other: Any) -> str:
     return f"it is {two} in place of {one}"
 
 
-def _judged(reference: Any, other: Any, exact: Callable[[], Any]) -> Difference:
-    torch: Any = sys.modules["torch"]
-    one, two = _wide(reference), _wide(other)
-    apart = torch.where(_equal(one, two), 0.0, (one - two).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
+def _judged(reference: Any, other: Any, referee: Referee | None) -> Difference:
+    one, two = widened(reference), widened(other)
+    apart = _apart(one, two)
     largest, rmse = float(apart.max()), float(apart.pow(2).mean().sqrt())
     if largest == 0.0:
         return Difference(0.0, 0.0, True)
-    is_rounded = reference.is_floating_point() or reference.is_complex()
-    size = one.abs().nan_to_num(nan=0.0, posinf=0.0)
-    scale = float(size.pow(2).mean().sqrt())
-    closeness = _closeness(reference)
-    allowed = closeness * (size + scale) if is_rounded else torch.zeros_like(size)
-    if bool((apart <= allowed).all()):
-        return Difference(largest, rmse, True)
-    found = exact()
-    if not has_own_memory(found) or found.shape != reference.shape:
-        coarse = is_rounded and reference.itemsize < 4
-        is_same = coarse and bool((apart <= _CLOSE_WITHOUT_EXACT * (size + scale)).all())
-        return Difference(largest, rmse, is_same, reason=_not_finite_text(one, two))
-    return _judged_by(_wide(found), one, two, allowed, Difference(largest, rmse, False))
+    found = Difference(largest, rmse, False, reason=_not_finite_text(one, two))
+    exact: Any = None if referee is None else referee.exact()
+    if referee is None or not has_own_memory(exact) or exact.shape != reference.shape:
+        return replace(found, is_same=bool((apart <= _allowed_without_referee(one, reference.dtype)).all()))
+    exact = widened(exact.detach())
+    if not (reference.is_floating_point() or reference.is_complex()):
+        return replace(found, is_same=_is_same_decision(apart, one, exact, referee))
+    return _judged_by(exact, one, two, apart, found, reference.dtype, referee)
 
 
-def _judged_by(exact: Any, one: Any, two: Any, allowed: Any, found: Difference) -> Difference:
+def _judged_by(
+    exact: Any, one: Any, two: Any, apart: Any, measured: Difference, dtype: Any, referee: Referee
+) -> Difference:
+    """Compare the errors of the two results, the run in float64 being right."""
+    numbers = sys.modules["torch"].finfo(dtype)
+    off, off_eager = _apart(exact, two).where(apart > 0, 0.0), _finite(_apart(exact, one))
+    size = _finite(exact.abs())
+    common = max(_common((off_eager / size).nan_to_num(posinf=0.0)) * _OF_EAGER, numbers.eps * _OF_ROUNDING)
+    allowed = (off_eager * _OF_EAGER).maximum(size * common)
+    is_same = bool((off <= allowed + numbers.tiny).all()) or _is_noise(off, allowed, exact, referee)
+    return replace(measured, is_same=is_same, error=float(off.max()), reference_error=float(off_eager.max()))
+
+
+def _is_noise(off: Any, allowed: Any, exact: Any, referee: Referee) -> bool:
+    """Whether each element that is too far off is so where rounding carries as far."""
+    runs = [each for each in referee.disturbed() if has_own_memory(each) and each.shape == exact.shape]
+    if not runs:
+        return False
+    noise = _apart(exact, widened(runs[0].detach()))
+    for each in runs[1:]:
+        noise = noise.maximum(_apart(exact, widened(each.detach())))
+    size = _finite(exact.abs())
+    typical = float(_finite(noise / size).nan_to_num().flatten().median()) * _OF_TYPICAL_NOISE
+    return bool((off <= allowed.maximum(noise * _OF_NOISE).maximum(size * typical)).all())
+
+
+def _finite(values: Any) -> Any:
+    return values.where(values < math.inf, 0.0)
+
+
+def _common(errors: Any) -> float:
+    if not _FEW <= errors.numel() <= _MANY:
+        return float(errors.max())
+    return float(errors.flatten().quantile(_COMMON))
+
+
+def _is_same_decision(apart: Any, one: Any, exact: Any, referee: Referee) -> bool:
+    """Whether integers or booleans differ only where rounding decides: where they do in another run, too."""
+    decided = one == exact
+    for each in referee.disturbed():
+        if has_own_memory(each) and each.shape == one.shape:
+            decided = decided & (widened(each.detach()) == exact)
+    return not bool(((apart > 0) & decided).any())
+
+
+def widened(value: Any) -> Any:
+    """Return numbers of any type in float64, or complex128."""
     torch: Any = sys.modules["torch"]
-    error, reference_error = (
-        torch.where(_equal(each, exact), 0.0, (each - exact).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
-        for each in (two, one)
-    )
-    # An Inf or a NaN in eager alone allows no error elsewhere.
-    known = reference_error[reference_error.isfinite()]
-    largest = float(known.max()) if known.numel() else 0.0
-    is_exact = exact.abs().nan_to_num(nan=0.0, posinf=0.0)
-    nearer = _ERRORS * largest + allowed.max() * is_exact / is_exact.max().clamp_min(1e-300)
-    is_same = bool(((error <= nearer) | (error <= reference_error) & reference_error.isfinite()).all())
-    same_size = float(error.max()), float(reference_error.max())
-    return Difference(found.largest, found.rmse, is_same, *same_size, reason=_not_finite_text(one, two))
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)
 
 
-def _closeness(value: Any) -> float:
+def _apart(one: Any, two: Any) -> Any:
+    """Return the distance of each pair of elements: 0 for equal Infs and two NaNs, Inf for any other pair with one."""
     torch: Any = sys.modules["torch"]
-    if value.dtype == torch.bfloat16:
-        return _CLOSE_BFLOAT16
-    return _CLOSE.get(value.itemsize // (2 if value.is_complex() else 1), _CLOSE[8])
+    distance = (one - two).abs()
+    distance = torch.where((one == two) | (one.isnan() & two.isnan()), torch.zeros_like(distance), distance)
+    return distance.nan_to_num(nan=math.inf, posinf=math.inf)
 
 
-def _wide(value: Any) -> Any:
+def _allowed_without_referee(one: Any, dtype: Any) -> Any:
+    """Return how far each element may be off, relative to itself and to the tensor's scale."""
     torch: Any = sys.modules["torch"]
-    return value.detach().to(torch.complex128 if value.is_complex() else torch.float64)
-
-
-def _equal(one: Any, two: Any) -> Any:
-    return (one == two) | (one.isnan() & two.isnan())
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return torch.zeros_like(one.abs())
+    size = one.abs()
+    finite = size.where(size.isfinite(), 0.0)
+    return math.sqrt(torch.finfo(dtype).eps) * (finite + finite.pow(2).mean().sqrt())
 
 
 def _not_finite_text(one: Any, two: Any) -> str:

@@ -164,6 +164,16 @@ def random_states() -> list[Callable[[], None]]:
     return restore
 
 
+def random_state() -> Any:
+    """Return torch's random number generators' states, one after another, as a tensor of bytes on the CPU."""
+    torch: Any = sys.modules["torch"]
+    with data_reading():
+        states = [torch.get_rng_state()]
+        if getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
+            states += torch.cuda.get_rng_state_all()
+        return torch.cat(states)
+
+
 def _set_torch_state(torch: Any, state: Any) -> None:
     with data_reading():
         torch.set_rng_state(state)

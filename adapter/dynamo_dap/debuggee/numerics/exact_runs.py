@@ -1,0 +1,265 @@
+"""Runs a graph in float64: what its operations give apart from rounding, and how far rounding carries.
+
+Inputs keep what they share: views of one memory are views of one memory in float64. Thread of the program that makes
+the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.numerics.differences import widened
+from dynamo_dap.debuggee.replay.replays import ReplayedGraph
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+
+_DISTURBED_RUNS = 8
+_CONTRACTIONS = ("mm", "matmul", "linear", "conv", "einsum", "attention", "bilinear", "dot", "mv")
+"""In names of operations whose results are sums of products."""
+_REDUCTIONS = ("sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "loss", "entropy", "prod", "pool")
+"""In names of operations whose results are made of many elements."""
+_OF_TAKEN = 16.0
+"""What results that were taken as they are have been rounded by before, in units of their own rounding."""
+_REMEMBERS = 0.25
+"""A custom operator whose result is off by such a part when it is called again computes something else then."""
+_LARGEST_SPREAD = 4
+"""A memory that is so many times as large as what is seen of it is not copied as a whole."""
+
+
+ExactRun = dict[str, Any]
+"""What a run in float64 gave, by node's name; of outputs, what is left of them at the end."""
+
+
+@dataclass(frozen=True)
+class TakenResult:
+    """A result that another run does not give again: random numbers, and what a custom operator remembers."""
+
+    value: Any
+    ratio: Any
+    """Of the result to the operand of its shape: what dropout draws. None if there is none."""
+    is_random: bool
+
+    @classmethod
+    def of(cls, node: Any, results: Mapping[Any, Any], *, is_random: bool) -> TakenResult:
+        """Return what ``node`` gave."""
+        value = results[node]
+        if not has_own_memory(value):
+            return cls(None, None, is_random)
+        operand = _operand_of_shape(node, results)
+        with data_reading():
+            kept = value.detach().clone()
+            if not is_random or operand is None or not _has_fractions(value):
+                return cls(kept, None, is_random)
+            return cls(kept, widened(kept) / widened(operand.detach()), is_random)
+
+    def put(self, node: Any, results: Mapping[Any, Any]) -> bool:
+        """Put it in the place of what a run in float64 gave; return whether that was necessary."""
+        value = results[node]
+        if self.value is None or not has_own_memory(value) or value.shape != self.value.shape:
+            return False
+        with data_reading():
+            ours = widened(self.value)
+            if not self.is_random:
+                if bool(((widened(value.detach()) - ours).abs() <= _REMEMBERS * ours.abs()).all()):
+                    return False
+                value.detach().copy_(ours)
+                return True
+            operand = _operand_of_shape(node, results)
+            if self.ratio is None or operand is None:
+                value.detach().copy_(ours)
+                return True
+            exact = widened(operand.detach()) * self.ratio
+            value.detach().copy_(exact.where(self.ratio.isfinite(), ours))
+            return False
+
+
+def _operand_of_shape(node: Any, results: Mapping[Any, Any]) -> Any:
+    """Return the first operand with the shape of the result, unless the node writes to it."""
+    value: Any = results[node]
+    for each in node.all_input_nodes:
+        operand: Any = results.get(each)
+        if has_own_memory(operand) and operand.shape == value.shape and _has_fractions(operand):
+            return None if storage_of(operand) == storage_of(value) else operand
+    return None
+
+
+class ExactRuns:
+    """The runs in float64 of one call's graph; each is made when it is first asked for."""
+
+    def __init__(self, graph: ReplayedGraph, dtypes: Mapping[str, Any], taken: Mapping[str, TakenResult]) -> None:
+        """``dtypes`` are those of the results in the graph itself, by node's name; so are ``taken``."""
+        self._graph = graph
+        self._dtypes = dtypes
+        self._taken = dict(taken)
+        self._exact: ExactRun | None = None
+        self._disturbed: list[ExactRun] | None = None
+
+    def exact(self) -> ExactRun:
+        """Return the run; an empty one where the graph cannot be run so."""
+        if self._exact is None:
+            self._exact = self._run(None)
+        return self._exact
+
+    def disturbed(self) -> Sequence[ExactRun]:
+        """Return runs in which each result is disturbed by what its own type rounds."""
+        if self._disturbed is None:
+            self._disturbed = [self._run(_Noise(self._dtypes, seed)) for seed in range(_DISTURBED_RUNS)]
+        return self._disturbed
+
+    def _run(self, noise: _Noise | None) -> ExactRun:
+        if any(each.is_random and each.value is None for each in self._taken.values()):
+            return {}
+        try:
+            return _run(self._graph, self._taken, noise)
+        except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
+            return {}
+
+
+class _Noise:
+    """Disturbs the results of a run. Has a generator of its own: the program's random numbers stay as they are."""
+
+    def __init__(self, dtypes: Mapping[str, Any], seed: int) -> None:
+        torch: Any = sys.modules["torch"]
+        self._dtypes = dtypes
+        self._generator = torch.Generator()
+        self._generator.manual_seed(seed)
+
+    def disturb(self, node: Any, results: Mapping[Any, Any], times: float) -> None:
+        """Disturb what ``node`` gave, in place, so many ``times``; not a view of what was disturbed already."""
+        torch: Any = sys.modules["torch"]
+        value, dtype = results[node], self._dtypes.get(node.name)
+        if node.op == "get_attr" or not has_own_memory(value) or not value.is_floating_point():
+            return
+        narrow = dtype is not None and dtype.is_floating_point and dtype.itemsize < value.itemsize
+        unit = torch.finfo(dtype if narrow else torch.float32 if dtype is None else dtype).eps / 2
+        operands = [results[each] for each in node.all_input_nodes if has_own_memory(results.get(each))]
+        is_view = any(storage_of(each) == storage_of(value) for each in operands)
+        if node.op == "placeholder":
+            unit = 0.0
+        if is_view and not str(getattr(node.target, "__name__", node.target)).rstrip("0123456789").endswith("_"):
+            return
+        unit *= times
+        unit *= 1 + math.sqrt(_length(node, value, operands)) / 8
+        later = max((_summed_by(user, value) for user in node.users), default=1.0)
+        if later > 1:  # its elements are summed up: the sum rounds as often
+            unit += torch.finfo(dtype or torch.float32).eps * math.sqrt(later) / 16
+        if unit == 0.0:
+            return
+        with data_reading(), contextlib.suppress(RuntimeError):  # elements that share memory stay as they are
+            shape, device = value.shape, value.device
+            random = torch.rand(shape, generator=self._generator, dtype=value.dtype).to(device) * 2 - 1
+            value.detach().mul_(1 + unit * random)
+
+
+def _length(node: Any, value: Any, operands: Sequence[Any]) -> float:
+    """Return about how many terms each element of a result is the sum of."""
+    sizes = sorted((int(each.numel()) for each in operands), reverse=True)
+    if not value.numel() or not sizes:
+        return 1.0
+    if len(sizes) > 1 and _is_one_of(node, _CONTRACTIONS):
+        return max(math.sqrt(float(sizes[0] * sizes[1]) / int(value.numel())), 1.0)
+    if _is_one_of(node, _REDUCTIONS):
+        return max(sizes[0] / int(value.numel()), float(value.shape[-1] if value.dim() else 1))
+    return 1.0
+
+
+def _summed_by(user: Any, value: Any) -> float:
+    """Return about how many elements of ``value`` an element of the result of ``user`` is the sum of."""
+    if not value.dim():
+        return 1.0
+    if _is_one_of(user, _CONTRACTIONS):
+        return float(value.shape[-1])
+    if not _is_one_of(user, _REDUCTIONS):
+        return 1.0
+    example = user.meta.get("example_value", user.meta.get("val"))
+    shape = getattr(example, "shape", ())
+    sizes = [size for size in shape if isinstance(size, int)]  # a symbolic size has no number here
+    return max(int(value.numel()) / max(math.prod(sizes), 1), float(value.shape[-1]))
+
+
+def _is_one_of(node: Any, names: Sequence[str]) -> bool:
+    name = str(getattr(node.target, "__name__", node.target))
+    return any(each in name for each in names)
+
+
+def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: _Noise | None) -> ExactRun:
+    torch: Any = sys.modules["torch"]
+
+    def wide(value: Any) -> Any:
+        if not isinstance(value, torch.dtype):
+            return value
+        if value.is_complex:
+            return torch.complex128
+        return torch.float64 if value.is_floating_point and value.itemsize < 8 else value
+
+    copy = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    for node in graph.nodes:
+        made = copies[node] = copy.node_copy(node, copies.__getitem__)
+        made.args, made.kwargs = torch.fx.node.map_aggregate((made.args, made.kwargs), wide)
+        if made.op == "call_method" and made.target in ("float", "half", "bfloat16"):
+            made.target = "double"
+    module = torch.fx.GraphModule(graph.module, copy)
+    inputs = _widened_together(list(graph.inputs.values()))
+    run = graph.with_inputs(module, {copies[node]: value for node, value in zip(graph.inputs, inputs, strict=True)})
+    seen: dict[str, tuple[Any, int, Any]] = {}
+
+    def note(node: Any, results: Mapping[Any, Any]) -> None:
+        if node.prev.op == "root":
+            seen.clear()
+        is_taken = node.name in taken and taken[node.name].put(node, results)
+        if noise is not None:
+            noise.disturb(node, results, _OF_TAKEN if is_taken else 1.0)
+        if has_own_memory(value := results[node]):
+            with data_reading():
+                seen[node.name] = value, version_of(value), value.detach().clone()
+
+    outputs = run.run(note)
+    values = {name: kept for name, (value, version, kept) in seen.items() if version_of(value) == version}
+    for node, value in zip(run.output_nodes, outputs, strict=True):
+        if has_own_memory(value):
+            with data_reading():
+                values[getattr(node, "name", "")] = value.detach().clone()
+    return values
+
+
+def _widened_together(values: Sequence[Any]) -> list[Any]:
+    """Return the values in float64: those that share memory share it again."""
+    shared: dict[object, list[Any]] = {}
+    for value in values:
+        if has_own_memory(value) and _has_fractions(value):
+            shared.setdefault(storage_of(value), []).append(value)
+    bases: dict[object, Any] = {}
+    with data_reading():
+        for storage, views in shared.items():
+            size = views[0].untyped_storage().nbytes() // views[0].itemsize
+            is_one_type = len({each.dtype for each in views}) == 1
+            if is_one_type and size <= _LARGEST_SPREAD * max(each.numel() for each in views):
+                bases[storage] = _copied(views[0].detach().as_strided((size,), (1,), 0))
+        return [_widened_one(value, bases) for value in values]
+
+
+def _widened_one(value: Any, bases: Mapping[object, Any]) -> Any:
+    if not has_own_memory(value) or not _has_fractions(value):
+        return value
+    base = bases.get(storage_of(value))
+    if base is None:
+        return _copied(value.detach())
+    return base.as_strided(value.size(), value.stride(), value.storage_offset())
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy in float64: a disturbed run writes to its inputs, and wide ones are the program's."""
+    wide = widened(value)
+    return wide.clone() if wide.data_ptr() == value.data_ptr() else wide
+
+
+def _has_fractions(value: Any) -> bool:
+    return bool(value.is_floating_point() or value.is_complex())
