@@ -30,8 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if failures.is_controller(config):
         failures.forget_earlier_runs()
-    # A job in the background ignores SIGINT, and so would every program under test; Python handles it by default.
+    # A job in the background ignores SIGINT, one of nohup SIGHUP, and so would every program under test.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     if config.pluginmanager.hasplugin("cacheprovider"):

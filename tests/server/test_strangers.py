@@ -165,11 +165,12 @@ def test_the_log_is_the_users_own_and_holds_no_environment(session: Session, tmp
 
 def test_a_log_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
     file = tmp_path / "log"
-    file.write_text("before\n")
+    before = "2026-01-01 00:00:00,000 DEBUG server before\n"
+    file.write_text(before)
     file.chmod(0o644)
     LogFileHandler(file, encoding="utf-8").close()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert file.read_text() == "before\n"
+    assert file.read_text() == before
 
 
 def test_what_is_secret_is_not_logged() -> None:

@@ -31,6 +31,7 @@ _CROSS_SECTION = (
     "tests/explore/test_explore.py::test_stages_in_a_debug_session",
     "tests/server/test_lost_connections.py::test_the_program_ends_with_a_server_that_is_told_to_end",
     "tests/server/test_own_folder.py",
+    "tests/server/test_terminal.py::test_the_end_is_told_when_the_terminal_is_closed",
     "tests/server/test_tcp.py::test_a_client_needs_the_token_that_was_printed",
 )
 _DEADLINE = 1500.0
@@ -54,6 +55,7 @@ class Start:
 
 _STARTS = {
     "interrupts ignored": Start(prepare=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)),
+    "hang-ups ignored": Start(prepare=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)),
     "no terminal": Start({"TERM": None}, prepare=os.setsid),
     "no home": Start({"HOME": None, "XDG_CACHE_HOME": None, "XDG_STATE_HOME": None}),
     "a strict umask": Start(prepare=lambda: os.umask(0o077)),
