@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from dynamo_dap.checking.settings import WrongSettings, settings_of_project
 from dynamo_dap.commands.check import main
 from tests.client.timeline import DEADLINE
 from tests.client.zygote import python
@@ -158,6 +159,20 @@ def test_a_baseline_accepts_what_was_there_when_lines_move(program: Path) -> Non
     assert "1 finding of the baseline is gone: take it out with --update" in ran.stdout
     assert check(folder, "--update", "program.py").returncode == 0
     assert "helper" not in (folder / "accepted.json").read_text()
+
+
+@pytest.mark.parametrize("way", ["above", "absolute", "link"])
+def test_a_project_names_no_baseline_outside_itself(tmp_path: Path, way: str) -> None:
+    """A project from a stranger would have any file of the user's written otherwise."""
+    victim, folder = tmp_path / "victim.txt", tmp_path / "project"
+    folder.mkdir()
+    (folder / "link.json").symlink_to(victim)
+    name = {"above": "../victim.txt", "absolute": str(victim), "link": "link.json"}[way]
+    (folder / "pyproject.toml").write_text(f"[tool.dynamo-dap]\nbaseline = {json.dumps(name)}\n")
+    with pytest.raises(WrongSettings, match="outside the project"):
+        settings_of_project(folder)
+    (folder / "pyproject.toml").write_text('[tool.dynamo-dap]\nbaseline = "sub/../fine.json"\n')
+    assert settings_of_project(folder).baseline == str(folder / "sub/../fine.json")
 
 
 def test_functions_that_are_skipped(tmp_path: Path) -> None:

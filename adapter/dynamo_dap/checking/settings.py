@@ -6,6 +6,7 @@ Main thread of the command, once at its beginning and once at its end.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,8 +86,20 @@ def settings_of_project(folder: Path) -> Settings:
     except msgspec.ValidationError as problem:
         raise WrongSettings(f"[tool.dynamo-dap] of {file}: {problem}") from None
     if settings.baseline is not None:
-        settings = msgspec.structs.replace(settings, baseline=str(file.parent / settings.baseline))
+        settings = msgspec.structs.replace(settings, baseline=str(_inside(file, settings.baseline)))
     return settings
+
+
+def _inside(file: Path, baseline: str) -> Path:
+    """Return the path of a baseline; refuse one outside the project, which a project must not have written."""
+    path = file.parent / baseline
+    try:
+        is_inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(file.parent))
+    except (OSError, ValueError) as problem:
+        raise WrongSettings(f"{file}: the baseline {baseline!r} is no path: {problem}") from None
+    if not is_inside:
+        raise WrongSettings(f"{file}: the baseline {baseline!r} is outside the project; use --baseline for such a file")
+    return path
 
 
 def _refuse_unknown(given: object, known: type[Settings] | type[Limits], where: str) -> None:
