@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited
 from dynamo_dap.language_server.source_files import encoded_source, read_source_file
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
+from dynamo_dap.records.advice import Item, what_to_do
 from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX
@@ -42,6 +43,7 @@ from dynamo_dap.records.model import Counts, Place, counts_of
 from dynamo_dap.records.program import launching
 from dynamo_dap.records.repeated_input import RepeatedInput
 from dynamo_dap.records.report import chosen_record
+from dynamo_dap.records.settings import Setting
 from dynamo_dap.records.texts import without_controls
 
 _TOLERANCE = 1e-4
@@ -207,8 +209,8 @@ class Runner:
         """What is run, as a person would write it."""
         return shlex.join(["python", *(["-m", self.module] if self.module else self.program[:1]), *self.program[1:]])
 
-    def run(self, copies: Mapping[str, str], which: str) -> Outcome:
-        """Run it, with other texts in place of some files; ``which`` run it is, is told.
+    def run(self, copies: Mapping[str, str], which: str, settings: Sequence[Setting] = ()) -> Outcome:
+        """Run it, with other texts in place of some files and with settings of torch; ``which`` run it is, is told.
 
         Raises:
             CannotTry: it did not end in time, or it cannot be run at all.
@@ -227,6 +229,8 @@ class Runner:
                 args=list(self.program[1:]),
                 copies=places,
                 results=str(results),
+                settings={one.key: one.value for one in settings if one.value is not None},
+                added=_added(settings),
             )
             command, variables = launching(self.python, description)
             # Every run begins with the same seeds: see the debuggee's side.
@@ -278,6 +282,14 @@ class Runner:
                 process.communicate()
 
 
+def _added(settings: Sequence[Setting]) -> dict[str, list[str]]:
+    added: dict[str, list[str]] = {}
+    for one in settings:
+        if one.adds is not None:
+            added.setdefault(one.key, []).append(one.adds)
+    return added
+
+
 def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> list[Trial]:
     """Try each fix by itself; ``texts`` are those of files that are not saved.
 
@@ -292,7 +304,9 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
     for fix in fixes:
         documents = {edit.document.path: edit.document for edit in fix.edits}
         texts_after = {path: edited(document, fix.edits) for path, document in documents.items()}
-        after = runner.run({**texts, **texts_after}, "with the edit")
+        after = runner.run(
+            {**texts, **texts_after}, "with the setting" if fix.settings else "with the edit", fix.settings
+        )
         difference = _difference(before, after)
         is_random = difference is not None and before.status == after.status
         is_random = is_random and _difference(before, runner.run(texts, "without the edit, once more")) is not None
@@ -306,6 +320,8 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
 def _difference(before: Outcome, after: Outcome) -> str | None:
     if before.status != after.status:
         last = after.errors.strip().splitlines()[-1:] or [""]
+        if before.status == 0:
+            return f"it crashes with {last[0] or f'exit status {after.status}'}"
         return f"exit status {after.status} instead of {before.status}: {last[0]}"
     then, now = before.results, after.results
     if not _are_equal(then.values, now.values):
@@ -376,22 +392,32 @@ def _try(options: argparse.Namespace) -> int:
     path, line = _place(options.place)
     fixes = known_fixes(record, path, line)
     if not fixes:
-        raise CannotTry(f"no fix is known for {path}:{line}; see: dynamo-dap report")
+        raise CannotTry(_why_no_fix(record, path, line))
     runner = runner_of(record.started, options.program, options.python, options.timeout)
     runner = dataclasses.replace(
         runner, given=RepeatedInput(), tell=lambda which: _tell(f"running {runner.command} {which}", sys.stderr)
     )
     trials = try_fixes(fixes, runner, {})
-    for trial in trials:
-        _tell(trial.text())
-        _tell(_as_diff(trial.fix))
+    print_trials(trials)
     proven = next((one for one in trials if one.is_proven), None)
-    if options.apply and proven is not None:
-        for file in apply_fix(proven.fix):
+    edit = next((one for one in trials if one.is_proven and one.fix.edits), None)
+    if options.apply and edit is not None:
+        for file in apply_fix(edit.fix):
             _tell(f"Edited {file}")
+    elif options.apply and proven is not None:
+        lines = "; ".join(setting.text for setting in proven.fix.settings)
+        _tell(f"Nothing was edited: put this into the program, before its first compiled call: {lines}")
     elif options.apply:
         _tell("Nothing was edited: no fix is proven to help.")
     return 0 if proven is not None else 1
+
+
+def print_trials(trials: Sequence[Trial]) -> None:
+    """Print what came of each fix, and its edit."""
+    for trial in trials:
+        _tell(trial.text())
+        if trial.fix.edits:
+            _tell(_as_diff(trial.fix))
 
 
 def runner_of(started: Started | None, program: Sequence[str], python: str, seconds: float) -> Runner:
@@ -428,7 +454,40 @@ def known_fixes(record: Record, path: str, line: int) -> list[Fix]:
         if document is not None and now == line:
             situation = Situation(finding, document, line, found, document_of, record)
             fixes.update({fix.title: fix for fix in fixes_of(situation)})
+    for fix in settings_at(record, path, line):
+        fixes.setdefault(fix.title, fix)
     return list(fixes.values())
+
+
+def settings_at(record: Record, path: str, line: int) -> list[Fix]:
+    """Return the settings that may help against what was found at a line, or below a call there."""
+    real = real_path(path)
+    items = [
+        item
+        for item in what_to_do(record)
+        if any(real_path(one.path) == real and one.line == line for one in (item.place, *item.callers) if one)
+    ]
+    return settings_of(items)
+
+
+def settings_of(items: Iterable[Item]) -> list[Fix]:
+    """Return the settings that items suggest, each once, as fixes that edit nothing."""
+    found = dict.fromkeys(setting for item in items for setting in item.settings)
+    return [Fix(_title(one), (), (one,)) for one in found]
+
+
+def _title(setting: Setting) -> str:
+    """Return what a fix is called; a setting that an edit makes as well has the same title."""
+    return f"Set {setting.text}" if setting.adds is None else f"{setting.text}: compiled code no longer logs"
+
+
+def _why_no_fix(record: Record, path: str, line: int) -> str:
+    if real_path(path) in {real_path(one) for one in record.libraries}:
+        return (
+            f"no fix is known for {path}:{line}: the file is a library's, so it is not edited, and torch names no "
+            "setting. Change the line of yours that calls it, see: dynamo-dap report"
+        )
+    return f"no fix is known for {path}:{line}; see: dynamo-dap report"
 
 
 def _document(path: str, digests: Sequence[str]) -> Document | None:

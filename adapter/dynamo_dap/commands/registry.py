@@ -34,7 +34,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "see what torch.compile does": (
         Command("run", "run a program without stops and record its compiles", "records.run"),
-        Command("report", "print the newest record of this directory", "records.report"),
+        Command("report", "print the newest record of this directory", "commands.report"),
         Command("explore", "show each line's graphs, operations and kernels", "commands.explore"),
         Command("entries", "run a program and print torch's cache for each function", "commands.entries"),
         Command("profile", "run a program and report where compile time goes", "commands.profile"),

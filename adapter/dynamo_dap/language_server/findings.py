@@ -195,7 +195,8 @@ def _limited(function: CompiledFunction, compiled: Compile, limit: str) -> Findi
         Related(failure.place or at, f"a guard of [{failure.compile_id}] failed: {failure.text or failure.expression}")
         for failure in compiled.failures
     ]
-    message = f"Recompile limit: {function.name} was compiled too often ({limit}) and runs eagerly from here on"
+    then = "the call fails, because of fullgraph=True" if compiled.state == "failed" else "runs eagerly from here on"
+    message = f"Recompile limit: {function.name} was compiled too often ({limit}) and {then}"
     return Finding(
         Kind.LIMIT, at, message, at.line, function, is_about_function=True, related=reasons, compiles=[compiled]
     )

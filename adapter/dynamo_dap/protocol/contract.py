@@ -166,6 +166,10 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     debugpy_token: str = ""
     copies: dict[str, str] = {}
     """Maps the path of a file to the copy that is read in its place: how a fix is tried."""
+    settings: dict[str, bool] = {}
+    """Settings of torch, whatever the program sets them to: how one is tried without an edit."""
+    added: dict[str, list[str]] = {}
+    """Names of functions to add to settings of torch that are sets."""
     results: str | None = None
     """Where to write what the program computed: see ``debuggee.launch.trial``."""
     comparisons: str | None = None

@@ -6,6 +6,7 @@ calls, and the same break over all the functions that it cuts.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from pathlib import PurePath
 
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
+from dynamo_dap.records.settings import Setting, settings_of_break, settings_of_failure
 
 _SIZE = re.compile(
     r"tensor '(?P<name>.+)' size mismatch at index (?P<index>\d+)\. expected (?P<then>\d+), actual (?P<now>\d+)"
@@ -27,6 +29,11 @@ _EQUAL = re.compile(r"(?P<name>.+?) (?:==|is) (?P<then>.+)")
 _CACHE = re.compile(r"^(?P<root>.*?(?:cache|past_key|\bkv\b)\w*(?:'\])?)|\.(?:keys|values)\b", re.IGNORECASE)
 _SIZE_OF = re.compile(r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\]")
 _INTERMEDIATE = re.compile(r"___stack\d+")
+_EMPTY = re.compile(r"not (?P<name>[\w.\[\]'\"]+)")
+_BOUND = re.compile(r"(?:(?P<first>\d+) (?P<less><=?) )?(?P<name>[^\s<>=]+)(?: (?P<more>[<>]=?|!=) (?P<last>\d+))?")
+_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
+_RATE = re.compile(r"param_groups\[\d+\]\['lr'\]")
+_ADAPTER = re.compile(r"lora|adapter|\bmerged\b|offload|_hf_hook", re.IGNORECASE)
 _VALUES = 8
 
 _PAGES = "https://docs.pytorch.org/docs/main/user_guide/torch_compiler/"
@@ -73,13 +80,17 @@ class Item:
     """Its values."""
     depth: int = 0
     """How many calls lie above the function."""
+    settings: list[Setting] = field(default_factory=list)
+    """Settings of torch that may help: not tried."""
 
 
 def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Item]:
     """Return everything that a user may act on, of one function or of all: failures first, then what costs most."""
     functions = record.functions if only is None else [only]
-    items = [*_failures(functions), *_limits(functions), *_breaks(functions), *_specialized(functions)]
-    items += _merged([item for function in functions for item in changes_of(function)])
+    changes = [item for function in functions for item in changes_of(function)]
+    told = {(item.function, item.subject) for item in changes}
+    specialized = [item for item in _specialized(functions) if (item.function, item.subject) not in told]
+    items = [*_failures(functions), *_limits(functions), *_breaks(functions), *specialized, *_merged(changes)]
     order = list(Kind)
     return sorted(items, key=lambda one: (order.index(one.kind), -one.seconds, -len(one.compiles)))
 
@@ -107,7 +118,7 @@ def _compiles(functions: Iterable[CompiledFunction]) -> Iterator[tuple[CompiledF
 
 def _failures(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
     for function, compiled in _compiles(functions):
-        if compiled.state == "failed" and not compiled.breaks:
+        if compiled.state == "failed" and not compiled.breaks and compiled.limit is None:
             title = f"{compiled.name} could not be compiled"
             problem = (compiled.problem or "torch does not say why").strip()
             place, callers = compiled.problem_place or function.place, _called([caller_of(function, compiled)])
@@ -128,11 +139,14 @@ def _limits(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
     for function in functions:
         reached = next((one for one in function.compiles if one.limit), None)
         if reached is not None:
-            title = f"{function.name} was compiled too often ({reached.limit}): it runs eagerly from then on"
-            subjects = [one.title for one in changes_of(function)]
-            facts = [f"because: {'; '.join(subjects)}"] if subjects else []
+            then = "it runs eagerly from then on"
+            if reached.state == "failed":
+                then = "the call fails, because of fullgraph=True"
+            title = f"{function.name} was compiled too often ({reached.limit}): {then}"
+            changes = changes_of(function)
+            facts = [f"because: {'; '.join(one.title for one in changes)}"] if changes else []
             advice = [
-                "do something about what changes, see below",
+                *(["do something about what changes, see below"] if changes else []),
                 f"where each variant is wanted: torch._dynamo.config.{(reached.limit or '').split()[0]} = 16",
             ]
             yield Item(
@@ -213,9 +227,24 @@ def _broken(known: _Break) -> Item:
     ids = list(dict.fromkeys(compiled.id for _, compiled in known.cut))
     title = f"Graph break{where}: {one.reason}"
     link = one.link if one.link is not None and one.link.startswith("https://") else None
-    hints = list(one.hints)
+    settings = settings_of_break(one)
+    hints = [*(f"{setting.text}  (drops what it logs)" for setting in settings if setting.adds), *one.hints]
+    if one.place is not None and _TORCH.search(one.place.path):
+        # Nobody edits torch, and its hints are about the line.
+        facts.append("the line is torch's own: there is nothing in it to change")
+        hints = [setting.text for setting in settings]
     return Item(
-        Kind.BREAK, title, facts, hints, link, one.place, callers, ids, function=_innermost(known), subject=one.reason
+        Kind.BREAK,
+        title,
+        facts,
+        hints,
+        link,
+        one.place,
+        callers,
+        ids,
+        function=_innermost(known),
+        subject=one.reason,
+        settings=settings,
     )
 
 
@@ -242,12 +271,11 @@ def _list(names: list[str]) -> str:
 
 def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
     """Return the sizes that were symbols, as they were marked or had varied, until the code asked for a constant."""
-    found: dict[tuple[str, Place | None], Item] = {}
+    found: dict[tuple[str, str, Place | None], Item] = {}
     for function, compiled in _compiles(functions):
         for one in compiled.specializations:
             name, _, value = one.expression.rpartition(" == ")
-            size = _SIZE_OF.fullmatch(name)
-            name = name if size is None else f"size {size['index']} of {size['name']}"
+            name = _subject_of(name)
             advice = [
                 "each other value is compiled again: to have one compile for all, let the line not ask for a constant",
                 "where only this value comes: do not mark it as dynamic",
@@ -261,10 +289,22 @@ def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
                 function=function.name,
                 subject=name,
             )
-            item = found.setdefault((one.expression, one.place), item)
+            item = found.setdefault((function.name, name, one.place), item)
+            item.values += [] if value in item.values else [value]
+            if len(item.values) > 1:
+                item.title = (
+                    f"In {function.name} {name} was to vary, but this line asks for a constant: "
+                    f"{', '.join(item.values[:_VALUES])}"
+                )
             item.compiles.append(compiled.id)
             item.callers = _called([*item.callers, caller_of(function, compiled)])
     yield from found.values()
+
+
+def _subject_of(expression: str) -> str:
+    """Return a specialized expression as changes name it: ``size 0 of x``."""
+    size = _SIZE_OF.fullmatch(expression)
+    return expression if size is None else f"size {size['index']} of {size['name']}"
 
 
 # -- what changed from call to call --------------------------------------------------------------------------------
@@ -276,8 +316,9 @@ class _Change:
 
     subjects: dict[str, list[str]] = field(default_factory=dict)
     """``size 2 of cache``, ``dtype of x``: its values, in the order of the calls."""
-    advice: str = ""
+    advice: list[str] = field(default_factory=list)
     link: str = RECOMPILATION
+    settings: list[Setting] = field(default_factory=list)
     compiles: dict[str, float] = field(default_factory=dict)
     places: list[Place | None] = field(default_factory=list)
     callers: list[Place | None] = field(default_factory=list)
@@ -310,6 +351,11 @@ def _one_of(items: list[Item]) -> Item:
 def changes_of(function: CompiledFunction) -> list[Item]:
     """Return what changed between the calls of a function, in the order of the compiles that it caused."""
     found: dict[str, _Change] = {}
+    specialized = {
+        _subject_of(one.expression.rpartition(" == ")[0]): one.place
+        for compiled in function.compiles
+        for one in compiled.specializations
+    }
     for compiled in function.compiles:
         # The newest compile comes first: what it was compiled for is what the call before had.
         for failure in reversed(compiled.failures):
@@ -317,11 +363,53 @@ def changes_of(function: CompiledFunction) -> list[Item]:
             change = found.setdefault(read.root, _Change())
             values = change.subjects.setdefault(read.subject, [])
             values += [one for one in (read.then, read.now) if one is not None and one not in values]
-            change.advice, change.link = _advice(read, values), read.link
+            change.link = read.link
+            change.settings += [one for one in settings_of_failure(failure) if one not in change.settings]
+            if read.subject in specialized:
+                change.advice = [_about_constant(specialized[read.subject])]
+            elif failure.hint is not None:
+                change.advice = [f"torch's own hint: {failure.hint}"]
+            else:
+                change.advice = [_advice(read, values)]
+            if read.subject not in specialized:
+                change.advice += _about_counting(values, _modules_of(function), read)
             change.compiles[compiled.id] = compiled.seconds or 0.0
             change.places.append(failure.place)
             change.callers.append(caller_of(function, compiled))
     return [_changed(function, root, change) for root, change in found.items()]
+
+
+def _modules_of(function: CompiledFunction) -> int:
+    """Return of how many modules the method was compiled: they share one code object, and its limit."""
+    return len({one.module for one in function.compiles if one.module is not None})
+
+
+def _about_constant(place: Place | None) -> str:
+    where = "a line" if place is None else at(place)
+    return (
+        f"{where} needs the number itself, as range() and comparisons do: marking it as dynamic does not help; "
+        "pad to one length, or write it without the number (one operation in place of a loop)"
+    )
+
+
+def _about_counting(values: list[str], modules: int, read: _Read) -> list[str]:
+    """Return what a number says that is another in each module, or one more in each call."""
+    if modules > 1 and not read.name.startswith("___"):
+        limit = f"torch._dynamo.config.recompile_limit = {max(16, 2 * modules)}"
+        return [f"{modules} modules share this code, and their compiles count together; to allow as many: {limit}"]
+    whole = [int(value) for value in values if value.isdigit()]
+    steps = {later - earlier for earlier, later in itertools.pairwise(whole)}
+    if (
+        len(whole) > _COUNTED
+        and steps == {1}
+        and len(whole) == len(values)
+        and not read.subject.startswith(("size ", "len("))
+    ):
+        return ["its values count up, as a step number does: keep it outside of the compiled function, or in a tensor"]
+    return []
+
+
+_COUNTED = 2
 
 
 def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
@@ -332,7 +420,7 @@ def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
         Kind.CHANGE,
         f"Changed from call to call of {function.name}: {title}",
         facts,
-        [change.advice],
+        list(dict.fromkeys(change.advice)),
         change.link,
         place,
         _called(change.callers),
@@ -342,6 +430,7 @@ def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
         next(iter(change.subjects)),
         [] if facts else next(iter(change.subjects.values())),
         min(len(one.stack) for one in function.compiles),
+        change.settings,
     )
 
 
@@ -422,8 +511,12 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
             "it is another object in each call: make it once, outside of the function (a lambda, a partial, a module)"
         )
         return _Read(subject, subject, then, now, advice)
+    empty = _EMPTY.fullmatch(expression)
+    if empty is not None and (now or "").startswith(("[", "{", "(")):
+        # Torch guards an empty container by its truth, and another by its length.
+        expression, then, now = f"len({empty['name']}) == 0", "0", _length(now or "")
     if expression.startswith(("len(", "not len(")):
-        subject, _, length = expression.removeprefix("not ").partition(" == ")
+        subject, _, length = expression.removeprefix("not ").replace(" != ", " == ").partition(" == ")
         advice = "each length is compiled separately: stack what it holds into one tensor, or keep the length fixed"
         if subject == "len(kwargs)":
             advice = "the calls give other keyword arguments: each set is compiled separately, give all of them always"
@@ -437,8 +530,28 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
         is_number = re.fullmatch(r"-?\d+(?:\.\d*)?(?:e-?\d+)?", value) is not None
         page = MODULES if name.startswith("self.") else CONSTANTS if is_number else RECOMPILATION
         return _Read(name, _shown(name), value, now, _about_value(name, value), page)
+    bound = _BOUND.fullmatch(expression)
+    if bound is not None and (bound["less"] or bound["more"]):
+        name = _subject_of(bound["name"])
+        then = " and ".join(_bounds(bound))
+        advice = "the code asks whether it is in this range: expect a compile for each side, or do not ask"
+        return _Read(bound["name"], name, then, now, advice, DYNAMIC)
     subject = failure.text or expression
     return _Read(subject, subject, then, now, "see what Dynamo guards on, and keep it the same in each call")
+
+
+def _bounds(bound: re.Match[str]) -> Iterator[str]:
+    if bound["less"]:
+        yield f"{'at least' if bound['less'] == '<=' else 'more than'} {bound['first']}"
+    if bound["more"]:
+        words = {"<=": "at most", "<": "less than", ">=": "at least", ">": "more than", "!=": "not"}
+        yield f"{words[bound['more']]} {bound['last']}"
+
+
+def _length(shown: str) -> str | None:
+    """Return how long a container is that is shown as ``[1, 2, …] (3 items)``."""
+    counted = re.search(r"\((\d+) items\)$", shown)
+    return counted[1] if counted is not None else None
 
 
 def _shown(name: str) -> str:
@@ -453,6 +566,13 @@ def _about_size(name: str, index: str) -> str:
 
 
 def _about_value(name: str, value: str) -> str:
+    if _RATE.search(name):
+        return "Dynamo makes a constant of the learning rate: give the optimizer a tensor, lr=torch.tensor(0.1)"
+    if _ADAPTER.search(name):
+        return (
+            "adapters or offloading change the module between calls, and each state is compiled separately: choose the "
+            "state before the first call, or compile one module for each"
+        )
     if re.fullmatch(r"-?\d+", value):
         if name.startswith("self."):
             return "Dynamo makes a constant of a module's number: keep it in a tensor, or count outside of the module"

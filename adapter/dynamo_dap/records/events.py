@@ -115,6 +115,8 @@ class CompileBegan(_Event, tag="compileBegan"):
     stack: list[StackLine] = []
     """Who called, torch left out, outermost first."""
     sharding: Sharding | None = None
+    module: int | None = None
+    """Which module its method belongs to: 1 for the first that was compiled."""
 
     def merge_into(self, record: Record) -> None:
         """See ``_Event``."""
@@ -399,6 +401,7 @@ class Record:
             stack=event.stack,
             began=event.time,
             sharding=event.sharding,
+            module=event.module,
         )
         function.compiles.append(compiled)
         self._by_id[event.id] = compiled

@@ -160,6 +160,8 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=F
     value_now: str | None = None
     text: str | None = None
     """What is another than it was, as a person says it; None where torch's words are that."""
+    hint: str | None = None
+    """What torch itself advises."""
 
 
 class TracedValue(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
@@ -255,6 +257,8 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """Seconds since the epoch."""
     sharding: Sharding | None = None
     """What FSDP does with its module."""
+    module: int | None = None
+    """Which module its method belongs to: 1 for the first that was compiled; modules of one class share the code."""
     is_shortened: bool = False
     """Whether nodes, guards and stacks are kept no longer: see ``Record.shorten``."""
 

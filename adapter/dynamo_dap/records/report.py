@@ -36,10 +36,12 @@ _OTHERS = 8
 
 def main(arguments: list[str]) -> int:
     """Print a report; return the exit status: 1 when there is nothing to report."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    reader = parser()
+    options = reader.parse_args(arguments)
     if options.ranks and (options.html or options.tlparse):
-        parser.error("--ranks is printed: without --html, whose page of a rank has it, and --tlparse")
+        reader.error("--ranks is printed: without --html, whose page of a rank has it, and --tlparse")
+    if options.try_all and (options.html or options.tlparse or options.json or options.ranks):
+        reader.error("--try prints what it tries: without --html, --json, --tlparse and --ranks")
     try:
         file = chosen_record(options.record)
         if options.ranks:
@@ -91,7 +93,8 @@ def _tell_of_others(file: Path, console: Console) -> None:
         console.print(f"  and {len(others) - _OTHERS} more there", markup=False)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the arguments of the command."""
     parser = argparse.ArgumentParser(prog="dynamo-dap report", description="What torch.compile did in a program's run.")
     parser.add_argument("record", nargs="?", type=Path, help="a record file; default: the newest of this directory")
     kind = parser.add_mutually_exclusive_group()
@@ -105,6 +108,14 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="what the ranks of a distributed job compiled, beside each other, and where one parted; --json as well",
     )
+    parser.add_argument(
+        "--try",
+        dest="try_all",
+        action="store_true",
+        help="run the recorded program once for each suggestion, and print graphs, breaks and recompiles of both",
+    )
+    parser.add_argument("--python", default=sys.executable, help="with --try: the interpreter; default: this one")
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="with --try: of each run")
     parser.add_argument(
         "--no-browser", action="store_true", help="with --html or --tlparse: only print where the report is"
     )

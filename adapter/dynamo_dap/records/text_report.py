@@ -43,7 +43,9 @@ def print_report(record: Record, console: Console, only: CompiledFunction | None
     if len(items) > len(shown):
         console.print(f" {len(items) - len(shown)} more, of less weight: dynamo-dap report --html has them all")
     if any(item.place is not None for item in items):
-        console.print(" To try the known fixes for a line: dynamo-dap fix FILE:LINE")
+        console.print(
+            " None of this was tried on the program. To try it: dynamo-dap report --try, or dynamo-dap fix FILE:LINE"
+        )
     _print_compiles(functions, console, everything=only is not None)
     _print_files(record, functions, console, is_program=only is None)
     for skipped in record.skipped if only is None else ():

@@ -342,6 +342,8 @@ export interface Compile {
     stack?: StackLine[];
     /** What FSDP does with its module. */
     sharding?: Sharding;
+    /** Which module its method belongs to: 1 for the first that was compiled; modules of one class share the code. */
+    module?: number;
     /** Whether nodes, guards and stacks are kept no longer: see `Record.shorten`. */
     isShortened?: boolean;
 }
@@ -496,6 +498,8 @@ export interface GuardFailure {
     valueNow?: string;
     /** What is another than it was, as a person says it; missing where torch's words are that. */
     text?: string;
+    /** What torch itself advises. */
+    hint?: string;
 }
 
 /** One pass of Dynamo's analysis over a function. */

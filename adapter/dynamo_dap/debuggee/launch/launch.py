@@ -36,7 +36,7 @@ from dynamo_dap.debuggee.launch.program import Program, run
 from dynamo_dap.debuggee.launch.recorded_run import begin_run, join_run, own_path, run_told_by
 from dynamo_dap.debuggee.launch.recording_calls import begin_recording_call
 from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls, stop_on_entry
-from dynamo_dap.debuggee.launch.trial import Results, use_copies
+from dynamo_dap.debuggee.launch.trial import Results, try_settings, use_copies
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, while_torch_is_imported
 from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
 from dynamo_dap.profile.files import BEGUN
@@ -63,8 +63,7 @@ def launch() -> None:
     program = Program(description.program, description.module, description.code, description.args)
     if program.program is not None:
         add_program_file(os.path.abspath(program.program))
-    if description.copies:
-        use_copies(description.copies)
+    _begin_trial(description)
     if description.bisection is not None:
         run_bisected(program, description.bisection)
         return
@@ -97,6 +96,13 @@ def launch() -> None:
         run(program, before=lambda filename: _before(agent, filename))
         return
     _run_with_debugpy(agent, program, description, description.debugpy_address)
+
+
+def _begin_trial(description: LaunchDescription) -> None:
+    if description.copies:
+        use_copies(description.copies)
+    if description.settings or description.added:
+        when_dynamo_is_imported(functools.partial(try_settings, description.settings, description.added))
 
 
 def _run_alone(program: Program, results: str | None) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.compiled_calls import tell_results
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.torch_api.torch_settings import add_to_config, set_config
 
 _ITEMS = 200
 _CALLS = 1000
@@ -48,6 +49,15 @@ def use_copies(copies: Mapping[str, str]) -> None:
         with tokenize.open(copy) as file:
             text = file.read()
         linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+
+
+def try_settings(settings: Mapping[str, bool], added: Mapping[str, list[str]]) -> None:
+    """Make settings of torch, and add functions to those that are sets. Runs once Dynamo is imported."""
+    for key, value in settings.items():
+        set_config(key, value)
+    for key, names in added.items():
+        for name in names:
+            add_to_config(key, name)
 
 
 class Results:

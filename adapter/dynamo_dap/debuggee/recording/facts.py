@@ -94,6 +94,17 @@ def wrapped_function(compiling: FrameCompile) -> tuple[str, Place] | None:
     return str(function.__qualname__), place_of_code(inner.__code__)
 
 
+def module_of(compiling: FrameCompile) -> object | None:
+    """Return the ``torch.nn.Module`` whose method is compiled; None for what is no such method."""
+    code = compiling.code
+    frame_locals = getattr(compiling.frame, "f_locals", None) or {}
+    receiver = frame_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    # The class is read by type(): an attribute of the object could run code of the program.
+    is_module = any((one.__module__, one.__name__) == _MODULE for one in type(receiver).__mro__)
+    return receiver if is_module else None
+
+
+_MODULE = ("torch.nn.modules.module", "Module")
 _WRAPPERS = 16
 """Decorators around one function that are followed at most."""
 
@@ -185,6 +196,7 @@ def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
         value_then=then,
         value_now=now,
         text=_said(failure.expression),
+        hint=failure.hint and text_of(failure.hint, _MESSAGE),
     )
 
 

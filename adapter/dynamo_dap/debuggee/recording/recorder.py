@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -151,6 +152,8 @@ class Recorder(CompileObserver):
         self._sources: set[str] = set()
         self._wrapped: dict[types.CodeType, tuple[str, Place]] = {}
         """Functions that were called last by wrappers, by the wrapper's code."""
+        self._modules: dict[types.CodeType, list[weakref.ref[object]]] = {}
+        """Modules whose methods were compiled, by the method's code."""
         self._files = 0
         """How many files of the backend's are told of."""
         self._kept_whole = kept_whole
@@ -280,6 +283,7 @@ class Recorder(CompileObserver):
                 caller=caller,
                 stack=stack,
                 sharding=facts.sharding(compiling),
+                module=self._module_of(compiling),
             )
         )
 
@@ -292,6 +296,18 @@ class Recorder(CompileObserver):
         elif resume_function(compiling.code):
             wrapped = self._wrapped.get(original)
         return wrapped or facts.function_of(compiling.code)
+
+    def _module_of(self, compiling: FrameCompile) -> int | None:
+        """Return which module the compiled method belongs to, among those that share its code."""
+        module = facts.module_of(compiling)
+        if module is None:
+            return None
+        known = self._modules.setdefault(compiling.code, [])
+        for number, reference in enumerate(known, 1):
+            if reference() is module:
+                return number
+        known.append(weakref.ref(module))
+        return len(known)
 
     def _unused(self, compile_id: str) -> str:
         if not self.record.has(compile_id):

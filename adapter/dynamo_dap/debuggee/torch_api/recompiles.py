@@ -23,6 +23,8 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 _COMPILE_ID = re.compile(r"^(?:\[)?(?P<id>!?\d+/\d+(?:_\d+)?)(?:\])?: ")
 _STACK = "\nUser stack trace:\n"
 _COMMENT = re.compile(r"\s+# (?P<comment>.*)$", re.DOTALL)
+_ADVICE = re.compile(r"\. (?P<hint>Guard failed on a parameter, consider using .+)$", re.DOTALL)
+_HINT = re.compile(r"\(HINT: (?P<hint>.+?)\)\s*$", re.DOTALL)
 _LOCATION = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _SHORT_LOCATION = re.compile(r"(?P<path>[^\s:,(]+\.py):(?P<line>\d+) in ")
 
@@ -38,6 +40,8 @@ class Failure:
     """The whole sentence."""
     place: Place | None
     """The user's line that installed the guard, where torch tells it."""
+    hint: str | None = None
+    """What torch itself advises."""
 
 
 def failures_of(code: types.CodeType, entries: Sequence[Any], reasons: Sequence[str]) -> list[Failure]:
@@ -70,7 +74,10 @@ def then_and_now(failure: Failure, frame: Any) -> tuple[str | None, object]:
     functions = {"len": len, "type": type, "list": list, "dict": dict}
     names = {**functions, **frame.f_locals, "L": frame.f_locals, "G": frame.f_globals}
     if isinstance(tree, ast.Compare) and len(tree.ops) == 1:
-        return ast.unparse(tree.comparators[0]), _read(tree.left, names)
+        left, right = tree.left, tree.comparators[0]
+        # Torch writes a bound before the size: ``2 <= x.size()[0]``.
+        left, right = (right, left) if isinstance(left, ast.Constant) else (left, right)
+        return ast.unparse(right), _read(left, names)
     if isinstance(tree, ast.Call) and tree.args:
         known = re.search(r"type=(.+)$", failure.expression)
         return (known[1] if known else None), _read(tree.args[0], names)
@@ -114,9 +121,12 @@ def _failure(code: types.CodeType, entry: Any, reason: str) -> Failure:
     sentence, _, stack = text.partition(_STACK)
     comment = _COMMENT.search(sentence)
     expression = sentence[: comment.start()] if comment else sentence
+    # Torch appends its advice to the message of a tensor's guard, and to the comment of others.
+    hint = _ADVICE.search(expression) or (_HINT.search(comment["comment"]) if comment else None)
+    expression = _ADVICE.sub("", expression)
     compile_id = match["id"] if match else str(getattr(entry, "compile_id", "?"))
     place = _place(stack) or _user_place(comment) or _remembered(code, compile_id, sentence)
-    return Failure(compile_id, expression.strip(), reason.strip(), place)
+    return Failure(compile_id, expression.strip(), reason.strip(), place, hint["hint"] if hint else None)
 
 
 def parted_check(text: str) -> tuple[str, Place | None]:

@@ -13,6 +13,7 @@ import difflib
 import importlib
 import logging
 import os
+import pkgutil
 import re
 import shutil
 import sys
@@ -87,6 +88,16 @@ def set_config(key: str, value: object) -> Undo:
         _forget_hashes(module)
 
     return undo
+
+
+def add_to_config(key: str, function: str) -> None:
+    """Add a function, by its name ``logging.Logger.info``, to one of torch's settings that is a set.
+
+    Raises:
+        BadSetting: torch has no such setting.
+    """
+    module, name = _find_config(key)
+    getattr(module, name).add(pkgutil.resolve_name(function))
 
 
 def _find_config(key: str) -> tuple[Any, str]:

@@ -11,6 +11,7 @@ from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Place
+from dynamo_dap.records.settings import Setting
 
 _LIBRARY = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python\d+\.\d+)[/\\]")
 
@@ -43,6 +44,8 @@ class Fix:
 
     title: str
     edits: tuple[Edit, ...]
+    settings: tuple[Setting, ...] = ()
+    """Settings of torch, of a fix that edits nothing."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,61 @@
+"""Prints a report, and tries what it suggests. ``dynamo-dap report``, ``dynamo-dap report --try``.
+
+Each candidate is one run of the recorded program: an edit on a copy, or a setting of torch without any edit. Main
+thread of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+
+from dynamo_dap.commands.fix import CannotTry, known_fixes, print_trials, runner_of, settings_of, try_fixes
+from dynamo_dap.language_server.fixes.edits import Fix
+from dynamo_dap.records import report
+from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.model import Place
+from dynamo_dap.records.repeated_input import RepeatedInput
+
+
+def main(arguments: list[str]) -> int:
+    """Print a report, with ``--try`` also what its suggestions did; return 1 if there is nothing to report."""
+    options = report.parser().parse_args(arguments)
+    status = report.main(arguments)
+    if status != 0 or not options.try_all:
+        return status
+    try:
+        return _try(options)
+    except (CannotTry, UnreadableRecord) as problem:
+        print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
+        return 2
+
+
+def _try(options: argparse.Namespace) -> int:
+    record = read_record(report.chosen_record(options.record))
+    fixes = all_fixes(record)
+    if not fixes:
+        raise CannotTry("there is nothing to try: no setting and no edit is known for what was found")
+    runner = runner_of(record.started, (), options.python, options.timeout)
+    runner = dataclasses.replace(
+        runner,
+        given=RepeatedInput(),
+        tell=lambda which: print(f"running {runner.command} {which}", file=sys.stderr),  # noqa: T201
+    )
+    print_trials(try_fixes(fixes, runner, {}))
+    return 0
+
+
+def all_fixes(record: Record) -> list[Fix]:
+    """Return everything that can be tried against what a record reports: settings first, then edits."""
+    items = what_to_do(record)
+    fixes = {fix.title: fix for fix in settings_of(items)}
+    places: dict[Place, None] = {}
+    for item in items:
+        places.update(dict.fromkeys(one for one in (item.place, *item.callers) if one is not None))
+    for place in places:
+        for fix in known_fixes(record, place.path, place.line):
+            fixes.setdefault(fix.title, fix)
+    return list(fixes.values())

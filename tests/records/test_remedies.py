@@ -1,0 +1,50 @@
+"""Each cause with a known remedy: the record suggests it, and it helps without changing the result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.client.timeline import DEADLINE
+from tests.records.remedies import PROGRAMS, Program
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one process recorded of all programs, before and after."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.records.run_remedies", str(tmp_path_factory.mktemp("programs"))],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.name)
+def test_the_advice_names_what_helps(found: dict[str, Any], program: Program) -> None:
+    one = found[program.name]
+    assert not program.setting or program.setting in one["settings"]
+    assert any(program.advice in line for line in one["advice"]), one["advice"]
+    before, after = one["before"], one["after"]
+    assert after is not None
+    assert after["results"] == before["results"]
+    keys = ("breaks", "recompiles", "limits")
+    if before["limits"]:
+        # What reached the limit ran eagerly: it may be compiled more often once it does not.
+        assert after["limits"] == 0
+    else:
+        assert all(after[key] <= before[key] for key in keys)
+        assert any(after[key] < before[key] for key in keys)
+
+
+def test_what_needs_the_number_itself_is_not_to_be_marked(found: dict[str, Any]) -> None:
+    for name in ("loop_over_a_number", "loop_over_a_size", "asked_for_a_size", "parameter_given"):
+        advice = found[name]["advice"]
+        assert not any("mark_dynamic" in line or "dynamic=True" in line for line in advice), (name, advice)
