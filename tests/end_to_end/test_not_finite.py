@@ -204,6 +204,50 @@ def test_each_culprit_is_found_at_its_line(session: Session, tmp_path: Path) -> 
     assert session.output("stdout") == "done 0.49625658988952637\n"
 
 
+PER_OPERATION = """
+import torch
+
+def padded(x, target):
+    loss = (x - target) ** 2
+    return x.log(), loss  # @beside_padding
+
+def masked(x, mask):
+    scores = x + mask
+    return x.reciprocal(), scores  # @beside_mask
+
+def marked(x, valid):
+    return torch.where(valid, x, float("nan"))
+
+def complex_ratio(x):
+    return x / x.abs()  # @complex
+
+nan, inf = float("nan"), float("inf")
+ones = torch.ones(2, 3)
+torch.compile(padded, backend="eager")(-ones, torch.tensor([1.0, 1.0, nan]))
+torch.compile(masked, backend="eager")(ones * 0, torch.tensor([0.0, 0.0, -inf]))
+torch.compile(marked, backend="eager")(ones, ones > 2)
+torch.compile(padded, backend="eager")(ones, torch.tensor([1.0, 1.0, nan]))
+values = ones.to(torch.complex64)
+values[1, 2] = 0
+torch.compile(complex_ratio, backend="eager")(values)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_each_operation_is_judged_by_its_own_operands(session: Session, tmp_path: Path) -> None:
+    """NaN and Inf that other inputs have, or that the program writes, neither hide one nor are taken for one."""
+    launch(session, program_of(PER_OPERATION, tmp_path))
+    for marker, headline in {
+        "beside_padding": "NaN: log: 6 of 6 elements are NaN, first [0, 0]",
+        "beside_mask": "Inf: reciprocal: 6 of 6 elements are Inf, first [0, 0]",
+        "complex": "NaN: operator.truediv: 1 of 6 elements is NaN, first [1, 2]",
+    }.items():
+        stop = session.wait_for_stop("exception", at=marker)
+        assert told(session, stop)[0] == headline
+        session.resume()
+    assert session.wait_for_exit() == 0
+
+
 TRAINING = """
 import torch
 import torch._inductor.config

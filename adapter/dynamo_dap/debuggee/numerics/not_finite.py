@@ -1,9 +1,9 @@
 """NaN and Inf: whether values have any, and which operation of a graph made the first.
 
 An operation made one if its result has it and none of its operands does. A NaN that comes of an Inf was made where the
-Inf was. An Inf that the program wrote (``masked_fill(mask, -inf)``) was given, not made, and so were those of the
-call's inputs; what is in memory that nobody has written to yet counts for nothing. Thread of the program that makes the
-call.
+Inf was. An Inf or NaN that the program wrote (``masked_fill(mask, -inf)``) was given, not made, and so were those of
+the call's inputs; what is in memory that nobody has written to yet counts for nothing. Thread of the program that makes
+the call.
 """
 
 from __future__ import annotations
@@ -93,16 +93,20 @@ class Made:
         """What is in the result: ``2 of 8 elements are NaN``."""
         torch: Any = sys.modules["torch"]
         with data_reading():
-            for each in _floats(self.value):
-                bad = each.isnan() if self.kind == NAN else each.isinf()
-                count = int(bad.sum())
-                if count and each.numel() == 1:
-                    return f"is {_shown(each.item())}"
-                if count:
-                    first = tuple(torch.nonzero(bad)[0].tolist())
-                    index = ", ".join(map(str, first))
+            for tensor in flattened(self.value):
+                for each in _floats(tensor):
+                    parts = each if tensor.is_complex() else each.unsqueeze(-1)
+                    bad = parts.isnan() if self.kind == NAN else parts.isinf()
+                    elements = bad.any(-1)
+                    count = int(elements.sum())
+                    if not count:
+                        continue
+                    shown = _shown(parts[bad][0].item())
+                    if tensor.numel() == 1:
+                        return f"is {shown}"
+                    index = ", ".join(map(str, torch.nonzero(elements)[0].tolist()))
                     verb = "is" if count == 1 else "are"
-                    return f"{count} of {each.numel()} elements {verb} {_shown(each[first].item())}, first [{index}]"
+                    return f"{count} of {tensor.numel()} elements {verb} {shown}, first [{index}]"
         return f"has {self.kind}"
 
 
@@ -110,10 +114,11 @@ def _shown(number: float) -> str:
     return "NaN" if math.isnan(number) else "Inf" if number > 0 else "-Inf"
 
 
-def first_made(graph: ReplayedGraph, wanted: Sequence[Kinds]) -> tuple[Made | None, list[Kinds]]:
-    """Run ``graph`` and return what made the first of what is ``wanted`` of its outputs, and what is in the outputs.
+def first_made(graph: ReplayedGraph, wanted: Sequence[Kinds]) -> tuple[Made | None, str, list[Kinds]]:
+    """Run ``graph``; return what made the first of what is ``wanted`` of its outputs, as which kind, and all kinds.
 
-    None when no operation made any: what is there was given, or is not there at all.
+    The kind is that in the output: an Inf may have become a NaN. None when no operation made any: what is there was
+    given, or is not there at all.
 
     Raises:
         NoRealValue: it cannot be run again.
@@ -121,12 +126,14 @@ def first_made(graph: ReplayedGraph, wanted: Sequence[Kinds]) -> tuple[Made | No
     watch = _Watch()
     outputs = graph.run(watch)
     found = [
-        made
+        (made, kind)
         for node, kinds in zip(graph.output_nodes, wanted, strict=False)
         for kind in kinds
         if (made := watch.made.get(node, {}).get(kind)) is not None
     ]
-    return min(found, key=lambda made: made.position, default=None), [kinds_of(each) for each in outputs]
+    first = min((made for made, _ in found), key=lambda made: made.position, default=None)
+    kind = NAN if (first, NAN) in found else INF
+    return first, kind, [kinds_of(each) for each in outputs]
 
 
 _Origins = Mapping[str, "Made | None"]
@@ -176,7 +183,7 @@ class _Watch:
                 origins[kind] = operands[kind]
             elif kind == NAN and operands.get(INF) is not None:
                 origins[kind] = operands[INF]
-            elif kind == INF and _is_written_by_program(node):
+            elif _is_written_by_program(node, kind):
                 origins[kind] = None
             else:
                 value = next(each.clone() for each in flattened(changed) if kind in kinds_of(each))
@@ -225,9 +232,10 @@ def _is_unwritten(node: Any) -> bool:
     return target_name(node).rpartition(".")[2] in _UNWRITTEN
 
 
-def _is_written_by_program(node: Any) -> bool:
-    """Whether the program's text gives an Inf to the operation."""
-    return any(isinstance(each, float) and math.isinf(each) for each in _constants([node.args, node.kwargs]))
+def _is_written_by_program(node: Any, kind: str) -> bool:
+    """Whether the program's text gives a NaN or an Inf to the operation."""
+    has_kind = math.isnan if kind == NAN else math.isinf
+    return any(isinstance(each, float) and has_kind(each) for each in _constants([node.args, node.kwargs]))
 
 
 def _constants(operands: Any) -> Iterator[Any]:

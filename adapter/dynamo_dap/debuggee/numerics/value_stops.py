@@ -37,7 +37,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     place_of_fault,
 )
 from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault
-from dynamo_dap.debuggee.numerics.not_finite import NAN, Kinds, Made, first_made, kinds_of, may_have_any
+from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Kinds, Made, first_made, kinds_of, may_have_any
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, place_of
@@ -45,7 +45,7 @@ from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, 
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import as_it_was, evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
@@ -171,20 +171,18 @@ class ValueStops(CallObserver, CompileObserver):
             self._tell_once(f"{_CANNOT[name].format(function)}: {type(problem).__name__}: {reason}")
 
     def _made_by(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
-        given = kinds_of([as_it_was(each, call.kept.memory) for each in call.inputs])
-        new = [kinds_of(each) - given for each in outputs_of(call)]
+        returned = [kinds_of(each) for each in outputs_of(call)]
         graph = graph_of_call(call, cached_call)
-        if not any(new):
+        if not any(returned):
             return self._bad_parameter(call, graph)
-        made, replayed = first_made(graph, new)
-        kind = NAN if any(NAN in kinds for kinds in new) else next(kind for kinds in new for kind in kinds)
+        made, kind, replayed = first_made(graph, returned)
         if made is not None:
             changed = self._changed_inputs(call, graph)
             raised = not_finite(made, kind, _place_text(made.node), changed)
             return Culprit(
                 graph.numbers[made.node], raised, {"__value__": made.value, "__kind__": kind}, NAN_FILTER, graph.call
             )
-        return self._of_backend(graph, new, replayed, kind)
+        return self._of_backend(graph, returned, replayed) or self._bad_parameter(call, graph)
 
     def _mismatch(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
         try:
@@ -215,10 +213,12 @@ class ValueStops(CallObserver, CompileObserver):
         }
         return Culprit(comparison.graph.numbers[node], raised, names, MISMATCH, comparison.graph.call, fault.line)
 
-    def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds], kind: str) -> Culprit | None:
+    def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds]) -> Culprit | None:
         """The operations make none: the compiled graph does otherwise than they do."""
         for position, (node, kinds) in enumerate(zip(graph.output_nodes, new, strict=True)):
-            if kinds - replayed[position] and hasattr(node, "op") and node.op not in ("placeholder", "get_attr"):
+            other = kinds - replayed[position]
+            if other and hasattr(node, "op") and node.op not in ("placeholder", "get_attr"):
+                kind = NAN if NAN in other else INF
                 raised = not_finite(None, kind, _place_text(node))
                 return Culprit(
                     graph.numbers[node], raised, {"__value__": None, "__kind__": kind}, NAN_FILTER, graph.call
