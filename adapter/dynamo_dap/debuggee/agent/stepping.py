@@ -7,10 +7,11 @@ thread; other threads only check whether there is one.
 from __future__ import annotations
 
 import threading
+import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.values.model import Value
@@ -76,6 +77,14 @@ class AskedChange:
     change: Assignment | Jump
     answer: Callable[[Value], None]
     refuse: Callable[[str], None]
+
+
+@runtime_checkable
+class TracedOrigin(Protocol):
+    """Where a step began in a trace. The stepping thread."""
+
+    def goes_on_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
+        """Whether ordinary Python that goes on with the compiled function ``code`` ends the step."""
 
 
 @dataclass(slots=True)

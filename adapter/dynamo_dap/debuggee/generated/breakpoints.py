@@ -307,6 +307,8 @@ class Plans:
 
     def _stops(self, generated: GeneratedCode, any_mode: bool) -> dict[int, tuple[LineBreakpoint, ...]]:
         stops: dict[int, tuple[LineBreakpoint, ...]] = {}
+        if not any_mode:
+            stops.update(self._stops_in_continuation(generated))
         # A listing is made by taking the code apart: not for breakpoints that do not stop in it.
         of_mode = self._lines.lines_of_mode(RUN_TIME)
         if of_mode or (any_mode and self._lines.any_line(RUN_TIME)):
@@ -325,9 +327,26 @@ class Plans:
             entered = self._functions_entered(generated)
             if entered and any_mode:
                 stops[generated.entry] = (*stops.get(generated.entry, ()), *entered)
+        if stops and generated.continuation is not None:
+            # The engine follows when the frame enters it.
+            stops.setdefault(generated.continuation.jump, ())
         for index, breakpoints in self._instructions.of(generated).items():
             stops[index] = (*stops.get(index, ()), *breakpoints)
         return stops
+
+    def _stops_in_continuation(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
+        """Return where breakpoints of no mode stop although calls are traced: no trace comes there."""
+        lines, code = self._lines.lines_in(generated.path), generated.code_if_alive
+        # The line table tells cheaply which code need not be taken apart.
+        if not lines or code is None or lines.keys().isdisjoint(line for _, _, line in code.co_lines()):
+            return {}
+        if generated.continuation is None:
+            return {}
+        return {
+            index: found
+            for index, line in generated.continuation.lines.items()
+            if (found := tuple(breakpoint for breakpoint in lines.get(line, ()) if breakpoint.mode is None))
+        }
 
     def _functions_entered(self, generated: GeneratedCode) -> list[LineBreakpoint]:
         if generated.is_resume_function or not self._lines.functions:

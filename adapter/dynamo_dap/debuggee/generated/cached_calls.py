@@ -98,6 +98,7 @@ class CallEntries:
     def about_to_run(self, generated: GeneratedCode) -> bool:
         """Count the call for which ``generated`` is about to run on this thread; return whether it is to be noted."""
         original = generated.original
+        self._thread.is_replayed_anew = False
         self._thread.number = None if original is None else self._count(generated, original)
         cached_calls, code = self._cached_calls, generated.code_if_alive
         wanted = cached_calls is not None and code is not None and cached_calls.wants_compiled(code)
@@ -116,6 +117,11 @@ class CallEntries:
         number: int | None = getattr(self._thread, "number", None)
         return number
 
+    @property
+    def came_to_break(self) -> bool:
+        """Whether this thread's call was traced up to its graph break; a saved trace ends before it."""
+        return self.number == 0 or bool(getattr(self._thread, "is_replayed_anew", False))
+
     def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:
         """Have the call stopped that begins to run ``generated`` in ``frame``, if the cache serves it."""
         cached_calls = self._cached_calls
@@ -131,7 +137,9 @@ class CallEntries:
         step = self._host.steps.current()
         if not (self.may_stop(generated) or (step is not None and cached_calls.wants_step(step))):
             return
+        is_first = generated.facts is None
         facts = cached_calls.stop_in(_call(generated, original, frame, number), generated.facts)
+        self._thread.is_replayed_anew = is_first and facts is not None
         generated.cannot_be_stopped = facts is None
         self._learn(generated, facts)
 

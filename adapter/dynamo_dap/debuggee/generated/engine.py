@@ -24,6 +24,7 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.bytecode.patching import PatchRefused
 from dynamo_dap.debuggee.generated.breakpoints import InstructionBreakpoints, Plans, RunTimeLines
 from dynamo_dap.debuggee.generated.cached_calls import CallEntries, GradientEntries
+from dynamo_dap.debuggee.generated.continuations import Continuation
 from dynamo_dap.debuggee.generated.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.generated.disassembly import disassemble
 from dynamo_dap.debuggee.generated.evaluation import ConditionFilter
@@ -122,6 +123,8 @@ class RunTimeEngine:
         self._raised = RaisedExceptions()
         self._conditions = ConditionFilter(host)
         self._crash = CrashRecorder(crash_folder)
+        self._repeated: dict[int, set[int]] = {}
+        """By ``id`` of the frame: the instructions of its continuation that begin lines which were traced."""
         for problem in (NOTIFICATION.problem, MARKERS.problem):
             if problem is not None:
                 host.print(f"dynamo-dap: {problem}\n", "important")
@@ -282,8 +285,30 @@ class RunTimeEngine:
             return
         if wants.everything:
             self._look_at_everything(generated, frame, index, wants)
+        if generated.continuation is not None and self._is_repeated(generated.continuation, frame, index):
+            stops = [breakpoint for breakpoint in stops or () if breakpoint.mode is not None or not breakpoint.path]
+            if not stops and not self._is_stepping_here():
+                return
         if not self._host.is_holding and not self._conditions.are_evaluated:
             self._decide(RunningFrame(generated, frame, index), stops)
+
+    def _is_repeated(self, continuation: Continuation, frame: types.FrameType, index: int) -> bool:
+        """Whether this call has stopped at the line already while it was traced."""
+        if index == continuation.jump:
+            if self._calls.came_to_break:
+                self._repeated[id(frame)] = set(continuation.repeated)
+            return False
+        repeated = self._repeated.get(id(frame))
+        if repeated is None or index not in repeated:
+            return False
+        repeated.discard(index)
+        if not repeated:
+            del self._repeated[id(frame)]
+        return True
+
+    def _is_stepping_here(self) -> bool:
+        step = self._host.steps.current()
+        return step is not None and isinstance(step.origin, Origin)
 
     def _look_at_everything(self, generated: GeneratedCode, frame: types.FrameType, index: int, wants: _Wants) -> None:
         if self._crash.is_on:
@@ -301,7 +326,9 @@ class RunTimeEngine:
             self._stop(running, "breakpoint", why="torch._dynamo.bytecode_debugger.breakpoint()")
         elif host.steps.any_pause_request and host.steps.take_pause_request():
             self._stop(running, "pause")
-        elif (step := host.steps.current()) is not None and ends_at(step, running.frame, running.index):
+        elif (step := host.steps.current()) is not None and ends_at(
+            step, running.generated, running.frame, running.index
+        ):
             self._stop(running, "step")
         elif self._wants.entries and running.index == running.generated.entry:
             self._stop(running, "entry", why=f"entry of {running.generated.name}")
@@ -372,6 +399,7 @@ class RunTimeEngine:
         is_written_by_user: bool = False,
     ) -> None:
         step = self._host.steps.current()
+        is_continued = running.generated.continued_line(running.index) is not None
         if step is not None and isinstance(step.origin, Origin):
             # What the frame of the step returned, if it did, is shown in the frame that the step comes to.
             running.returned = step.origin.returned
@@ -379,7 +407,7 @@ class RunTimeEngine:
             Stop(
                 engine=self.name,
                 reason=reason,
-                frames=lambda: self._stack(running, user_first=is_written_by_user),
+                frames=lambda: self._stack(running, user_first=is_written_by_user or is_continued),
                 description=_headline(running, exception),
                 text=f"Paused on {why or _where(running, reason)}" if exception is None else exception.description,
                 hit_breakpoint_ids=hit or [],

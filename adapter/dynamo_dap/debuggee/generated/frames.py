@@ -157,7 +157,10 @@ class UserFrame(GeneratedFrame):
         """As ``GeneratedFrame``."""
         super().__init__(running, console)
         self.is_user_code = is_user_file(running.generated.path)
+        continued = running.generated.continued_line(running.index)
         statement = running.statement or running.generated.listing.statement_at(running.index)
+        if continued is not None:
+            statement = None
         self._path = statement.path if statement is not None else running.generated.path
         line = statement.line if statement is not None else running.generated.listing.user_line(running.index)
         self._line = line or 1

@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.bytecode.instructions import InstructionTable
 from dynamo_dap.debuggee.bytecode.line_table import prologue_end, qualified_name
 from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
+from dynamo_dap.debuggee.generated.continuations import Continuation, continuation_of
 from dynamo_dap.debuggee.generated.listing import Explanation, Listing
 from dynamo_dap.debuggee.generated.purpose import Kind
 from dynamo_dap.debuggee.generated.statements import StatementListing
@@ -57,7 +58,7 @@ class Document(Protocol):
         """Return what a line stands for, in full; None where it stands for nothing."""
 
 
-_OF_COMPILE = ("record", "listing", "statements", "table", "depths")
+_OF_COMPILE = ("record", "continuation", "listing", "statements", "table", "depths")
 
 
 class CodeGone(Exception):
@@ -229,9 +230,18 @@ class GeneratedCode:
         return frozenset((normalized_path(path), line) for path, line in (*traced, (self.path, self.first_line)))
 
     @cached_property
+    def continuation(self) -> Continuation | None:
+        """The rest of the user's function, where it runs as ordinary Python in this code."""
+        return continuation_of(self.table, self.record.break_line if self.record is not None else None)
+
+    def continued_line(self, index: int) -> int | None:
+        """Return the user's line that the instruction ``index`` runs as ordinary Python; None if it does not."""
+        return self.continuation.line_of(index) if self.continuation is not None else None
+
+    @cached_property
     def listing(self) -> Listing:
         """Its annotated listing."""
-        return Listing(self.code, self.original, self.depths, self.record, self.changes)
+        return Listing(self.code, self.original, self.depths, self.record, self.changes, self.continuation)
 
     def document(self, form: str | None = None) -> Document:
         """Return the document that its frames show; ``form`` is one of ``LISTING_FORMS``, that of now if not given."""

@@ -14,6 +14,7 @@ from types import CodeType
 from dynamo_dap.debuggee.bytecode.data_flow import DataFlow
 from dynamo_dap.debuggee.bytecode.instructions import Instruction
 from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
+from dynamo_dap.debuggee.generated.continuations import Continuation
 from dynamo_dap.debuggee.generated.purpose import Kind, Purpose, without_comment
 from dynamo_dap.debuggee.generated.purposes import Purposes
 from dynamo_dap.debuggee.torch_api.compile_records import CompileRecord, Statement, outputs_of
@@ -58,12 +59,14 @@ class Listing:
         depths: StackDepths,
         record: CompileRecord | None,
         changes: Mapping[int, str],
+        continuation: Continuation | None = None,
     ) -> None:
         """``original`` and ``record`` are what is known of the compile that made ``code``.
 
         ``changes`` are the patched instructions by index: what Dynamo generated there.
         """
         self._changes = changes
+        self._continuation = continuation
         self.flow = DataFlow(depths)
         self._table = depths.table
         purposes = Purposes(code, original, self.flow, self._table, record)
@@ -89,6 +92,8 @@ class Listing:
 
     def user_line(self, index: int) -> int | None:
         """Return the line of the user's file that the instruction ``index`` belongs to, as far as that is known."""
+        if self._continuation is not None and (line := self._continuation.line_of(index)) is not None:
+            return line
         statement = self.statement_at(index)
         if statement is not None and statement.path == self._path:
             return statement.line
@@ -98,10 +103,13 @@ class Listing:
         """Return (file, line) -> indices at which code for that line of the user's begins."""
         entries: dict[tuple[str, int], list[int]] = {}
         for group in self.groups:
-            if group.purpose.kind not in (Kind.USER, Kind.SIDE_EFFECT):
+            is_continued = self._continuation is not None and group.first > self._continuation.jump
+            if is_continued or group.purpose.kind not in (Kind.USER, Kind.SIDE_EFFECT):
                 continue
             for statement in group.purpose.statements:
                 entries.setdefault((statement.path, statement.line), []).append(group.first)
+        for index, line in self._continuation.lines.items() if self._continuation is not None else ():
+            entries.setdefault((self._path, line), []).append(index)
         return entries
 
     def groups_of(self, kind: Kind) -> list[Group]:

@@ -17,7 +17,7 @@ step in also where Dynamo traces next; ordinary Python is up to the other backen
 **Steps that began elsewhere** (*handing over*): a step *in* from a traced frame or from ordinary Python ends at the
 first instruction of the next generated code that runs. After the last traced line of a function that is the code just
 generated for it; at a call of a function with a matching cache entry it is the cached code. A step *over* or *out* that
-began elsewhere never ends in generated code.
+began elsewhere ends in generated code only where that goes on with the traced function as ordinary Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.agent.stepping import Step, StepKind, TracedOrigin
 from dynamo_dap.debuggee.generated.generated import GeneratedCode
 from dynamo_dap.protocol.contract import INSTRUCTIONS
 
@@ -43,10 +43,17 @@ class Origin:
     """The frame's name and the value it returned."""
 
 
-def ends_at(step: Step, frame: FrameType, index: int) -> bool:
-    """Decide whether ``step`` ends before the instruction ``index`` of ``frame``."""
+def begins_line(generated: GeneratedCode, index: int) -> bool:
+    """Whether a line of the user's that runs as ordinary Python begins at an instruction."""
+    return generated.continuation is not None and index in generated.continuation.lines
+
+
+def ends_at(step: Step, generated: GeneratedCode, frame: FrameType, index: int) -> bool:
+    """Decide whether ``step`` ends before the instruction ``index`` of ``frame``, which runs ``generated``."""
     origin = step.origin
     if not isinstance(origin, Origin):
+        if isinstance(origin, TracedOrigin) and begins_line(generated, index):
+            return origin.goes_on_in(generated.original, is_out=step.kind is StepKind.OUT)
         return step.kind is StepKind.IN
     if frame is origin.frame:
         return _ends_in_same_frame(step, origin, index)
@@ -59,9 +66,14 @@ def ends_at(step: Step, frame: FrameType, index: int) -> bool:
 def _ends_in_same_frame(step: Step, origin: Origin, index: int) -> bool:
     if step.kind is StepKind.OUT:
         return origin.generated.table[index].is_return
-    if step.granularity == "instruction" or index <= origin.index:
-        return True
     generated = origin.generated
+    if step.granularity == "instruction":
+        return True
+    if generated.continued_line(index) is not None:
+        is_same = generated.continued_line(index) == generated.continued_line(origin.index)
+        return begins_line(generated, index) and not (is_same and index > origin.index)
+    if index <= origin.index:
+        return True
     if step.granularity == "line" and generated.form == INSTRUCTIONS:
         begun = generated.listing.statement_begun_at(index)
         return begun is not None and begun != generated.listing.statement_at(origin.index)

@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of, user_function_of
 from dynamo_dap.debuggee.torch_api.graph import source_of_input, user_places
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
 
 _REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
@@ -68,6 +69,8 @@ class CompileRecord:
     """By file, the lines of all of these functions, whether they were come to or not."""
     functions: frozenset[str] = frozenset()
     """Qualified names of these functions."""
+    break_line: int | None = None
+    """The line of the compiled function at which the graph broke; None if it did not."""
 
 
 class NotedPaths(CompileObserver):
@@ -77,6 +80,7 @@ class NotedPaths(CompileObserver):
         """Nobody wants it yet."""
         self._lock = threading.Lock()
         self._wanting: set[int] = set()
+        self._break = threading.local()
 
     def want(self, who: object, *, wanted: bool) -> None:
         """Note the compiles from now on for ``who``, or no more. Any thread."""
@@ -84,7 +88,17 @@ class NotedPaths(CompileObserver):
             before = bool(self._wanting)
             (self._wanting.add if wanted else self._wanting.discard)(id(who))
             if before != bool(self._wanting):
-                HOOKS.want(self, (CompileObserver.graph_made,) if wanted else ())
+                HOOKS.want(self, (CompileObserver.graph_made, CompileObserver.graph_broke) if wanted else ())
+
+    def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
+        """See ``CompileObserver``."""
+        stack = getattr(exception, "real_stack", None)
+        self._break.last = (frame.compiled_code, stack[0].lineno) if stack else None
+
+    def take_break_line(self, original: CodeType) -> int | None:
+        """Return the line of ``original`` at which its last graph break on this thread was, and forget it."""
+        last, self._break.last = getattr(self._break, "last", None), None
+        return last[1] if last is not None and last[0] is original else None
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
         """See ``CompileObserver``."""
@@ -168,6 +182,7 @@ class CompileRecorder:
             frozenset((code.co_filename, code.co_firstlineno) for code in codes),
             lines_of(codes),
             frozenset(qualified_name(code) for code in codes),
+            NOTED_PATHS.take_break_line(original),
         )
         self._compiled.last = record.compile_id
         key = id(original)

@@ -19,6 +19,7 @@ attempt, and the stop says so.
 
 from __future__ import annotations
 
+import types
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -128,6 +129,10 @@ class Origin:
     """``TraceProgress.position`` there, -1 when it is not known."""
     call: CachedCall | None = field(default_factory=retraced_call)
     """The cached call whose trace it is."""
+
+    def goes_on_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
+        """See ``TracedOrigin``."""
+        return self.frame.compiled_code is code and (bool(self.callers) or not is_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,60 @@
+"""Finds the user's own instructions at the end of generated code, which run as ordinary Python.
+
+Dynamo cannot resume after a graph break inside ``try`` or in a loop's body. The generated code then jumps to a copy of
+the rest of the function. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dynamo_dap.debuggee.bytecode.instructions import InstructionTable
+
+_JUMPS = ("JUMP_FORWARD", "JUMP_ABSOLUTE")
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """The rest of a function that runs as ordinary Python."""
+
+    jump: int
+    """Index of the instruction that jumps into it."""
+    lines: Mapping[int, int]
+    """Index -> line, where a line of the user's begins."""
+    repeated: frozenset[int]
+    """The indices of ``lines`` that Dynamo traced before it came to the graph break."""
+
+    def line_of(self, index: int) -> int | None:
+        """Return the line that the instruction ``index`` belongs to; None before the continuation."""
+        starts = [start for start in self.lines if start <= index]
+        return self.lines[max(starts)] if starts and index > self.jump else None
+
+
+def continuation_of(table: InstructionTable, break_line: int | None) -> Continuation | None:
+    """Return the continuation in a code object; None if it has none.
+
+    ``break_line`` is the line of the graph break in the compiled function, if it is known.
+    """
+    for index, instruction in enumerate(table.instructions):
+        if instruction.name in _JUMPS and _is_dynamos(table, index):
+            target = table.index_at(instruction.target) if instruction.target is not None else None
+            return None if target is None or _is_dynamos(table, target) else _made(table, index, target, break_line)
+    return None
+
+
+def _is_dynamos(table: InstructionTable, index: int) -> bool:
+    """Whether Dynamo made an instruction: it then has the line that the code begins with, and no column."""
+    place = table[index].place
+    return place is None or (place.lineno in (None, table[0].line) and place.col_offset is None)
+
+
+def _made(table: InstructionTable, jump: int, target: int, break_line: int | None) -> Continuation:
+    lines: dict[int, int] = {}
+    for index in range(jump + 1, len(table)):
+        line = table[index].line
+        if line is not None and (index in (jump + 1, target) or table[index - 1].line != line):
+            lines[index] = line
+    reached = [index for index in sorted(lines) if index >= target]
+    end = next((number for number, index in enumerate(reached, 1) if lines[index] == break_line), 0)
+    return Continuation(jump, lines, frozenset(reached[:end]))

@@ -1,0 +1,84 @@
+"""Stops in the rest of a function that runs as ordinary Python after a graph break that cannot be resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.client import Session
+
+PROGRAM = """
+import torch
+
+def in_try(x):
+    a = x.sin()
+    b = a.cos()
+    try:
+        print("in try")  #@broken
+        c = b + 1  #@inside
+    except ValueError:
+        c = b
+    d = c * 2  #@after
+    return d  #@returned
+
+def in_loop(x):
+    a = x.sin()
+    for i in range(3):
+        a = a + i
+        print("in loop")
+    return a * 2  #@looped
+
+compiled_try = torch.compile(in_try, backend="eager")
+compiled_loop = torch.compile(in_loop, backend="eager")
+for _ in range(3):
+    compiled_try(torch.ones(3))
+for _ in range(2):
+    compiled_loop(torch.ones(3))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "continued.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    return path
+
+
+def test_each_call_stops_on_the_lines_that_run_as_python(session: Session, program: Path) -> None:
+    """The line of the break was traced: it stops once a call, too."""
+    session.launch(program, "broken", "inside", "after", "looped")
+    stop = session.wait_for_stop("breakpoint", at="broken")
+    for call in range(3):
+        if call:
+            stop = session.go_on(at="broken")
+        stop = session.go_on(at="inside")
+        assert stop.frame.name == "in_try"
+        assert stop.frame.evaluate("b.shape").text == "torch.Size([3])"
+        session.go_on(at="after")
+    for _ in range(2):
+        session.go_on(at="looped")
+    assert session.run_to_end() == 0
+
+
+def test_next_goes_line_by_line(session: Session, program: Path) -> None:
+    """From the trace, over the graph break, to the function's end."""
+    session.launch(program, "broken")
+    session.wait_for_stop("breakpoint", at="broken")
+    for _ in range(2):
+        assert [session.next().marker for _ in range(3)] == ["inside", "after", "returned"]
+        session.go_on(at="broken")
+    session.set_breakpoints(program)
+    assert session.run_to_end() == 0
+
+
+def test_breakpoints_of_mode_run_time_stop_once_a_line(session: Session, program: Path) -> None:
+    with session.launching(program):
+        session.set_breakpoints(program, "inside", "after", mode="run-time")
+    stop = session.wait_for_stop("breakpoint", at="inside")
+    for _ in range(2):
+        session.go_on(at="after")
+        stop = session.go_on(at="inside")
+    assert stop.frame.name == "in_try"
+    session.set_breakpoints(program)
+    assert session.run_to_end() == 0
