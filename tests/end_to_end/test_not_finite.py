@@ -599,3 +599,35 @@ def test_correct_models_of_libraries_do_not_stop(session: Session, tmp_path: Pat
     launch(session, program_of(text, tmp_path))
     assert session.wait_for_exit(deadline=250) == 0
     assert printed in session.output("stdout")
+
+
+BACKWARD = """
+import torch
+
+def two_uses(h):
+    n = (h * h).sum()
+    d = n.sqrt()  # @root
+    e = n + 1
+    return d * e
+
+def of_tuple(a):
+    s = a + a.T
+    values, vectors = torch.linalg.eigh(s)  # @eigh
+    return vectors.sum() + values.sum()
+
+for function, size in ((two_uses, (3,)), (of_tuple, (3, 3))):
+    h = torch.zeros(size, requires_grad=True)
+    torch.compile(function, backend="aot_eager")(h).backward()
+print("done")
+"""
+
+
+def test_in_a_backward_pass_the_operation_whose_own_part_is_not_finite_is_named(
+    session: Session, tmp_path: Path
+) -> None:
+    """Not the last user of the tensor, and also one that returns a tuple."""
+    launch(session, program_of(BACKWARD, tmp_path))
+    for marker in ("root", "eigh"):
+        session.wait_for_stop("exception", at=marker)
+        session.resume()
+    assert session.wait_for_exit() == 0

@@ -9,6 +9,7 @@ autograd; what is noted lives as long as the program's autograd graph.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -152,8 +153,7 @@ class BackwardValues:
                     break
             else:
                 return False
-            makers = [each for each in lines.graph.nodes if each in node.users and each.name in run.names]
-            maker = makers[-1] if makers else node
+            maker = _maker_of(lines, run, node, limit)
             visit = _visit_of(lines, maker.name)
             kind = NAN if NAN in kinds else next(iter(kinds))
             parameters = [
@@ -208,6 +208,31 @@ class BackwardValues:
         name = user_function_name(kept.call.code)
         raised = not_finite_in_backward(fault, f"{name} [{kept.call.compile_id}]")
         self._passes.hold(point, kept, visit, names, raised=raised)
+
+
+def _maker_of(lines: BackwardLines, run: GradientRun, node: Any, limit: int) -> Any:
+    """Return the operation that passes back what is not finite in the gradient of ``node``.
+
+    A node may have several users. The first in the graph whose own part is not finite is the one: the part of a later
+    user may come by way of an earlier one. Without a user the gradient came from the outputs, and it is ``node``.
+
+    Raises:
+        NoRealValue: the part of each user alone is finite, so none of them can be named.
+    """
+    users: list[tuple[Any, list[str]]] = []
+    for each in lines.graph.nodes:
+        if each in node.users:
+            of_tuple = [item for item in each.users if item.target is operator.getitem]
+            results = [one.name for one in (each, *of_tuple) if one.name in run.names]
+            if results:
+                users.append((each, results if each.name not in run.names else [each.name]))
+    if len(users) < 2:
+        return users[0][0] if users else node
+    for user, results in users:
+        part = run.contribution(results, node.name, limit)
+        if part is not None and kinds_of(part):
+            return user
+    raise NoRealValue(f"the gradient of {target_name(node)} is finite from each of its users, and not their sum")
 
 
 def _visit_of(lines: BackwardLines, name: str) -> Visit | None:

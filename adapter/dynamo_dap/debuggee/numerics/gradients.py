@@ -312,6 +312,32 @@ class GradientRun:
                 return self._found.pop(key)
         return self._found[key]
 
+    def contribution(self, results: Sequence[str], name: str, limit: int) -> Any:
+        """Return the part of a node's gradient that comes from some nodes alone; None when there is none.
+
+        ``results`` are the nodes of the results of one operation that was given the node ``name``.
+
+        Raises:
+            NoRealValue: it cannot be computed; the text says why.
+        """
+        torch: Any = sys.modules["torch"]
+        arrived = [(self._edges[each, self._written[each][0]], self.gradient(each, each, limit)) for each in results]
+        roots = [(edge, gradient) for edge, gradient in arrived if gradient is not None]
+        if not roots:
+            return None
+        with self._recording():
+            try:
+                (found,) = torch.autograd.grad(
+                    [edge for edge, _ in roots],
+                    [self._edges[name, self._written[name][0]]],
+                    [gradient for _, gradient in roots],
+                    retain_graph=True,
+                    allow_unused=True,
+                )
+            except Exception as problem:
+                raise NoRealValue(f"differentiating fails: {_first_line(problem)}") from problem
+        return found
+
     def compute(self, names: Sequence[str]) -> None:
         """Compute the gradients of some nodes.
 
