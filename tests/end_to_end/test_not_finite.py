@@ -631,3 +631,24 @@ def test_in_a_backward_pass_the_operation_whose_own_part_is_not_finite_is_named(
         session.wait_for_stop("exception", at=marker)
         session.resume()
     assert session.wait_for_exit() == 0
+
+
+CHANCE = """
+import torch
+import torch.nn.functional as F
+
+def shared(x):
+    return x / F.dropout(x, 0.5, training=True)
+
+compiled = torch.compile(shared)
+torch.manual_seed(0)
+print(sum(compiled(torch.ones(1)).isinf().item() for _ in range(12)) > 0)
+"""
+
+
+def test_other_random_numbers_of_inductor_are_no_evidence(session: Session, tmp_path: Path) -> None:
+    """A replay that drops other elements does not make the compiler the culprit: only then is there no value."""
+    launch(session, program_of(CHANCE, tmp_path), "__value__ is None")
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "True\n"
+    assert "which line made it cannot be told" in session.output("important")

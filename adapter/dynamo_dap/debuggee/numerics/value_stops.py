@@ -36,7 +36,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     outputs_of,
     place_of_fault,
 )
-from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault
+from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault, draws_its_own_numbers
 from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Kinds, Made, first_made, kinds_of, may_have_any
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
@@ -182,7 +182,14 @@ class ValueStops(CallObserver, CompileObserver):
             return Culprit(
                 graph.numbers[made.node], raised, {"__value__": made.value, "__kind__": kind}, NAN_FILTER, graph.call
             )
-        return self._of_backend(graph, returned, replayed) or self._bad_parameter(call, graph)
+        of_backend = self._of_backend(graph, returned, replayed)
+        if of_backend is None:
+            return self._bad_parameter(call, graph)
+        if call.graph.draws and draws_its_own_numbers(cached_call.backend):
+            what = _CANNOT[NAN_FILTER].format(user_function_name(cached_call.code))
+            self._tell_once(f"{what}: Inductor draws other random numbers than a replay")
+            return None
+        return of_backend
 
     def _mismatch(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
         try:
