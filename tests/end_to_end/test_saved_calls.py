@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dynamo_dap.calls.folder import CALL_FILE, TENSORS_FILE, BadFolder, first_line, read_call, told
+from dynamo_dap.calls.folder import CALL_FILE, TENSORS_FILE, BadFolder, first_line, read_snapshot, told
 from dynamo_dap.commands.saved_calls import REPLAYING
 from dynamo_dap.protocol.contract import RECORD_CALL
 from dynamo_dap.protocol.saved_calls import RecordCallBody
@@ -225,7 +225,7 @@ def test_nothing_of_a_folder_runs_before_the_user_agrees(session: Session, tmp_p
     status, output, _ = replayed(folder, "--run", standard_input="")
     assert (status, "returned (tensor([0, 2, 4], dtype=torch.int32), ['a', 'b'])" in output) == (0, True)
 
-    source, line = first_line(folder, read_call(folder))
+    source, line = first_line(read_snapshot(folder))
     variables = {"XDG_CACHE_HOME": str(tmp_path), "DYNAMO_DAP_RECORDS": ""}
     wanted = {"module": REPLAYING, "args": [str(folder)], "python": zygote.python(), "env": variables}
     with session.configuring("launch", wanted):
@@ -259,10 +259,10 @@ def test_a_call_without_its_data_and_folders_that_hold_none(tmp_path: Path) -> N
     ):
         (folder / CALL_FILE).write_text(text)
         with pytest.raises(BadFolder, match=said):
-            read_call(folder)
+            read_snapshot(folder)
     with pytest.raises(BadFolder, match="holds no saved call"):
-        read_call(tmp_path)
+        read_snapshot(tmp_path)
     (folder / CALL_FILE).write_text(content)
     (folder / "sources" / "small.py").write_text("def (")
     with pytest.raises(BadFolder, match="is no Python"):
-        read_call(folder)
+        read_snapshot(folder)

@@ -2,23 +2,24 @@
 
 ``call.json`` is a table of values, none of which is code: what replaying runs is in the source files, and named in the
 table by file and line. A folder may come from a stranger. Reading it runs nothing and imports nothing; whoever wants to
-run it is asked first, once for each content (``is_agreed``). Any process; a ``SavedCall`` lives as long as its reader.
+run it is asked first, once for each content (``consent``). Any process; a ``SavedCall`` lives as long as its reader.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import keyword
 import os
 import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from dynamo_dap.protocol.saved_calls import RecordCallBody
-from dynamo_dap.records.folders import records_base
 
 VERSION = 1
 CALL_FILE = "call.json"
@@ -205,47 +206,90 @@ def write_call(folder: Path, call: SavedCall) -> None:
     (folder / CALL_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(call), indent=1))
 
 
-def read_call(folder: Path) -> SavedCall:
+@dataclass(frozen=True)
+class Snapshot:
+    """A folder as it was when it was read, once: what is shown, agreed to and run is this."""
+
+    folder: Path
+    call: SavedCall
+    texts: dict[str, str]
+    """The source files, by their names in the folder; each line ends with ``\\n``."""
+    tensors: bytes | None
+    digest: str
+
+
+def read_snapshot(folder: Path) -> Snapshot:
     """Read what is in a folder, without running any of it.
 
     Raises:
         BadFolder: it is not one, or not as it was written.
     """
     path = folder / CALL_FILE
+    digest = hashlib.sha256()
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise BadFolder(f"{path} is larger than any saved call")
-        call = msgspec.json.decode(path.read_bytes(), type=SavedCall)
+        content = path.read_bytes()
+        call = msgspec.json.decode(content, type=SavedCall)
     except OSError as error:
         raise BadFolder(f"{folder} holds no saved call: {CALL_FILE}: {error.strerror or error}") from None
     except msgspec.DecodeError as error:
         raise BadFolder(f"{path} cannot be read: {error}") from None
     if call.version != VERSION:
         raise BadFolder(f"{path} is of version {call.version}, and this dynamo-dap reads version {VERSION}")
-    _check(folder, call)
-    return call
-
-
-def _check(folder: Path, call: SavedCall) -> None:
-    count = len(call.values)
-    for number in [call.function, *call.arguments.values(), *_references(call.conditions)]:
-        _check_number(number, count)
-    for value in call.values:
-        for number in _references(value):
-            _check_number(number, count)
-        if isinstance(value, Function | Class) and value.source is not None and value.source not in call.sources:
-            raise BadFolder(f"{value.source} is no source file of this call")
+    files = {CALL_FILE: content}
     real = Path(os.path.realpath(folder))
     for name in [*call.sources, *([TENSORS_FILE] if call.has_data else [])]:
         if real not in Path(os.path.realpath(folder / name)).parents or Path(name).is_absolute():
             raise BadFolder(f"{name} is not in {folder}")
         if not (folder / name).is_file():
             raise BadFolder(f"{folder / name} is missing")
+        files[name] = (folder / name).read_bytes()
+    for name in sorted(files):
+        digest.update(f"{name!r} {len(files[name])}\n".encode())
+        digest.update(files[name])
+    texts: dict[str, str] = {}
     for name in call.sources:
         try:
-            ast.parse((folder / name).read_text(encoding="utf-8"))
+            texts[name] = files[name].decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+            ast.parse(texts[name])
         except (SyntaxError, ValueError) as error:
             raise BadFolder(f"{folder / name} is no Python: {error}") from None
+    _check(call, texts)
+    return Snapshot(folder, call, texts, files.get(TENSORS_FILE), digest.hexdigest())
+
+
+_OF_PYTHON = {"__file__", "__spec__", "__loader__", "__builtins__", "__path__"}
+
+
+def _check(call: SavedCall, texts: dict[str, str]) -> None:
+    count = len(call.values)
+    for number in [call.function, *call.arguments.values(), *_references(call.conditions)]:
+        _check_number(number, count)
+    for value in call.values:
+        for number in _references(value):
+            _check_number(number, count)
+        if isinstance(value, Function | Class):
+            _check_code(call, value, texts)
+        if isinstance(value, Space) and (names := _OF_PYTHON & value.names.keys()):
+            raise BadFolder(f"the module {value.name} is given another {min(names)}")
+
+
+def _check_code(call: SavedCall, value: Function | Class, texts: dict[str, str]) -> None:
+    owner = call.values[value.module]
+    if isinstance(value, Class):
+        if not isinstance(owner, Space):
+            raise BadFolder(f"{value.qualified_name} is in no module of the call")
+        if not all(each.isidentifier() and not keyword.iskeyword(each) for each in value.names):
+            raise BadFolder(f"{value.qualified_name} reads a name that is none")
+    elif value.source is None and not (isinstance(owner, Named) and not owner.name):
+        raise BadFolder(f"{value.qualified_name} is in no source file of this call")
+    if value.source is None:
+        return
+    if value.source not in texts:
+        raise BadFolder(f"{value.source} is no source file of this call")
+    if not nodes_of(texts[value.source], value):
+        raise BadFolder(f"{value.source} has no {value.qualified_name} at line {value.line}")
 
 
 def _check_number(number: int, count: int) -> None:
@@ -281,82 +325,40 @@ def _references(value: Value | Conditions) -> Iterator[int]:
         yield from value.names.values()
 
 
-# -- what would run, and who agreed ------------------------------------------------------------------------------------
+# -- code --------------------------------------------------------------------------------------------------------------
 
 
-def code_of(folder: Path, call: SavedCall) -> str:
-    """Return the code that replaying the call may run, and the modules that it imports, as text for a person."""
-    lines: list[str] = []
-    for name, origin in call.sources.items():
-        text = (folder / name).read_text(encoding="utf-8")
-        wanted = _wanted_lines(call, name, text)
-        lines.append(f"# {folder / name} (was {origin})")
-        previous = 0
-        for number, line in enumerate(text.splitlines(), 1):
-            if number in wanted:
-                if previous and number != previous + 1:
-                    lines.append("       ...")
-                lines.append(f"{number:5}  {line}")
-                previous = number
-        lines.append("")
-    modules = sorted({each.module for each in call.values if isinstance(each, Named)} - {"builtins"})
-    lines.append(f"Imports: {', '.join(modules) or 'nothing'}")
-    return "\n".join(lines)
-
-
-def _wanted_lines(call: SavedCall, source: str, text: str) -> set[int]:
-    """Return the lines of the functions and classes of a source file that are named."""
-    begins = {each.line for each in call.values if isinstance(each, Function | Class) and each.source == source}
-    wanted: set[int] = set()
+def nodes_of(text: str, value: Function | Class) -> list[tuple[int, ast.AST]]:
+    """Return the statements or lambdas that a function or class of the table can be made of, with their first lines."""
+    found: list[tuple[int, ast.AST]] = []
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            decorators = getattr(node, "decorator_list", [])
-            first = min([node.lineno, *(each.lineno for each in decorators)])
-            if begins & {first, node.lineno}:
-                wanted |= set(range(first, (node.end_lineno or first) + 1))
-    return wanted
+        if isinstance(value, Class):
+            if isinstance(node, ast.ClassDef) and node.name == value.qualified_name.rpartition(".")[2]:
+                found.append((_first(node), node))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
+            if name == value.name and _first(node) == value.line:
+                found.append((_first(node), node))
+    return found
 
 
-def _digest(folder: Path, call: SavedCall) -> str:
-    digest = hashlib.sha256()
-    for name in (CALL_FILE, *sorted(call.sources)):
-        content = (folder / name).read_bytes()
-        digest.update(f"{name} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
+def _first(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda) -> int:
+    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+    return min([node.lineno, *(each.lineno for each in decorators)])
 
 
-def _agreements() -> Path:
-    return records_base().parent / "agreed-calls"
-
-
-def is_agreed(folder: Path, call: SavedCall) -> bool:
-    """Whether the user has agreed to run what is in the folder, as it is now."""
-    return (_agreements() / _digest(folder, call)).is_file()
-
-
-def agree(folder: Path, call: SavedCall) -> None:
-    """Remember that the user agrees to it."""
-    file = _agreements() / _digest(folder, call)
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file.write_text(f"{os.path.realpath(folder)}\n", encoding="utf-8")
-
-
-def first_line(folder: Path, call: SavedCall) -> tuple[Path, int]:
+def first_line(snapshot: Snapshot) -> tuple[Path, int]:
     """Return the file and the line at which the saved function's own statements begin.
 
     Raises:
         BadFolder: it is not there.
     """
-    function = call.values[call.function]
+    function = snapshot.call.values[snapshot.call.function]
     if isinstance(function, Function) and function.source is not None:
-        path = folder / function.source
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
-                if function.line in (first, node.lineno):
-                    return path, _first_statement(node)
-    raise BadFolder(f"{CALL_FILE} names no function of a file in {folder}")
+        for _, node in nodes_of(snapshot.texts[function.source], function):
+            assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            return snapshot.folder / function.source, _first_statement(node)
+    raise BadFolder(f"{CALL_FILE} names no function of a file in {snapshot.folder}")
 
 
 def _first_statement(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> int:

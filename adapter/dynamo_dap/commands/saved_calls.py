@@ -7,13 +7,15 @@ thread of the command.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import tempfile
 from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.calls.folder import BadFolder, SavedCall, agree, code_of, first_line, is_agreed, read_call, told
+from dynamo_dap.calls.consent import agree, is_agreed, shown, unusual, visible
+from dynamo_dap.calls.folder import BadFolder, Snapshot, first_line, read_snapshot, told
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.protocol.saved_calls import RecordingEnded, RecordingRun
 from dynamo_dap.records.program import add_program, given_program, run_program
@@ -62,8 +64,9 @@ def replay(arguments: list[str]) -> int:
     """Debug or run a saved call; 2 when the folder holds none, 1 when the user does not agree."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap replay",
+        allow_abbrev=False,
         description="Make a saved call again, in the debugger, stopped at its first line. It runs the code that is in "
-        "the folder: that is shown, and asked for once.",
+        "the folder: that is shown, and asked for once. Other options are those of dynamo-dap debug.",
     )
     parser.add_argument("folder", help="what 'record-call' has written")
     parser.add_argument("--run", action="store_true", help="make the call without the debugger, print what it returns")
@@ -71,49 +74,69 @@ def replay(arguments: list[str]) -> int:
     parser.add_argument("--show", action="store_true", help="only print the code that would run")
     parser.add_argument("--agree", action="store_true", help="only agree to it, and print where it begins")
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
-    parser.add_argument("debugging", nargs=argparse.REMAINDER, help="options of dynamo-dap debug")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--content", metavar="DIGEST", help="agree only if this is the content that --show has printed")
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="allow a name that is refused",
+    )
+    options, debugging = parser.parse_known_args(arguments)
     folder = Path(options.folder).resolve()
     try:
-        call = read_call(folder)
+        snapshot = read_snapshot(folder)
+        first_line(snapshot)
     except BadFolder as problem:
-        return _fail(str(problem))
+        return _fail(visible(str(problem)))
+    if debugging and (options.run or options.show or options.agree):
+        return _fail(f"options that only the debugger takes: {shlex.join(debugging)}")
     if options.show:
-        sys.stdout.write(f"{code_of(folder, call)}\n")
-        return 0 if is_agreed(folder, call) else NOT_AGREED
-    if not _is_agreed(folder, call, yes=options.yes or options.agree):
+        sys.stdout.write(f"{shown(snapshot)}\n")
+        return 0 if is_agreed(snapshot) else NOT_AGREED
+    if not _is_agreed(snapshot, options):
         return NOT_AGREED
     if options.agree:
-        path, line = first_line(folder, call)
+        path, line = first_line(snapshot)
         sys.stdout.write(f"{path}:{line}\n")
         return 0
     if options.run:
         description = LaunchDescription(module=REPLAYING, args=[str(folder)])
         return run_program(options.python, description, prints_for_others=False)
-    return _debug(folder, call, options)
+    return _debug(snapshot, options, debugging)
 
 
-def _debug(folder: Path, call: SavedCall, options: argparse.Namespace) -> int:
+def _debug(snapshot: Snapshot, options: argparse.Namespace, debugging: list[str]) -> int:
     # Imported only now: as the commands themselves are.
     from dynamo_dap.commands.debug import main
 
-    path, line = first_line(folder, call)
+    path, line = first_line(snapshot)
     own = ["-m", REPLAYING, "--python", options.python, "--break", f"{path}:{line}"]
-    return main([*own, *options.debugging, "--", str(folder)])
+    return main([*own, *debugging, "--", str(snapshot.folder)])
 
 
-def _is_agreed(folder: Path, call: SavedCall, *, yes: bool) -> bool:
-    if not yes and is_agreed(folder, call):
+def _is_agreed(snapshot: Snapshot, options: argparse.Namespace) -> bool:
+    yes = options.yes or options.agree
+    if options.content not in (None, snapshot.digest):
+        _fail("the folder has changed since it was shown")
+        return False
+    if not yes and is_agreed(snapshot):
         return True
     if not yes:
-        sys.stdout.write(f"{code_of(folder, call)}\n\nTo make the call of {call.name} again, this code is run.\n")
+        sys.stdout.write(
+            f"{shown(snapshot)}\n\nTo make the call of {visible(snapshot.call.name)} again, this code is run.\n"
+        )
         sys.stdout.flush()
         if not sys.stdin.isatty():
             _fail("nobody can be asked here: give --yes to run it")
             return False
         if input("Run it? [y/N] ").strip().lower() not in ("y", "yes"):
             return False
-    agree(folder, call)
+    refused = [each for each in unusual(snapshot.call) if each not in options.allow]
+    if refused:
+        _fail(f"the call names what a saved call may not; allow each with --allow: {visible(', '.join(refused))}")
+        return False
+    agree(snapshot)
     return True
 
 

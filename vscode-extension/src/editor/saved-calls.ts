@@ -66,7 +66,7 @@ async function replayCall(texts: ReadOnlyTexts, given: string | undefined): Prom
             return;
         }
     }
-    const first = /^(.+):(\d+)$/.exec((await replay(python, folder, "--agree")).output.trim());
+    const first = /^(.+):(\d+)$/.exec((await replay(python, folder, "--agree", ...contentOf(shown.output))).output.trim());
     if (first !== null) {
         const place = new vscode.Location(vscode.Uri.file(first[1] ?? ""), new vscode.Position(Number(first[2]) - 1, 0));
         vscode.debug.addBreakpoints([new vscode.SourceBreakpoint(place)]);
@@ -85,10 +85,19 @@ interface Answered {
     isAgreed: boolean;
 }
 
+/** Agrees only to the content that was shown: the folder can change meanwhile. */
+function contentOf(shown: string): string[] {
+    const digest = /^Content: ([0-9a-f]{64})$/m.exec(shown.slice(shown.lastIndexOf("\nContent: ") + 1))?.[1];
+    if (digest === undefined) {
+        throw new Error("The installed dynamo-dap does not say which content it shows: update it.");
+    }
+    return ["--content", digest];
+}
+
 /** Asks `dynamo-dap replay`; rejects with what it says is wrong with the folder. */
-async function replay(python: string, folder: string, option: "--show" | "--agree"): Promise<Answered> {
+async function replay(python: string, folder: string, ...options: string[]): Promise<Answered> {
     try {
-        const { stdout } = await promisify(execFile)(python, ["-c", COMMAND, "replay", option, folder], { maxBuffer: 2 ** 28 });
+        const { stdout } = await promisify(execFile)(python, ["-c", COMMAND, "replay", ...options, folder], { maxBuffer: 2 ** 28 });
         return { output: stdout, isAgreed: true };
     } catch (problem) {
         const { code, stdout, stderr } = problem as { code?: number; stdout?: string; stderr?: string };

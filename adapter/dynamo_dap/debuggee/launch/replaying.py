@@ -9,7 +9,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from dynamo_dap.calls.folder import BadFolder, is_agreed, read_call
+from dynamo_dap.calls.consent import is_agreed
+from dynamo_dap.calls.folder import BadFolder, read_snapshot
 from dynamo_dap.debuggee.recording.repeated_calls import RepeatedCall
 
 _MOST = 500
@@ -20,12 +21,13 @@ def main(arguments: list[str]) -> int:
     """Make the call that is saved in a folder, and print what it returns."""
     folder = Path(arguments[0]).resolve()
     try:
-        call = read_call(folder)
-        if not is_agreed(folder, call):
+        snapshot = read_snapshot(folder)
+        call = snapshot.call
+        if not is_agreed(snapshot):
             command = shlex.join(["dynamo-dap", "replay", str(folder)])
             sys.stderr.write(f"dynamo-dap: nobody has agreed to run the code in {folder}: {command}\n")
             return 2
-        result = RepeatedCall(folder, call, lambda text: _tell(f"dynamo-dap: {text}")).run()
+        result = RepeatedCall(snapshot, lambda text: _tell(f"dynamo-dap: {text}")).run()
     except BadFolder as problem:
         sys.stderr.write(f"dynamo-dap: {problem}\n")
         return 2

@@ -11,8 +11,10 @@ import ast
 import builtins
 import collections
 import contextlib
+import enum
 import functools
 import importlib
+import io
 import logging
 import sys
 import types
@@ -35,8 +37,8 @@ from dynamo_dap.calls.folder import (
     Method,
     Named,
     Pairs,
-    SavedCall,
     Scalar,
+    Snapshot,
     Space,
     Stored,
 )
@@ -66,10 +68,11 @@ class Missing:
 class RepeatedCall:
     """A saved call, about to be made."""
 
-    def __init__(self, folder: Path, call: SavedCall, tell: Callable[[str], None]) -> None:
+    def __init__(self, snapshot: Snapshot, tell: Callable[[str], None]) -> None:
         """``tell`` gets what is not as it was, for a person."""
-        self._folder = folder
-        self._call = call
+        self._snapshot = snapshot
+        self._folder = snapshot.folder
+        self._call = snapshot.call
         self._tell = tell
         self._made: dict[int, Any] = {}
         self._tensors: dict[str, Any] = {}
@@ -86,9 +89,10 @@ class RepeatedCall:
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
         conditions = self._call.conditions
         self._tell_versions(conditions)
-        if self._call.has_data:
+        if self._snapshot.tensors is not None:
+            content = io.BytesIO(self._snapshot.tensors)
             try:
-                self._tensors = torch.load(self._folder / TENSORS_FILE, weights_only=True, map_location=self._place)
+                self._tensors = torch.load(content, weights_only=True, map_location=self._place)
             except Exception as error:  # noqa: BLE001  (whatever a file that was changed makes torch raise)
                 raise BadFolder(f"{self._folder / TENSORS_FILE} cannot be read: {error}") from None
         for number, value in enumerate(self._call.values):
@@ -147,7 +151,10 @@ class RepeatedCall:
     def _make_scalar(self, number: int, value: Scalar) -> object:
         torch: Any = sys.modules["torch"]
         if value.type in ("dtype", "layout", "memory_format"):
-            return getattr(torch, value.text.removeprefix("torch."))
+            found = getattr(torch, value.text.removeprefix("torch."))
+            if not isinstance(found, getattr(torch, value.type)):
+                raise BadFolder(f"{value.text} is no {value.type}")
+            return found
         if value.type == "device":
             return torch.device(self._place_of(value.text))
         if value.type == "logger":
@@ -208,12 +215,18 @@ class RepeatedCall:
             found: Any = importlib.import_module(value.module)
             for part in filter(None, value.name.split(".")):
                 found = getattr(found, part)
+                # The allow list is of names: torch.os.system is not one of torch.
+                if isinstance(found, types.ModuleType) and not call_conditions.is_operator_space(found):
+                    raise BadFolder(f"{value.module}.{value.name} goes through the module {found.__name__}")
         except (ImportError, AttributeError) as error:
             raise BadFolder(f"{value.module}{'.' if value.name else ''}{value.name} is not here: {error}") from None
         return found
 
     def _make_member(self, number: int, value: Member) -> object:
-        return self._value(value.kind)[value.name]
+        kind = self._value(value.kind)
+        if not isinstance(kind, enum.EnumMeta):
+            raise BadFolder(f"{value.name} is a member of no enumeration")
+        return kind[value.name]
 
     def _make_stored(self, number: int, value: Stored) -> object:
         torch: Any = sys.modules["torch"]
@@ -312,7 +325,7 @@ class RepeatedCall:
         module = self._value(value.module)
         path = str(module.__file__) if value.source is None else str(self._folder / value.source)
         if path not in self._codes:
-            self._codes[path] = source_code.codes_in(Path(path).read_text(encoding="utf-8"), path)
+            self._codes[path] = source_code.codes_in(self._text(value.source, path), path)
         alike = source_code.alike(self._codes[path], value.name, value.line)
         if value.ordinal >= len(alike):
             raise BadFolder(f"{path} has no function {value.qualified_name} at line {value.line}")
@@ -328,6 +341,9 @@ class RepeatedCall:
         for name, each in value.attributes.items():
             vars(made)[name] = self._value(each)
         return made
+
+    def _text(self, source: str | None, path: str) -> str:
+        return Path(path).read_text(encoding="utf-8") if source is None else self._snapshot.texts[source]
 
     def _cell(self, number: int) -> types.CellType:
         """Return a captured variable; what it holds may be the function that captures it."""
@@ -345,7 +361,7 @@ class RepeatedCall:
             if name in names.names:
                 vars(module)[name] = self._value(names.names[name])
         path = str(self._folder / value.source)
-        text = Path(path).read_text(encoding="utf-8")
+        text = self._text(value.source, path)
         statement = source_code.class_statement(text, value.qualified_name, {value.line})
         if statement is None:
             raise BadFolder(f"{path} has no class {value.qualified_name} at line {value.line}")

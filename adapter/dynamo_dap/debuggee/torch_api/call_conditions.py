@@ -6,6 +6,7 @@ Read on the thread that makes the call, or is held in its trace; set on the thre
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -144,6 +145,11 @@ def change_setting(key: str, value: object) -> None:
         raise AttributeError(f"no setting of torch is called {key!r}")
     __import__(CONFIGS[begin])
     setattr(sys.modules[CONFIGS[begin]], key.removeprefix(f"{begin}."), value)
+
+
+def is_operator_space(module: types.ModuleType) -> bool:
+    """Whether ``module`` is ``torch.ops`` or a namespace of operators in it, which torch makes as modules."""
+    return type(module).__module__ == "torch._ops"
 
 
 def random_state() -> Any:

@@ -1,0 +1,189 @@
+"""Shows what replaying a saved call runs, and remembers who agreed to which content.
+
+The text, the digest and the replay are of one ``Snapshot``. Names and settings outside an allow list are refused, until
+the user allows them by name. Imports nothing of what a folder names. Any process.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+from dynamo_dap.calls.folder import Class, Function, Items, Named, Pairs, SavedCall, Scalar, Snapshot, nodes_of
+from dynamo_dap.records.folders import records_base
+
+_MODULES = frozenset(
+    """
+    abc builtins cmath collections contextlib copy dataclasses enum functools itertools logging math numbers numpy
+    operator random re string time torch typing typing_extensions warnings weakref
+    """.split()  # noqa: SIM905  (a list of names is shorter so)
+)
+"""Packages that code in a folder may have as modules: what it does with them is shown."""
+_BUILTINS = frozenset(
+    """
+    abs all any bool bytearray bytes callable chr complex dict divmod enumerate filter float format frozenset
+    hasattr hash id int isinstance issubclass iter len list map max min next object ord pow print property range
+    repr reversed round set slice sorted staticmethod classmethod str sum super tuple type zip
+    """.split()  # noqa: SIM905  (a list of names is shorter so)
+)
+_HOMES = frozenset(
+    """
+    abc cmath collections copy dataclasses enum functools itertools math numbers operator string typing
+    typing_extensions numpy numpy.linalg numpy.fft numpy.random torch torch._C torch._C._nn torch._C._fft
+    torch._C._linalg torch._C._special torch._VF torch._tensor torch._jit_internal torch.functional torch.fft
+    torch.linalg torch.special torch.amp torch.amp.autocast_mode torch.autograd torch.autograd.function
+    torch.autograd.grad_mode torch.random torch.return_types torch.utils._contextlib torch.utils.checkpoint
+    torch.utils._pytree torch.func torch._functorch.apis torch._functorch.eager_transforms
+    torch._higher_order_ops.cond
+    """.split()  # noqa: SIM905  (a list of names is shorter so)
+)
+"""Modules whose functions and classes a folder may name."""
+_BELOW = ("torch.nn", "torch.distributions", "torch.optim")
+_REFUSED = ("load", "save", "import_", "_import_", "from", "memmap", "DataSource", "genfromtxt", "methodcaller",
+            "attrgetter", "compile_", "_load", "_save")  # fmt: skip
+_OPERATORS = "ops."
+_PLAIN = ("bool", "int", "float", "NoneType")
+
+
+def is_allowed_name(module: str, name: str) -> bool:
+    """Whether the allow list has a module, or a function or class in it."""
+    if not name:
+        return module.partition(".")[0] in _MODULES
+    if module == "builtins":
+        return name in _BUILTINS or name.endswith(("Error", "Exception", "Warning", "Iteration"))
+    if module == "torch" and name.startswith(_OPERATORS):
+        return name.count(".") >= 2  # an operator, and not a function of the registry
+    if any(part.startswith(_REFUSED) for part in name.split(".")):
+        return False
+    return module in _HOMES or any(module == each or module.startswith(f"{each}.") for each in _BELOW)
+
+
+def unusual(call: SavedCall) -> list[str]:
+    """Return the modules, callables and settings that are outside the allow list, by name."""
+    found = {_full(*each) for each in _named(call) if not is_allowed_name(*each)}
+    found |= {key for key, number in _settings(call) if not _is_plain(call, number)}
+    return sorted(found)
+
+
+def _named(call: SavedCall) -> Iterator[tuple[str, str]]:
+    for each in call.values:
+        if isinstance(each, Named):
+            yield each.module, each.name
+        if isinstance(each, Function) and each.source is None:
+            owner = call.values[each.module]
+            assert isinstance(owner, Named), "the folder's reader has checked it"
+            yield owner.module, each.qualified_name
+
+
+def _full(module: str, name: str) -> str:
+    return f"{module}.{name}" if name else module
+
+
+def _settings(call: SavedCall) -> Iterator[tuple[str, int]]:
+    yield from call.conditions.settings.items()
+    yield from ((f"options.{key}", number) for key, number in call.conditions.options.items())
+
+
+def _is_plain(call: SavedCall, number: int) -> bool:
+    """Whether a setting is a number or a switch: a text can be a program that torch runs."""
+    value = call.values[number]
+    return isinstance(value, Scalar) and value.type in _PLAIN
+
+
+# -- shown -------------------------------------------------------------------------------------------------------------
+
+
+def visible(text: str) -> str:
+    """Return ``text`` with control characters, and such as change the direction of text, as escapes."""
+    return "".join(
+        each
+        if each == "\t" or not unicodedata.category(each).startswith(("Cc", "Cf", "Cs", "Zl", "Zp"))
+        else _escape(each)
+        for each in text
+    )
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def shown(snapshot: Snapshot) -> str:
+    """Return what replaying runs: code, modules, callables by name, settings."""
+    call = snapshot.call
+    lines: list[str] = []
+    for name, origin in call.sources.items():
+        text = snapshot.texts[name]
+        wanted = _wanted_lines(call, name, text)
+        lines.append(f"# {snapshot.folder / name} (was {origin})")
+        previous = 0
+        # Python's own rule for lines: str.splitlines also splits at form feeds.
+        for number, line in enumerate(text.split("\n"), 1):
+            if number in wanted:
+                if previous and number != previous + 1:
+                    lines.append("       ...")
+                lines.append(f"{number:5}  {line}")
+                previous = number
+        lines.append("")
+    named = sorted(set(_named(call)))
+    lines += [
+        f"Imports: {', '.join(sorted({module for module, _ in named} - {'builtins'})) or 'nothing'}",
+        f"Callables by name: {', '.join(_full(*each) for each in named if each[1]) or 'none'}",
+        f"Backend: {_text(call, call.conditions.compiled_by)}",
+        *(f"Setting: {key} = {_text(call, number)}" for key, number in _settings(call)),
+        *(f"Refused unless you allow it: {name}" for name in unusual(call)),
+        f"Content: {snapshot.digest}",
+    ]
+    return "\n".join(map(visible, lines))
+
+
+def _text(call: SavedCall, number: int, depth: int = 4) -> str:
+    value = call.values[number]
+    match value:
+        case Scalar():
+            return value.text
+        case Named():
+            return _full(value.module, value.name)
+        case Function() | Class():
+            return value.qualified_name
+        case Items() if depth:
+            return f"{value.type}({', '.join(_text(call, each, depth - 1) for each in value.items)})"
+        case Pairs() if depth:
+            pairs = (f"{_text(call, key, depth - 1)}: {_text(call, each, depth - 1)}" for key, each in value.pairs)
+            return f"{value.type}({', '.join(pairs)})"
+    return f"<{type(value).__name__}>"
+
+
+def _wanted_lines(call: SavedCall, source: str, text: str) -> set[int]:
+    """Return the lines of the functions and classes of a source file that are named."""
+    wanted: set[int] = set()
+    for value in call.values:
+        if isinstance(value, Function | Class) and value.source == source:
+            for first, node in nodes_of(text, value):
+                wanted |= set(range(first, (getattr(node, "end_lineno", None) or first) + 1))
+    return wanted
+
+
+# -- agreed ------------------------------------------------------------------------------------------------------------
+
+
+def is_agreed(snapshot: Snapshot) -> bool:
+    """Whether the user has agreed to run this content, with every name of it outside the allow list."""
+    try:
+        allowed = _agreement(snapshot).read_text(encoding="utf-8").splitlines()[1:]
+    except OSError:
+        return False
+    return set(unusual(snapshot.call)) <= set(allowed)
+
+
+def agree(snapshot: Snapshot) -> None:
+    """Remember that the user agrees to it, and to what it names."""
+    file = _agreement(snapshot)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    text = "\n".join([visible(os.path.realpath(snapshot.folder)), *unusual(snapshot.call), ""])
+    file.write_text(text, encoding="utf-8")
+
+
+def _agreement(snapshot: Snapshot) -> Path:
+    return records_base().parent / "agreed-calls" / snapshot.digest

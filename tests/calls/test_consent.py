@@ -1,0 +1,111 @@
+"""What ``replay --show`` prints of a forged folder is what would run; the rest is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dynamo_dap.calls.consent import agree, is_agreed, shown, unusual
+from dynamo_dap.calls.folder import (
+    VERSION,
+    BadFolder,
+    Class,
+    Conditions,
+    Function,
+    Named,
+    SavedCall,
+    Scalar,
+    Space,
+    Value,
+    read_snapshot,
+    write_call,
+)
+from dynamo_dap.commands.saved_calls import replay
+
+HARMLESS = "def f(x):\n    return x\n"
+
+
+def forged(folder: Path, *values: Value, source: str = HARMLESS, line: int = 1, conditions: Conditions) -> Path:
+    (folder / "sources").mkdir(parents=True)
+    (folder / "sources" / "f.py").write_text(source, newline="")
+    table: list[Value] = [Space("program"), Function(0, "f", "f", line, source="sources/f.py"), *values]
+    call = SavedCall(VERSION, 1, "f", {}, conditions, table, {"sources/f.py": "f.py"}, has_data=False)
+    write_call(folder, call)
+    return folder
+
+
+EAGER = Scalar("str", "'eager'")
+
+
+def test_lines_are_numbered_as_python_numbers_them(tmp_path: Path) -> None:
+    """A form feed or another separator of str.splitlines has shown harmless lines in place of those that run."""
+    source = "#\x0c\x1c\u2028\n\ndef f(x):\n    return 'runs'\ndef g(x):\n    return 'harmless'\n"
+    snapshot = read_snapshot(forged(tmp_path / "call", EAGER, source=source, line=3, conditions=Conditions(2)))
+    assert "    4      return 'runs'" in shown(snapshot)
+    assert "harmless" not in shown(snapshot)
+
+
+def test_control_characters_are_visible(tmp_path: Path) -> None:
+    source = "def f(x):\n    return '\x1b[2K'  # \u202e\n"
+    text = shown(read_snapshot(forged(tmp_path / "call", EAGER, source=source, conditions=Conditions(2))))
+    assert "\x1b" not in text
+    assert "\\x1b[2K'  # \\u202e" in text
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("os", "system"), ("torch", "load"), ("builtins", "eval"), ("subprocess", ""),
+     ("torch.utils.cpp_extension", "load_inline"), ("operator", "methodcaller"), ("torch", "ops.load_library")],
+)  # fmt: skip
+def test_a_callable_outside_the_list_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], module: str, name: str
+) -> None:
+    folder = forged(tmp_path / "call", EAGER, Named(module, name), conditions=Conditions(2))
+    full = f"{module}.{name}".rstrip(".")
+    assert full in shown(read_snapshot(folder))
+    assert replay(["--agree", str(folder)]) == 1
+    assert full in capsys.readouterr().err
+
+
+def test_a_setting_that_is_a_program_is_refused_and_shown(tmp_path: Path) -> None:
+    conditions = Conditions(2, settings={"_inductor.cpp.cxx": 3, "_dynamo.recompile_limit": 4})
+    values = EAGER, Scalar("str", "'/tmp/script'"), Scalar("int", "5")
+    snapshot = read_snapshot(forged(tmp_path / "call", *values, conditions=conditions))
+    assert unusual(snapshot.call) == ["_inductor.cpp.cxx"]
+    assert "_inductor.cpp.cxx = '/tmp/script'" in shown(snapshot)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([Space("m", names={"__file__": 2})], "__file__"),
+        ([Function(0, "f", "f", 1)], "no source file"),
+        ([Function(0, "f", "f", 2, source="sources/f.py")], "at line 2"),
+        ([Class(0, "C", 1, "sources/f.py")], "has no C"),
+        ([Class(0, "f", 1, "sources/f.py", names={"a=print()": 2})], "a name that is none"),
+    ],
+)
+def test_code_that_could_not_be_shown_is_refused(tmp_path: Path, values: list[Value], said: str) -> None:
+    with pytest.raises(BadFolder, match=said):
+        read_snapshot(forged(tmp_path / "call", EAGER, *values, conditions=Conditions(2)))
+
+
+def test_a_folder_that_changes_after_it_was_shown_is_not_agreed_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = forged(tmp_path / "call", EAGER, conditions=Conditions(2))
+    before = read_snapshot(folder)
+    (folder / "sources" / "f.py").write_text("def f(x):\n    return 'another'\n")
+    assert replay(["--agree", "--content", before.digest, str(folder)]) == 1
+    assert "has changed" in capsys.readouterr().err
+    agree(before)
+    assert is_agreed(before)
+    assert not is_agreed(read_snapshot(folder))
+
+
+def test_options_after_the_folder_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = forged(tmp_path / "call", EAGER, conditions=Conditions(2))
+    replay([str(folder), "--show"])
+    assert "Content: " in capsys.readouterr().out
