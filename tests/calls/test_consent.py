@@ -64,7 +64,7 @@ def test_a_callable_outside_the_list_is_refused_by_name(
     folder = forged(tmp_path / "call", EAGER, Named(module, name), conditions=Conditions(2))
     full = f"{module}.{name}".rstrip(".")
     assert full in shown(read_snapshot(folder))
-    assert replay(["--agree", str(folder)]) == 1
+    assert replay(["--agree", str(folder)]) == 2
     assert full in capsys.readouterr().err
 
 
@@ -98,7 +98,7 @@ def test_a_folder_that_changes_after_it_was_shown_is_not_agreed_to(
     folder = forged(tmp_path / "call", EAGER, conditions=Conditions(2))
     before = read_snapshot(folder)
     (folder / "sources" / "f.py").write_text("def f(x):\n    return 'another'\n")
-    assert replay(["--agree", "--content", before.digest, str(folder)]) == 1
+    assert replay(["--agree", "--content", before.digest, str(folder)]) == 2
     assert "has changed" in capsys.readouterr().err
     agree(before)
     assert is_agreed(before)

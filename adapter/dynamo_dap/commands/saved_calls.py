@@ -61,7 +61,7 @@ def record_call(arguments: list[str]) -> int:
 
 
 def replay(arguments: list[str]) -> int:
-    """Debug or run a saved call; 2 when the folder holds none, 1 when the user does not agree."""
+    """Debug or run a saved call; 2 when the folder holds none or is refused, 1 when the user does not agree."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap replay",
         allow_abbrev=False,
@@ -95,7 +95,8 @@ def replay(arguments: list[str]) -> int:
         sys.stdout.write(f"{shown(snapshot)}\n")
         return 0 if is_agreed(snapshot) else NOT_AGREED
     if not _is_agreed(snapshot, options):
-        return NOT_AGREED
+        # With --agree nobody is asked: the reason for a refusal has been printed.
+        return NOT_DONE if options.agree else NOT_AGREED
     if options.agree:
         path, line = first_line(snapshot)
         sys.stdout.write(f"{path}:{line}\n")
