@@ -56,7 +56,11 @@ def test_control_characters_are_visible(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "name"),
     [("os", "system"), ("torch", "load"), ("builtins", "eval"), ("subprocess", ""),
-     ("torch.utils.cpp_extension", "load_inline"), ("operator", "methodcaller"), ("torch", "ops.load_library")],
+     ("torch.utils.cpp_extension", "load_inline"), ("operator", "methodcaller"), ("torch", "ops.load_library"),
+     ("dataclasses", "_create_fn"), ("typing", "_eval_type"), ("typing", "get_type_hints"),
+     ("typing", "ForwardRef._evaluate"), ("collections", "namedtuple.__globals__.get"), ("math", "sqrt.__self__"),
+     ("enum", "EnumMeta.__call__.__code__.replace"), ("torch", "ops.load_library.__globals__.get"),
+     ("torch", "os.system"), ("torch", "ops.aten.add.__globals__"), ("torch.nn.functional", "importlib.import_module")],
 )  # fmt: skip
 def test_a_callable_outside_the_list_is_refused_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], module: str, name: str

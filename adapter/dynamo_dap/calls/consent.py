@@ -30,8 +30,8 @@ _BUILTINS = frozenset(
 )
 _HOMES = frozenset(
     """
-    abc cmath collections copy dataclasses enum functools itertools math numbers operator string typing
-    typing_extensions numpy numpy.linalg numpy.fft numpy.random torch torch._C torch._C._nn torch._C._fft
+    abc cmath collections copy enum functools itertools math numbers operator string
+    numpy numpy.linalg numpy.fft numpy.random torch torch._C torch._C._nn torch._C._fft
     torch._C._linalg torch._C._special torch._VF torch._tensor torch._jit_internal torch.functional torch.fft
     torch.linalg torch.special torch.amp torch.amp.autocast_mode torch.autograd torch.autograd.function
     torch.autograd.grad_mode torch.random torch.return_types torch.utils._contextlib torch.utils.checkpoint
@@ -43,7 +43,14 @@ _HOMES = frozenset(
 _BELOW = ("torch.nn", "torch.distributions", "torch.optim")
 _REFUSED = ("load", "save", "import_", "_import_", "from", "memmap", "DataSource", "genfromtxt", "methodcaller",
             "attrgetter", "compile_", "_load", "_save")  # fmt: skip
-_OPERATORS = "ops."
+_SINGLE = {
+    "dataclasses": frozenset({"asdict", "astuple", "dataclass", "field", "fields", "is_dataclass", "replace"}),
+    "typing": frozenset({"Any", "Callable", "Generic", "Mapping", "NamedTuple", "Optional", "Sequence", "Union"}),
+}
+"""Modules of which only these are allowed: others of their functions run text as code."""
+_OPERATORS = "ops"
+_OF_REGISTRY = ("import_module", "load_library", "loaded_libraries")
+"""What ``torch.ops`` has besides its namespaces of operators."""
 _PLAIN = ("bool", "int", "float", "NoneType")
 
 
@@ -51,13 +58,27 @@ def is_allowed_name(module: str, name: str) -> bool:
     """Whether the allow list has a module, or a function or class in it."""
     if not name:
         return module.partition(".")[0] in _MODULES
+    parts = name.split(".")
+    if module == "torch" and parts[0] == _OPERATORS:
+        return _is_operator(parts)
+    # A private name, or one that is reached through another than a class, can lead anywhere.
+    if any(part.startswith(("_", *_REFUSED)) for part in parts) or (len(parts) > 1 and not _is_member(module, parts)):
+        return False
     if module == "builtins":
         return name in _BUILTINS or name.endswith(("Error", "Exception", "Warning", "Iteration"))
-    if module == "torch" and name.startswith(_OPERATORS):
-        return name.count(".") >= 2  # an operator, and not a function of the registry
-    if any(part.startswith(_REFUSED) for part in name.split(".")):
-        return False
+    if module in _SINGLE:
+        return name in _SINGLE[module]
     return module in _HOMES or any(module == each or module.startswith(f"{each}.") for each in _BELOW)
+
+
+def _is_operator(parts: list[str]) -> bool:
+    """Whether it is ``ops.NAMESPACE.NAME`` or ``ops.NAMESPACE.NAME.OVERLOAD``."""
+    return len(parts) in (3, 4) and parts[1] not in _OF_REGISTRY and not any(part.startswith("__") for part in parts)
+
+
+def _is_member(module: str, parts: list[str]) -> bool:
+    """Whether it is a member of a class of torch's."""
+    return len(parts) == 2 and module.partition(".")[0] == "torch" and parts[0][:1].isupper()
 
 
 def unusual(call: SavedCall) -> list[str]:
