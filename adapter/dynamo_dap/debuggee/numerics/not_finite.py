@@ -131,8 +131,8 @@ def first_made(graph: ReplayedGraph, wanted: Sequence[Kinds]) -> tuple[Made | No
         for kind in kinds
         if (made := watch.made.get(node, {}).get(kind)) is not None
     ]
-    first = min((made for made, _ in found), key=lambda made: made.position, default=None)
-    kind = NAN if (first, NAN) in found else INF
+    # One operation may make both: the NaN is reported, whatever the order of the set of kinds.
+    first, kind = min(found, key=lambda one: (one[0].position, one[1] != NAN), default=(None, INF))
     return first, kind, [kinds_of(each) for each in outputs]
 
 
