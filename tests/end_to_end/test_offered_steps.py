@@ -57,10 +57,9 @@ def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: P
     session.next()
     session.resume("stepBack")
     session.wait_for_stop("step", at="traced")
-    session.go_on()  # to where the trace stands
     stop = session.go_on(at="after")
     session.go_on(at="traced")
-    assert _told(session) == [False, "stopped", "stopped", True, *["stopped"] * 6]
+    assert _told(session) == [False, "stopped", "stopped", True, *["stopped"] * 5]
     session.go_on(at="after")
     refused = session.refusal("stepBack", {"threadId": stop.thread_id})
     assert "keeps nothing of its past" in refused, "who asks there is told why not"
