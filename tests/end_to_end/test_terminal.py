@@ -597,7 +597,7 @@ def test_counts_ranges_containers_and_what_prints(environment: dict[str, str], t
         "(dynamo) print None\nNone",
         "(dynamo) print ts",
         "['a'] = Tensor f32[3] cpu = [0.0, 1.0, 2.0]",
-        "['b'] = [Tensor f32[2] cpu]",
+        "['b'] = [Tensor f32[2] cpu = [7.0, 7.0]]",
         "0 = Tensor f32[2] cpu = [7.0, 7.0]",
         "(dynamo) list 2, 3",
         "2 │ import torch",

@@ -6,6 +6,7 @@ be started, the session goes on with the agent alone.
 
 from __future__ import annotations
 
+import importlib
 import socket
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from dynamo_dap.debuggee.eager.pydevd_internals import DebugpyMissing, has_break
 from dynamo_dap.debuggee.launch.stops import install_breakpoint_hook
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
 from dynamo_dap.protocol.contract import EAGER_EVENT, EagerEventBody
+
+_KERNELS = "dynamo_dap.debuggee.launch.triton_kernels"
 
 
 def adopt_eager(agent: Agent) -> None:
@@ -58,7 +61,6 @@ def _take_up(agent: Agent, debugger: DebugpyDebugger) -> None:
         # Ours knows of traces and generated code, and passes on to debugpy what is its own.
         install_breakpoint_hook(agent)
     when_dynamo_is_imported(debugger.watch_compiles)
-    # Imported only where kernels are run: other programs pay nothing.
-    kernels = sys.modules.get("dynamo_dap.debuggee.launch.triton_kernels")
-    if kernels is not None:
-        kernels.debugpy_has_started()
+    # Imported only where kernels are run: other programs pay nothing. Another thread may be about to: it is waited for.
+    if _KERNELS in sys.modules:
+        importlib.import_module(_KERNELS).debugpy_has_started()
