@@ -167,9 +167,14 @@ def _changing_once(py_db: Any) -> Iterator[None]:
     changes: list[bool] = []
     files: dict[tuple[str, int], tuple[Any, ...]] = {}
 
+    consolidate_now = py_db.consolidate_breakpoints
+
     def consolidate(path: str, by_id: Any, by_file: Any) -> None:
-        # It makes the file's table anew for each breakpoint in it.
-        files[path, id(by_file)] = path, by_id, by_file
+        # It makes the file's table anew for each breakpoint in it. Plugins for templates look at their tables at once.
+        if by_file is py_db.breakpoints:
+            files[path, id(by_file)] = path, by_id, by_file
+        else:
+            consolidate_now(path, by_id, by_file)
 
     py_db.on_breakpoints_changed = lambda removed=False: changes.append(removed)
     py_db.consolidate_breakpoints = consolidate
