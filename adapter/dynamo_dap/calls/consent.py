@@ -61,7 +61,7 @@ def is_allowed_name(module: str, name: str) -> bool:
     parts = name.split(".")
     if module == "torch" and parts[0] == _OPERATORS:
         return _is_operator(parts)
-    # A private name, or one that is reached through another than a class, can lead anywhere.
+    # A private name can lead anywhere, and so can a name below anything but a class.
     if any(part.startswith(("_", *_REFUSED)) for part in parts) or (len(parts) > 1 and not _is_member(module, parts)):
         return False
     if module == "builtins":

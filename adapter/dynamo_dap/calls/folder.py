@@ -287,7 +287,7 @@ def _check_code(call: SavedCall, value: Function | Class, texts: dict[str, str])
     if value.source is None:
         return
     if value.source not in texts:
-        raise BadFolder(f"{value.source} is no source file of this call")
+        raise BadFolder(f"{value.source} is not a source file of this call")
     if not nodes_of(texts[value.source], value):
         raise BadFolder(f"{value.source} has no {value.qualified_name} at line {value.line}")
 

@@ -96,7 +96,7 @@ def _inside(file: Path, baseline: str) -> Path:
     try:
         is_inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(file.parent))
     except (OSError, ValueError) as problem:
-        raise WrongSettings(f"{file}: the baseline {baseline!r} is no path: {problem}") from None
+        raise WrongSettings(f"{file}: the baseline {baseline!r} is not a path: {problem}") from None
     if not is_inside:
         raise WrongSettings(f"{file}: the baseline {baseline!r} is outside the project; use --baseline for such a file")
     return path

@@ -153,7 +153,7 @@ def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
         if options.attach is not None:
             raise UsageError("a program that is attached to has its input already")
         if not Path(options.input).is_file():
-            raise UsageError(f"there is no file {options.input}")
+            raise UsageError(f"{options.input} does not exist")
         return OwnTerminal(Path(options.input).resolve())
     if options.console == _INTERNAL:
         return None

@@ -100,7 +100,7 @@ def _with_reason(response: Response) -> Response:
             return response
     told = (response.message or "").strip()
     if told.startswith(_UNKNOWN_ID):
-        error_id, text = ErrorId.UNKNOWN_REFERENCE, "there is no such frame or variable: it may be of an earlier stop"
+        error_id, text = ErrorId.UNKNOWN_REFERENCE, "unknown frame or variable: it may belong to an earlier stop"
     elif _TRACEBACK in told:
         error_id, text = ErrorId.EVALUATION_FAILED, told.splitlines()[-1]
     else:

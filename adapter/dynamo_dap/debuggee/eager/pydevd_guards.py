@@ -309,7 +309,7 @@ def _guard_evaluations() -> None:
             name = attr.removeprefix("Globals.") if is_global else attr.partition(".")[0]
             if name not in (frame.f_globals if is_global else frame.f_locals):
                 # It would write a traceback to the program's stderr, or make a variable that nobody reads.
-                raise Raised(f"there is no variable '{name}' here")
+                raise Raised(f"no variable is called '{name}' here")
             if sys.version_info >= (3, 13) and not is_global and "." not in attr:
                 # pydevd would run an assignment, and with it the expression once more. Frames take values there.
                 frame.f_locals[attr] = value

@@ -444,7 +444,7 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
     called: dict[Line, list[Any]] = {}
     for node in reference.graph.nodes:
         if node.target is operator.getitem and node.args[0] in reference.several:
-            continue  # Python takes it out of a tuple, which is no operation
+            continue  # Python only takes it out of a tuple
         if node not in reference.values and node not in reference.several:
             continue
         values = reference.several[node] if node in reference.several else [reference.values[node]]

@@ -95,7 +95,7 @@ def wrapped_function(compiling: FrameCompile) -> tuple[str, Place] | None:
 
 
 def module_of(compiling: FrameCompile) -> object | None:
-    """Return the ``torch.nn.Module`` whose method is compiled; None for what is no such method."""
+    """Return the ``torch.nn.Module`` whose method is compiled; None for any other function."""
     code = compiling.code
     frame_locals = getattr(compiling.frame, "f_locals", None) or {}
     receiver = frame_locals.get(code.co_varnames[0]) if code.co_argcount else None

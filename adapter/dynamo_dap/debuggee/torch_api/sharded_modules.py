@@ -51,7 +51,7 @@ class ModuleSharding:
 
 
 def sharding_of(frame_locals: dict[str, Any], code: types.CodeType) -> ModuleSharding | None:
-    """Return what FSDP does with the module whose method is compiled; None for what is no such method.
+    """Return what FSDP does with the module whose method is compiled; None for any other function.
 
     What a version of torch has otherwise is not told.
     """
