@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading
 from dynamo_dap.debuggee.torch_api.symbols import expression_of, hint_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
-from dynamo_dap.debuggee.values.families import Family, View, family_for
+from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
 from dynamo_dap.debuggee.values.objects import attributes_of, stored_attributes
 from dynamo_dap.debuggee.values.paging import unique_names
@@ -54,8 +54,12 @@ class Tensors(Family):
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return dtype, shape, device, whether it requires a gradient, and the data if that is little and at hand."""
-        data = little_data(value)
-        return tensor_text(value) if data is None else f"{tensor_text(value)} = {data}"
+        text, data = tensor_text(value), little_data(value)
+        if data is None:
+            return text
+        whole = f"{text} = {data}"
+        # In a container there may be no room for numbers, and half of them would be cut off.
+        return whole if depth == DEPTH_OF_PREVIEW or len(whole) <= width else text
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return metadata, statistics and elements."""
