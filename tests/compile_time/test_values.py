@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -266,6 +267,15 @@ def tensor_children(tensor: Any) -> dict[str, Variable]:
 )
 def test_tensor_text(tensor: Any, text: str) -> None:
     assert present(tensor).text == text
+
+
+def test_numbers_of_a_tensor_in_a_container_are_whole_or_left_out() -> None:
+    number = torch.full((3,), 0.8414709848078965)
+    for value in ([number], [[number]], {"first": [number, number]}):
+        text = present(value).text
+        assert "Tensor f32[3] cpu" in text
+        assert text.count("[") == text.count("]")
+        assert not re.search(r"\d…", text)
 
 
 def test_statistics_are_computed_only_when_asked_for() -> None:
