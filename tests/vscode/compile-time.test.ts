@@ -141,7 +141,7 @@ test("the filters of the Breakpoints pane stop at a graph break", { tag: "@pictu
     for (const name of ["Watch", "Call Stack"]) {
         await debug.foldPane(name, false);
     }
-    for (const filter of ["Recompiles", "Failures of the Backend", "Exceptions in Generated Code", "Raised Exceptions"]) {
+    for (const filter of ["Recompiles", "Backend Failures", "Exceptions in Generated Code", "Raised Exceptions"]) {
         await expect((await debug.reveal("breakpoints", filter)).getByRole("checkbox")).not.toBeChecked();
     }
     await expect((await debug.reveal("breakpoints", "Uncaught Exceptions")).getByRole("checkbox").first()).toBeChecked();

@@ -68,7 +68,7 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
     for (const name of ["Watch", "Call Stack"]) {
         await debug.foldPane(name, false);
     }
-    for (const filter of ["NaN and Inf", "Compiled Differs"]) {
+    for (const filter of ["NaN and Inf", "Differs from Eager"]) {
         await (await debug.reveal("breakpoints", filter)).getByRole("checkbox").click();
     }
     await debug.foldPane("Call Stack", true);

@@ -112,14 +112,14 @@ AGENT_CAPABILITIES = Capabilities(
         ),
         ExceptionBreakpointsFilter(
             filter=UNSUPPORTED,
-            label="Graph Breaks That Are Errors",
+            label="fullgraph=True Errors",
             description="Stop where fullgraph=True fails: at what Dynamo cannot trace",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __id__, __explanation__",
         ),
         ExceptionBreakpointsFilter(
             filter=BACKEND_FAILURE,
-            label="Failures of the Backend",
+            label="Backend Failures",
             description="Stop when the backend raises, with the graph that it was given",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __step__",
@@ -134,7 +134,7 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=GUARD,
             label="Guards",
-            description="Stop when a guard is asked for: give a condition, there are many",
+            description="Stop when Dynamo installs a guard. There are hundreds; add a condition",
             supports_condition=True,
             condition_description="Python expression over the locals, __type__ and __source__: __source__ == 'x'",
         ),
@@ -162,9 +162,8 @@ AGENT_CAPABILITIES = Capabilities(
         ),
         ExceptionBreakpointsFilter(
             filter=MISMATCH,
-            label="Compiled Differs",
-            description="Stop at the first line whose result is another in the compiled graph than in Dynamo's graph "
-            "run as it is. Each call is compared, which takes many times as long",
+            label="Differs from Eager",
+            description="Stop at the first line whose compiled result differs from eager. Compares every call; much slower",
             supports_condition=True,
             condition_description="Python expression over the locals, __value__, __expected__, __difference__ "
             "(the largest) and __stage__: __difference__ > 0.1",
