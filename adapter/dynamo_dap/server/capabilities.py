@@ -163,7 +163,8 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=MISMATCH,
             label="Differs from Eager",
-            description="Stop at the first line whose compiled result differs from eager. Compares every call; much slower",
+            description="Stop at the first line whose compiled result differs from eager. Compares every call; much "
+            "slower",
             supports_condition=True,
             condition_description="Python expression over the locals, __value__, __expected__, __difference__ "
             "(the largest) and __stage__: __difference__ > 0.1",
