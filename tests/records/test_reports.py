@@ -403,9 +403,8 @@ def test_the_same_break_and_the_same_size_are_told_once(tmp_path: Path) -> None:
     assert {"cuts fn, helper", "cuts helper, fn"} & set(broken.facts), broken.facts
     assert {one.line for one in broken.callers} == {lines.line("inner"), lines.line("called")}
     assert sized.title == "A size changed from call to call: 3, 5"
-    assert sized.advice == [
-        "torch._dynamo.maybe_mark_dynamic(x, 0) before the first call, or torch.compile(..., dynamic=True)"
-    ]
+    guarded = "if isinstance(x, torch.Tensor): torch._dynamo.maybe_mark_dynamic(x, 0)"
+    assert sized.advice == [f"{guarded} before the first call, or torch.compile(..., dynamic=True)"]
     assert any(one == "size 0 of x in fn" for one in sized.facts)
 
 
@@ -457,3 +456,38 @@ def test_the_reason_of_a_skipped_function_is_one_line() -> None:
     text = console.export_text()
     assert "Skipped h at /x.py:8: Unsupported: Call to `graph_break()`" in text
     assert "from user code" not in text
+
+
+CAUSES = """
+import torch
+
+
+@torch.compile(backend="eager", dynamic=False)
+def sized(x):
+    return x.sin().sum()
+
+
+@torch.compile(backend="eager")
+def looped(x, n):
+    for _ in range(n):
+        x = x + 1
+    return x
+
+
+for size in (3, 4, 5, 6):
+    sized(torch.ones(size))
+    looped(torch.ones(2), size)
+"""
+
+
+def test_only_sizes_of_the_same_cause_are_one_row(tmp_path: Path) -> None:
+    """A number that counts a loop has the values of a size, and is none."""
+    program = tmp_path / "program.py"
+    program.write_text(CAUSES, encoding="utf-8")
+    command("run", str(program), folder=tmp_path)
+    items = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))
+    changed = [item for item in items if item.kind is Kind.CHANGE]
+    of_loop = [item for item in changed if item.function == "looped"]
+    assert of_loop
+    assert not any("maybe_mark_dynamic" in advice for item in of_loop for advice in item.advice)
+    assert not any(item.function == "sized" and "looped" in fact for item in changed for fact in item.facts)

@@ -82,6 +82,8 @@ class Item:
     """How many calls lie above the function."""
     settings: list[Setting] = field(default_factory=list)
     """Settings of torch that may help: not tried."""
+    cause: str = ""
+    """Why a size changes, if that is known: such a size is not one with others of the same values."""
 
 
 def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Item]:
@@ -292,6 +294,7 @@ def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
             item = found.setdefault((function.name, name, one.place), item)
             item.values += [] if value in item.values else [value]
             if len(item.values) > 1:
+                item.advice = advice[:1]
                 item.title = (
                     f"In {function.name} {name} was to vary, but this line asks for a constant: "
                     f"{', '.join(item.values[:_VALUES])}"
@@ -322,14 +325,18 @@ class _Change:
     compiles: dict[str, float] = field(default_factory=dict)
     places: list[Place | None] = field(default_factory=list)
     callers: list[Place | None] = field(default_factory=list)
+    cause: str = ""
+    """See ``Item``."""
 
 
 def _merged(items: list[Item]) -> list[Item]:
     """A size that changes is seen by every function that it is given to: with the same numbers it is one thing."""
     merged: dict[object, list[Item]] = {}
     for number, item in enumerate(items):
-        is_size = len(item.values) > 1 and all(value.isdigit() and int(value) > 1 for value in item.values)
-        merged.setdefault(tuple(item.values) if is_size else number, []).append(item)
+        is_size = item.subject.startswith("size ") and len(item.values) > 1
+        is_size = is_size and all(value.isdigit() and int(value) > 1 for value in item.values)
+        # A parameter's size, or one that a line makes a constant, has a cause of its own and other advice.
+        merged.setdefault((item.cause, *item.values) if is_size else number, []).append(item)
     return [_one_of(same) if len(same) > 1 else same[0] for same in merged.values()]
 
 
@@ -366,9 +373,11 @@ def changes_of(function: CompiledFunction) -> list[Item]:
             change.link = read.link
             change.settings += [one for one in settings_of_failure(failure) if one not in change.settings]
             if read.subject in specialized:
-                change.advice = [_about_constant(specialized[read.subject])]
+                change.cause = _about_constant(specialized[read.subject])
+                change.advice = [change.cause]
             elif failure.hint is not None:
-                change.advice = [f"torch's own hint: {failure.hint}"]
+                change.cause = f"torch's own hint: {failure.hint}"
+                change.advice = [change.cause]
             else:
                 change.advice = [_advice(read, values)]
             if read.subject not in specialized:
@@ -431,6 +440,7 @@ def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
         [] if facts else next(iter(change.subjects.values())),
         min(len(one.stack) for one in function.compiles),
         change.settings,
+        change.cause,
     )
 
 
@@ -561,7 +571,9 @@ def _shown(name: str) -> str:
 def _about_size(name: str, index: str) -> str:
     if re.split(r"[.\[]", name, maxsplit=1)[0] == name:
         mark = f"torch._dynamo.maybe_mark_dynamic({name}, {index})"
-        return f"{mark} before the first call, or torch.compile(..., dynamic=True)"
+        # Another call may pass None or a number there, which torch would refuse to mark.
+        guarded = f"if isinstance({name}, torch.Tensor): {mark}"
+        return f"{guarded} before the first call, or torch.compile(..., dynamic=True)"
     return "mark the size as dynamic (torch._dynamo.maybe_mark_dynamic) before the first call, or pad it to one length"
 
 

@@ -102,7 +102,10 @@ def _to_do(record: Record) -> Iterator[str]:
     anchors = {one.id: _anchor(one) for _, one in record.compiles()}
     yield from (_item(record, item, anchors) for item in items)
     if any(item.place is not None for item in items):
-        yield "<p class='note'>To try the known fixes for a line: <code>dynamo-dap fix FILE:LINE</code></p>"
+        yield (
+            "<p class='note'>None of this was tried on the program. To try it: <code>dynamo-dap report --try</code>, "
+            "or <code>dynamo-dap fix FILE:LINE</code></p>"
+        )
 
 
 def _item(record: Record, item: Item, anchors: dict[str, str]) -> str:
