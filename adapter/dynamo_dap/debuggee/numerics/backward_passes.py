@@ -29,13 +29,13 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.numerics.backward_lines import BackwardLines, BackwardOrigin, Survey, Visit, ends_at
+from dynamo_dap.debuggee.numerics.comparisons import draws_its_own_numbers
 from dynamo_dap.debuggee.numerics.gradients import (
     GRADIENTS,
     ArrivingGradients,
     GradientRun,
     Gradients,
     KeptInput,
-    draws_other_numbers,
     is_backward_compiled,
 )
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
@@ -406,7 +406,7 @@ class BackwardPasses:
         name = user_function_name(kept.call.code)
         described = f"Backward pass of {name} [{kept.call.compile_id}]"
         text = f"Paused on {reason}: {_headline(kept, visit)}"
-        if kept.draws and draws_other_numbers(kept.call.backend):
+        if kept.draws and draws_its_own_numbers(kept.call.backend):
             text += ". Random operations are not those of the call: Inductor draws its own numbers"
         self._host.hold(
             Stop(

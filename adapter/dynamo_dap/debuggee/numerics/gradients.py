@@ -53,12 +53,6 @@ def is_backward_compiled() -> bool:
     return bool(torch._dynamo.config.compiled_autograd or getattr(module, "compiled_autograd_enabled", False))
 
 
-def draws_other_numbers(backend: Any) -> bool:
-    """Whether code that ``backend`` compiled draws other random numbers than the operations one by one."""
-    config: Any = sys.modules.get("torch._inductor.config")
-    return getattr(backend, "compiler_name", None) == "inductor" and not getattr(config, "fallback_random", False)
-
-
 class ArrivingGradients:
     """The gradients of a call's outputs, reported once in each backward pass that comes to the call."""
 
