@@ -125,7 +125,7 @@ class CacheEntries:
             name=self._name_of(code),
             path=path,
             line=line,
-            entries=[self._entry(code, entry) for entry in live_entries(code)],
+            entries=[one for entry in live_entries(code) if (one := self._entry(code, entry)) is not None],
             is_resume_function=user_function_of(code) is not code,
             generated_names=generated_names,
         )
@@ -140,10 +140,14 @@ class CacheEntries:
         names = [*self._name_of(function).partition(" in ")[0].split(", "), user_function_name(function)]
         return any(known == name or known.endswith(f".{name}") for known in names)
 
-    def _entry(self, original: CodeType, entry: Any) -> CacheEntry:
+    def _entry(self, original: CodeType, entry: Any) -> CacheEntry | None:
+        """Return what is kept of an entry; None if the program has dropped it meanwhile, as at its end."""
         compile_id = str(entry.compile_id)
         references = references_of(entry)
-        generated = self._codes.meet(entry.code)
+        code = entry.code  # held: another thread may drop the entry
+        generated = self._codes.meet(code)
+        if generated.code_if_alive is None:
+            return None
         held = held_by(entry, [graph for _, graph in references.graphs])
         return CacheEntry(
             compile_id=compile_id,
