@@ -55,6 +55,7 @@ _UNIQUE = [
     (re.compile(r"__compiled_fn_\d+(_[0-9a-f_]+)?"), "__compiled_fn"),
     (re.compile(r"__resume_at_(\d+)_\d+"), r"__resume_at_\1"),
     (re.compile(r"__gen_rand_values_\d+"), "__gen_rand_values"),
+    (re.compile(r"(___context_manager|__optimizer)_\d+_\d+"), r"\1"),
     (re.compile(r"0x[0-9a-f]+"), "0x"),
     (re.compile(r"\b\d{9,}\b"), "<id>"),
     (re.compile(r"(__builtins_dict___|__import_\w+?_c|___unnamed_scope_|_obj_|_c)\d+"), r"\1"),
@@ -186,7 +187,8 @@ def _listing(code: types.CodeType) -> str:
             argument = f"code {argument.co_name}"
         lines.append(normalised(f"{instruction.offset} {instruction.opname} {argument!r}"))
     inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return "\n".join([*lines, str(code.co_varnames), str(code.co_freevars), *(_listing(each) for each in inner)])
+    names = normalised(f"{code.co_varnames}\n{code.co_freevars}")
+    return "\n".join([*lines, names, *(_listing(each) for each in inner)])
 
 
 def _plain(value: Any) -> Any:
